@@ -1,0 +1,177 @@
+"""The checksums of one pipeline's open slots at one shard (rule 4).
+
+Cells lie in pages of 64 neighbouring slots, all pages in two growing NumPy arrays, so that a tick of
+a thousand cells is a handful of array operations and an open cell costs about 20 bytes where slots
+are neighbours. A page whose checksums are all zero is given back.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracker.core.model import Cells
+from tracker.core.slots import FOREVER
+
+_PAGE_BITS = 6
+_PAGE = 1 << _PAGE_BITS
+_FIRST_ROWS = 8
+_FEW = 6
+"""Up to here cells are applied one by one: cheaper than the fixed cost of array calls."""
+
+
+class CellTable:
+    """XOR checksums and advisory item counts by (segment, slot)."""
+
+    def __init__(self, segments: int) -> None:
+        self._rows: list[dict[int, int]] = [
+            {} for _ in range(segments)
+        ]  # page number -> row
+        self._page_heaps: list[list[int]] = [
+            [] for _ in range(segments)
+        ]  # may hold freed pages
+        self._checksums = np.zeros((_FIRST_ROWS, _PAGE), np.uint64)
+        self._counts = np.zeros((_FIRST_ROWS, _PAGE), np.int64)
+        self._free = list(range(_FIRST_ROWS - 1, -1, -1))
+        self.open_slots = [0] * segments
+        self.open_items = [0] * segments
+
+    def apply(self, cells: Cells, sign: int) -> None:
+        """XOR the checksums in; add `sign` times the counts (+1 created, -1 consumed)."""
+        if len(cells) <= _FEW:
+            for segment, slot, checksum, count in cells.rows():
+                self._apply_one(segment, slot, checksum, sign * count)
+            return
+        first = int(cells.segments[0])
+        if (cells.segments == first).all():
+            self._apply_segment(
+                first, cells.slots, cells.checksums, sign * cells.counts
+            )
+            return
+        for segment in np.unique(cells.segments).tolist():
+            part = cells.select(cells.segments == segment)
+            self._apply_segment(segment, part.slots, part.checksums, sign * part.counts)
+
+    def _apply_one(self, segment: int, slot: int, checksum: int, count: int) -> None:
+        row = self._row(segment, slot >> _PAGE_BITS)
+        place = slot & (_PAGE - 1)
+        before = self._checksums.item(row, place)
+        after = before ^ checksum
+        self._checksums[row, place] = after
+        self._counts[row, place] += count
+        self.open_items[segment] += count
+        self.open_slots[segment] += bool(after) - bool(before)
+        if not after:
+            self._free_if_zero(segment, slot >> _PAGE_BITS)
+
+    def _apply_segment(
+        self,
+        segment: int,
+        slots: NDArray[np.int64],
+        checksums: NDArray[np.uint64],
+        counts: NDArray[np.int64],
+    ) -> None:
+        pages, place_of_page = np.unique(slots >> _PAGE_BITS, return_inverse=True)
+        numbers: list[int] = pages.tolist()
+        rows = np.array([self._row(segment, page) for page in numbers], np.intp)
+        before = np.count_nonzero(self._checksums[rows])
+        index = rows[place_of_page] * _PAGE + (slots & (_PAGE - 1))
+        np.bitwise_xor.at(self._checksums.reshape(-1), index, checksums)
+        np.add.at(self._counts.reshape(-1), index, counts)
+        filled = np.count_nonzero(self._checksums[rows], axis=1)
+        self.open_slots[segment] += int(filled.sum()) - int(before)
+        self.open_items[segment] += int(counts.sum())
+        for place in np.flatnonzero(filled == 0).tolist():
+            self._free_if_zero(segment, numbers[place])
+
+    def lowest(self, segment: int) -> int:
+        """The lowest slot of a segment whose checksum is not zero; FOREVER if there is none."""
+        rows, heap = self._rows[segment], self._page_heaps[segment]
+        while heap:
+            row = rows.get(heap[0])
+            if row is None:
+                heapq.heappop(heap)
+                continue
+            return (heap[0] << _PAGE_BITS) + int(
+                np.flatnonzero(self._checksums[row])[0]
+            )
+        return FOREVER
+
+    def open_cells(self) -> Cells:
+        """All cells with a non-zero checksum, by segment and slot."""
+        parts = []
+        for segment, rows in enumerate(self._rows):
+            for page in sorted(rows):
+                parts.append(self._page_cells(segment, page))
+        return Cells.concatenate(parts)
+
+    def segment_cells(self, segment: int, below: int = FOREVER) -> Cells:
+        """A segment's cells with a non-zero checksum and a slot below `below`, by slot."""
+        last = (below - 1) >> _PAGE_BITS
+        parts = [
+            self._page_cells(segment, p)
+            for p in sorted(self._rows[segment])
+            if p <= last
+        ]
+        cells = Cells.concatenate(parts)
+        return cells.select(cells.slots < below) if len(cells) else cells
+
+    def _page_cells(self, segment: int, page: int) -> Cells:
+        row = self._rows[segment][page]
+        places = np.flatnonzero(self._checksums[row])
+        return Cells(
+            np.full(len(places), segment, np.int32),
+            (page << _PAGE_BITS) + places.astype(np.int64),
+            self._checksums[row, places],
+            self._counts[row, places],
+        )
+
+    def _row(self, segment: int, page: int) -> int:
+        row = self._rows[segment].get(page)
+        if row is None:
+            if not self._free:
+                self._grow()
+            row = self._rows[segment][page] = self._free.pop()
+            heapq.heappush(self._page_heaps[segment], page)
+        return row
+
+    def _grow(self) -> None:
+        rows = len(self._checksums)
+        self._checksums = np.concatenate(
+            [self._checksums, np.zeros_like(self._checksums)]
+        )
+        self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+        self._free = list(range(2 * rows - 1, rows - 1, -1))
+
+    def _free_if_zero(self, segment: int, page: int) -> None:
+        row = self._rows[segment][page]
+        if self._checksums[row].any():
+            return
+        # Counts are advisory: where a zero page's do not add up to zero, they end with the page.
+        self.open_items[segment] -= int(self._counts[row].sum())
+        self._counts[row] = 0
+        del self._rows[segment][page]
+        self._free.append(row)
+        heap = self._page_heaps[segment]
+        if len(heap) > 4 * len(self._rows[segment]) + 64:
+            self._page_heaps[segment] = sorted(self._rows[segment])
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        used = [row for rows in self._rows for row in rows.values()]
+        assert len(used) == len(set(used)), "two pages share a row"
+        assert sorted(used + self._free) == list(range(len(self._checksums))), (
+            "a row is lost"
+        )
+        assert not self._checksums[self._free].any(), "a free row holds a checksum"
+        for segment, rows in enumerate(self._rows):
+            filled = sum(
+                int(np.count_nonzero(self._checksums[row])) for row in rows.values()
+            )
+            assert filled == self.open_slots[segment], "open slots are miscounted"
+            heap = set(self._page_heaps[segment])
+            for page, row in rows.items():
+                assert self._checksums[row].any(), "an empty page is kept"
+                assert page in heap, "a page is missing from the heap"

@@ -1,0 +1,393 @@
+"""A home's judgement of its nodes' ticks: all that may be refused is refused here (rules 1, 2, 9).
+
+The home checks a tick before it is durable; after that nobody refuses. What has been accepted and is
+not durable yet counts in the checks and in nothing else, since a crash forgets it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tracker.core.model import (
+    Batch,
+    Cells,
+    NodeKey,
+    PipelineSpec,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    TickContent,
+)
+from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
+
+MAX_CELLS_PER_TICK = 262_144
+MAX_NAMES_PER_TICK = 100_000
+"""Heartbeats, joins, leaves and units of one tick, together."""
+MAX_NAME_CHARACTERS = 1_024
+MAX_FINGERPRINT_BYTES = 64
+KEPT_FINGERPRINTS = 128
+"""Batches of a scope whose fingerprints a home remembers; an older batch is refused."""
+KEPT_SCOPES = 8
+"""Scopes of batches that a home remembers of one node; the one used least lately goes first."""
+
+
+@dataclass(slots=True)
+class HomeNode:
+    """What a node's home knows of it. `durable` and `batches` are as of the durable log."""
+
+    key: NodeKey
+    kind: str
+    durable: int = 0
+    previous_node_time: int = 0
+    batches: OrderedDict[str, OrderedDict[int, bytes]] = field(
+        default_factory=OrderedDict
+    )
+    evicted: bool = False
+    # Not durable, forgotten by a crash:
+    pending: deque[Batch | None] = field(default_factory=deque)
+    fronts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By front of the node: the segment it feeds and its last accepted promise."""
+    ungranted: dict[str, None] = field(default_factory=dict)
+    """Fronts that joined while this process ran and may not label yet."""
+    session: Hashable | None = None
+    last_heard_ns: int = 0
+
+    @property
+    def accepted(self) -> int:
+        """Number of the last tick that was not refused, durable or not."""
+        return self.durable + len(self.pending)
+
+    def commit(self, number: int, batch: Batch | None) -> None:
+        """Tick `number` is durable."""
+        self.durable = number
+        if self.pending:
+            self.pending.popleft()
+        if batch is not None:
+            kept = self.batches.setdefault(batch.scope, OrderedDict())
+            self.batches.move_to_end(batch.scope)
+            kept[batch.id] = batch.fingerprint
+            while len(kept) > KEPT_FINGERPRINTS:
+                kept.popitem(last=False)
+            while len(self.batches) > KEPT_SCOPES:
+                self.batches.popitem(last=False)
+
+    def last_batches(self) -> tuple[Batch, ...]:
+        """The last durable batch of each scope."""
+        return tuple(
+            Batch(scope, *next(reversed(kept.items())))
+            for scope, kept in self.batches.items()
+        )
+
+
+class HomePipeline:
+    """The nodes of one pipeline whose home this is, and what is staged for them."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self.nodes: dict[str, HomeNode] = {}
+        self.newest: dict[str, NodeKey] = {}
+        """The newest key given to an id, durable or not: only its ticks are accepted."""
+        self.staged: dict[str, dict[tuple[object, ...], StagedContribution]] = {}
+        self.staged_count = 0
+
+    # --- checking a tick --------------------------------------------------------------------------
+
+    def is_repeated_batch(self, node: HomeNode, batch: Batch | None) -> bool:
+        """Whether a batch was committed before, with the same fingerprint; raises Refused if with
+        another, or if it is too old to tell (rule 2)."""
+        if batch is None:
+            return False
+        kept = node.batches.get(batch.scope) or OrderedDict()
+        known = {
+            b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope
+        }
+        newest = max([*known, *list(reversed(kept))[:1]], default=None)
+        fingerprint = known.get(batch.id, kept.get(batch.id))
+        if fingerprint == batch.fingerprint:
+            return True
+        if fingerprint is not None or (newest is not None and batch.id <= newest):
+            raise Refused(
+                RefusalCode.ROLLED_BACK,
+                f"batch {batch.id} of {batch.scope!r} of node {node.key} was committed before with "
+                f"other contents, or is older than the {KEPT_FINGERPRINTS} batches remembered (the "
+                f"newest is {newest}): its checkpoint was rolled back or rewritten; restore the "
+                "newer checkpoint, or start the query under a new node id",
+            )
+        return False
+
+    def check(
+        self, node: HomeNode, content: TickContent, announced: Sequence[int]
+    ) -> None:
+        """Raises Refused if any part of a tick cannot be honoured (promise 5)."""
+        self._check_sizes(content)
+        for what, cells in (
+            ("created", content.created),
+            ("consumed", content.consumed),
+        ):
+            if len(cells):
+                self._check_cells(what, cells)
+        if len(content.created):
+            self._check_created(content.created, announced)
+            self._check_granted(node, content.created)
+        self._check_names(content)
+        self._check_fronts(node, content, announced)
+
+    def _refuse(self, code: RefusalCode, message: str) -> Refused:
+        return Refused(code, f"pipeline {self.spec.name!r}: {message}")
+
+    def _check_sizes(self, content: TickContent) -> None:
+        cells = len(content.created) + len(content.consumed)
+        if cells > MAX_CELLS_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick of {cells} cells is over the limit of {MAX_CELLS_PER_TICK}; "
+                "commit smaller ticks",
+            )
+        names = sum(
+            map(
+                len,
+                (
+                    content.heartbeats,
+                    content.joins,
+                    content.leaves,
+                    content.units_created,
+                    content.units_consumed,
+                ),
+            )
+        )
+        if names > MAX_NAMES_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick with {names} fronts and units is over the limit of {MAX_NAMES_PER_TICK}; "
+                "commit smaller ticks",
+            )
+
+    def _check_cells(self, what: str, cells: Cells) -> None:
+        lengths = {
+            len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)
+        }
+        if len(lengths) != 1:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} cells have arrays of unequal lengths {sorted(lengths)}",
+            )
+        low, high = int(cells.segments.min()), int(cells.segments.max())
+        if low < 0 or high >= len(self.spec.segments):
+            bad = low if low < 0 else high
+            raise self._refuse(
+                RefusalCode.UNKNOWN_SEGMENT,
+                f"{what} cells name segment number {bad}; the pipeline has "
+                f"{len(self.spec.segments)} segments, numbered from 0",
+            )
+        if int(cells.slots.max()) > HIGHEST_SLOT:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} cells name slot {int(cells.slots.max())}; the largest is {HIGHEST_SLOT}",
+            )
+
+    def _check_created(self, created: Cells, announced: Sequence[int]) -> None:
+        below = np.flatnonzero(created.below(announced))
+        if len(below):
+            at = int(below[0])
+            number = int(created.segments[at])
+            raise self._refuse(
+                RefusalCode.BELOW_MIN_TIME,
+                f"segment {self.spec.segments[number]!r}: an item was created at slot "
+                f"{int(created.slots[at])}, but min time {announced[number]} is announced: everything below it is complete; "
+                "label it with a later slot",
+            )
+        horizon = add_delay(min(announced), self.spec.horizon_slots)
+        highest = int(created.slots.max())
+        if highest >= horizon and horizon != FOREVER:
+            at = int(created.slots.argmax())
+            segment = self.spec.segments[int(created.segments[at])]
+            raise self._refuse(
+                RefusalCode.BEYOND_HORIZON,
+                f"segment {segment!r}: an item was created at slot {highest}; the limit is the "
+                f"pipeline's min time {min(announced)} + horizon_slots {self.spec.horizon_slots}; "
+                "find out what holds min time back, or register a larger horizon",
+            )
+
+    def _check_granted(self, node: HomeNode, created: Cells) -> None:
+        for front in node.ungranted:
+            segment = node.fronts[front][0]
+            if (created.segments == segment).any():
+                raise self._refuse(
+                    RefusalCode.NOT_READY,
+                    f"segment {self.spec.segments[segment]!r}: front {front!r} of node {node.key} "
+                    "created items before every shard had answered its joining; wait for its grant",
+                )
+
+    def _check_names(self, content: TickContent) -> None:
+        names = [unit.name for unit in content.units_created + content.units_consumed]
+        names += [join.front for join in content.joins]
+        for name in names:
+            if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+                raise self._refuse(
+                    RefusalCode.INVALID,
+                    f"a name of {len(name)} characters is not within 1 to {MAX_NAME_CHARACTERS}: "
+                    f"{name[:60]!r}",
+                )
+        for unit in content.units_created + content.units_consumed:
+            if not 0 <= unit.segment < len(self.spec.segments):
+                raise self._refuse(
+                    RefusalCode.UNKNOWN_SEGMENT,
+                    f"unit {unit.name!r} names segment number {unit.segment}; the pipeline has "
+                    f"{len(self.spec.segments)} segments, numbered from 0",
+                )
+        batch = content.batch
+        if batch is not None and (
+            not 0 < len(batch.scope) <= MAX_NAME_CHARACTERS
+            or len(batch.fingerprint) > MAX_FINGERPRINT_BYTES
+        ):
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a batch needs a scope of 1 to {MAX_NAME_CHARACTERS} characters and a fingerprint "
+                f"of at most {MAX_FINGERPRINT_BYTES} bytes; got {len(batch.scope)} and "
+                f"{len(batch.fingerprint)}",
+            )
+
+    def _check_fronts(
+        self, node: HomeNode, content: TickContent, announced: Sequence[int]
+    ) -> None:
+        fronts = dict(node.fronts)
+        for join in content.joins:
+            if not 0 <= join.segment < len(self.spec.segments):
+                raise self._refuse(
+                    RefusalCode.UNKNOWN_SEGMENT,
+                    f"front {join.front!r} joins segment number {join.segment}; the pipeline has "
+                    f"{len(self.spec.segments)} segments, numbered from 0",
+                )
+            segment = self.spec.segments[join.segment]
+            if announced[join.segment] == FOREVER:
+                raise self._refuse(
+                    RefusalCode.COMPLETE,
+                    f"front {join.front!r} joins segment {segment!r}, which is complete; register "
+                    "the pipeline as open if fronts are to come after the last has left",
+                )
+            known = fronts.setdefault(join.front, (join.segment, LOWEST_SLOT))
+            if known[0] != join.segment:
+                raise self._refuse(
+                    RefusalCode.CONFLICT,
+                    f"front {join.front!r} of node {node.key} joins segment {segment!r} and feeds "
+                    f"{self.spec.segments[known[0]]!r}; let it leave there first, or name another",
+                )
+        for heartbeat in content.heartbeats:
+            self._need_front(node, fronts, heartbeat.front)
+            segment_number, promised = fronts[heartbeat.front]
+            if not promised <= heartbeat.slot <= HIGHEST_SLOT:
+                raise self._refuse(
+                    RefusalCode.INVALID,
+                    f"front {heartbeat.front!r} of node {node.key} promises slot {heartbeat.slot}; "
+                    f"a promise must lie within its last one, {promised}, and {HIGHEST_SLOT}",
+                )
+            fronts[heartbeat.front] = (segment_number, heartbeat.slot)
+        for name in content.leaves:
+            self._need_front(node, fronts, name)
+            del fronts[name]
+
+    def _need_front(
+        self, node: HomeNode, fronts: dict[str, tuple[int, int]], name: str
+    ) -> None:
+        if name not in fronts:
+            raise self._refuse(
+                RefusalCode.UNKNOWN_FRONT,
+                f"node {node.key} has no front {name!r} (it has {sorted(fronts)}); "
+                "let it join by a tick first",
+            )
+
+    def accept(self, node: HomeNode, content: TickContent) -> None:
+        """Counts a checked tick as accepted."""
+        node.pending.append(content.batch)
+        for join in content.joins:
+            if join.front not in node.fronts:
+                node.fronts[join.front] = (join.segment, LOWEST_SLOT)
+                node.ungranted[join.front] = None
+        for heartbeat in content.heartbeats:
+            node.fronts[heartbeat.front] = (
+                node.fronts[heartbeat.front][0],
+                heartbeat.slot,
+            )
+        for name in content.leaves:
+            node.fronts.pop(name, None)
+            node.ungranted.pop(name, None)
+
+    # --- staged contributions ---------------------------------------------------------------------
+
+    def check_staged(
+        self, node_id: str, contributions: Sequence[StagedContribution]
+    ) -> tuple[StagedContribution, ...]:
+        """The contributions that are new; raises Refused where one differs from what is staged under
+        its key, or the table is full. Equal repeats are passed over."""
+        if node_id not in self.newest:
+            raise self._refuse(
+                RefusalCode.UNKNOWN_NODE,
+                f"contributions for node {node_id!r}, which has not joined; start its query first",
+            )
+        known = self.staged.get(node_id, {})
+        new: dict[tuple[object, ...], StagedContribution] = {}
+        for contribution in contributions:
+            for what, cells in (
+                ("created", contribution.created),
+                ("consumed", contribution.consumed),
+            ):
+                if len(cells):
+                    self._check_cells(what, cells)
+            staged = known.get(contribution.key, new.get(contribution.key))
+            if staged is None:
+                new[contribution.key] = contribution
+            elif not same_contribution(staged, contribution):
+                raise self._refuse(
+                    RefusalCode.CONFLICT,
+                    f"operator {contribution.operator!r} handed over twice, with other contents, "
+                    f"in batch {contribution.batch}, partition {contribution.partition}, attempt "
+                    f"{contribution.attempt} of query {contribution.query!r}; give each use of it "
+                    "a name of its own",
+                )
+        if self.staged_count + len(new) > self.spec.max_staged:
+            raise self._refuse(
+                RefusalCode.FULL,
+                f"{self.staged_count} contributions are staged and {len(new)} more would pass the "
+                f"limit max_staged of {self.spec.max_staged}; are batches committed?",
+            )
+        return tuple(new.values())
+
+    def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
+        kept = self.staged.setdefault(node_id, {})
+        before = len(kept)
+        kept.update((contribution.key, contribution) for contribution in contributions)
+        self.staged_count += len(kept) - before
+
+    def drop_staged(
+        self, node_id: str, unless: Callable[[StagedContribution], bool]
+    ) -> None:
+        """Forgets what is staged for a node, but what `unless` keeps."""
+        kept = self.staged.get(node_id)
+        if not kept:
+            return
+        left = {key: c for key, c in kept.items() if unless(c)}
+        self.staged_count -= len(kept) - len(left)
+        if left:
+            self.staged[node_id] = left
+        else:
+            del self.staged[node_id]
+
+
+def same_contribution(one: StagedContribution, other: StagedContribution) -> bool:
+    """Whether two contributions say the same, in whatever order and grouping their cells are."""
+    return all(
+        _sums(a) == _sums(b)
+        for a, b in ((one.created, other.created), (one.consumed, other.consumed))
+    )
+
+
+def _sums(cells: Cells) -> dict[tuple[int, int], tuple[int, int]]:
+    sums: dict[tuple[int, int], tuple[int, int]] = {}
+    for segment, slot, checksum, count in cells.rows():
+        x, n = sums.get((segment, slot), (0, 0))
+        sums[(segment, slot)] = (x ^ checksum, n + count)
+    return sums

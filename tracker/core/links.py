@@ -1,0 +1,48 @@
+"""One process's link to another shard: two home logs, two sequences of reports (rules 3 and 5).
+
+Frames may be lost, repeated and reordered. A home log travels as numbered entries: the receiver
+takes the next ones, drops what it has, and asks again where something is missing; the sender goes
+back to what is confirmed when nothing is confirmed for a while. Reports are numbered too; after a
+gap the receiver wants a whole one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Link:
+    """What is known of the exchange with one other shard. Home log numbers count from 1."""
+
+    confirmed: int = 0
+    """The other shard holds this shard's home log durably up to here."""
+    sent: int = 0
+    """Entries up to here were sent and need not be sent again yet."""
+    progress_ns: int = 0
+    """When something was last confirmed or sent anew."""
+    received: int = 0
+    """The other shard's home log is durable here up to here."""
+    accepted: int = 0
+    """... and was appended, durable or not, up to here."""
+    epoch: int = 0
+    """The owner of the other shard that was heard last; frames of older owners are ignored."""
+    report_number: int = -1
+    """Number of the last report taken; -1: a whole one is needed."""
+    wanted_ns: int | None = None
+    """When a whole report was last asked for, while one is needed."""
+    connected: bool = False
+
+    def restart_sending(self, now_ns: int) -> None:
+        """Entries beyond what is confirmed will be sent again."""
+        self.sent = self.confirmed
+        self.progress_ns = now_ns
+
+    def confirm(self, number: int, now_ns: int) -> bool:
+        """The other shard confirms; returns whether that is news."""
+        if number <= self.confirmed:
+            return False
+        self.confirmed = number
+        self.sent = max(self.sent, number)
+        self.progress_ns = now_ns
+        return True

@@ -1,0 +1,481 @@
+"""What goes into a tracker process and what comes out: events, effects, frames, log records.
+
+A process is `tracker.core.process.Process`; `handle(event, now_ns)` returns effects. Everything that
+must survive is a `Record`: the process asks for it by `Append`, the shell makes it durable and says
+`Committed`, and only then does it take effect. Recovery applies the same records in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tracker.core.model import (
+    Batch,
+    Cells,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    StagedContribution,
+    Tick,
+    TickContent,
+)
+
+# --- entries of a home log (rule 3): what a home tells every shard, in one order ------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRegistered:
+    """A pipeline exists from here on."""
+
+    spec: PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOpened:
+    """A key begins; an older key of the same node has been closed by an entry before."""
+
+    pipeline: str
+    key: NodeKey
+    kind: str
+
+
+@dataclass(slots=True, eq=False)
+class KeyTick:
+    """A tick. Sent to another shard, it holds that shard's cells and units alone. `late` is the
+    consumption below min time, which its owner counts in the late ledger instead of XORing it."""
+
+    tick: Tick
+    late: Cells
+
+
+@dataclass(frozen=True, slots=True)
+class KeyClosed:
+    """A key ends after tick `last_number`; `evicted`: its node's fronts end with it."""
+
+    pipeline: str
+    key: NodeKey
+    last_number: int
+    evicted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDropped:
+    """Every shard has applied all of a closed key: it is forgotten."""
+
+    pipeline: str
+    key: NodeKey
+
+
+Entry = PipelineRegistered | KeyOpened | KeyTick | KeyClosed | KeyDropped
+
+
+# --- records: what a shard's store holds ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HomeEntry:
+    """Entry `number` of this shard's own home log, whole (all shards' cells)."""
+
+    number: int
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedEntries:
+    """Entries of another shard's home log, from number `first`, with this shard's parts."""
+
+    shard: int
+    first: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPin:
+    """Where this shard pinned a front (rule 8)."""
+
+    node_id: str
+    front: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Pins of one pipeline; never computed anew once written."""
+
+    pipeline: str
+    pins: tuple[FrontPin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Min times, by segment number, that this process will say once this record is durable."""
+
+    pipeline: str
+    min_times: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Contributions staged at the home of a query's node."""
+
+    pipeline: str
+    node_id: str
+    contributions: tuple[StagedContribution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Cells of a segment below a slot that some process has announced went to the late ledger."""
+
+    pipeline: str
+    segment: int
+    below: int
+
+
+Record = HomeEntry | ReceivedEntries | Pinned | Announcement | Staged | Swept
+
+
+# --- frames between processes ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of the sender's home log: numbers first, first+1, ..."""
+
+    first: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesReceived:
+    """The sender holds the receiver's home log durably up to `number`; `again`: send on from there."""
+
+    number: int
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FrontReport:
+    """A pinned front at a shard: `heartbeat` >= `pin`. It joined by tick `number` of `incarnation`:
+    a front that left and joined again is another one."""
+
+    node_id: str
+    front: str
+    segment: int
+    pin: int
+    heartbeat: int
+    incarnation: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRun:
+    """A run of ticks of one key, up to `last_number`, and the lowest slot touched by segment."""
+
+    key: NodeKey
+    last_number: int
+    touched: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLow:
+    """A segment's lowest non-zero slot at a shard (FOREVER if none), with advisory totals."""
+
+    segment: int
+    slot: int
+    open_slots: int
+    open_items: int
+    late_items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """A shard's state of one pipeline at a moment, or its changes since the report before (rule 5).
+
+    node_times: (key, last number applied, closed); dropped: keys forgotten; left: (node id, front);
+    announced: (segment, min time).
+    """
+
+    pipeline: str
+    node_times: tuple[tuple[NodeKey, int, bool], ...] = ()
+    dropped: tuple[NodeKey, ...] = ()
+    lows: tuple[SegmentLow, ...] = ()
+    fronts: tuple[FrontReport, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+    runs: tuple[TouchedRun, ...] = ()
+    announced: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """Report `number` of a shard; `whole` ones start anew, others follow the number before."""
+
+    number: int
+    whole: bool
+    pipelines: tuple[PipelineReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWanted:
+    """The sender has missed a report."""
+
+
+FrameBody = Entries | EntriesReceived | ShardReport | ReportWanted
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What one shard says to another. `epoch` grows with each owner of the sender's store; a frame
+    of an older epoch is ignored. Frames may be lost, repeated and reordered."""
+
+    shard: int
+    epoch: int
+    body: FrameBody
+
+
+# --- events ---------------------------------------------------------------------------------------
+# `request` and `session` are the shell's own marks: any hashable value; answers carry them back.
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPipeline:
+    """Answered by `Answer(request, PipelineSpec)` when every shard has it durably."""
+
+    request: Hashable
+    spec: PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JoinNode:
+    """Answered by `Answer(request, Joined)`."""
+
+    request: Hashable
+    pipeline: str
+    node_id: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveNode:
+    """Answered by `Answer(request, None)`."""
+
+    request: Hashable
+    pipeline: str
+    key: NodeKey
+
+
+@dataclass(frozen=True, slots=True)
+class AttachSession:
+    """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
+    of the key silences the older one, which gets `SessionRefused`."""
+
+    session: Hashable
+    pipeline: str
+    key: NodeKey
+
+
+@dataclass(frozen=True, slots=True)
+class DetachSession:
+    """A stream of ticks is gone."""
+
+    session: Hashable
+
+
+@dataclass(slots=True, eq=False)
+class SubmitTick:
+    """A tick on an attached session; answered by `TicksDurable` or `TickRefused`."""
+
+    session: Hashable
+    number: int
+    content: TickContent
+
+
+@dataclass(frozen=True, slots=True)
+class StageContributions:
+    """Answered by `Answer(request, None)` when durable."""
+
+    request: Hashable
+    pipeline: str
+    node_id: str
+    contributions: tuple[StagedContribution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameArrived:
+    """A frame of another shard."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    """A link to another shard is up (again): what was sent before may be lost."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDisconnected:
+    """A link to another shard is down: frames to it are not made until it is up again."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All records up to this position (counted from 1 over the log's whole life) are durable."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Time has passed; sent at the latest at the moment of the last `WakeAt`."""
+
+
+Event = (
+    RegisterPipeline
+    | JoinNode
+    | LeaveNode
+    | AttachSession
+    | DetachSession
+    | SubmitTick
+    | StageContributions
+    | FrameArrived
+    | PeerConnected
+    | PeerDisconnected
+    | Committed
+    | Wake
+)
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Make a record durable at this position; in order; many positions may share one write."""
+
+    position: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Give a frame to the link to a shard; it may be dropped when the link is down or full."""
+
+    shard: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A node's front: whether every shard has answered, from which slot it may label, and its last
+    durable promise (LOWEST_SLOT if none)."""
+
+    front: str
+    segment: int
+    slot: int
+    heartbeat: int
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to `JoinNode`."""
+
+    key: NodeKey
+    spec: PipelineSpec
+    last_batches: tuple[Batch, ...]
+    previous_node_time: int
+    fronts: tuple[Grant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to an event with a request: a value or a refusal."""
+
+    request: Hashable
+    result: PipelineSpec | Joined | Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAttached:
+    """`last_number`: the key's last tick that has been accepted."""
+
+    session: Hashable
+    last_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRefused:
+    """The session is over (unknown or fenced key, wrong home, a newer session)."""
+
+    session: Hashable
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class TicksDurable:
+    """All the session's ticks up to `number` are durable."""
+
+    session: Hashable
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class TickRefused:
+    """A tick was refused whole; its number stays free."""
+
+    session: Hashable
+    number: int
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class FrontGranted:
+    """Every shard has pinned a front of the session's node."""
+
+    session: Hashable
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """Min times that are durable and may be said: (segment, min time) that changed, and the least
+    over all segments."""
+
+    pipeline: str
+    min_times: tuple[tuple[int, int], ...]
+    pipeline_min_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsArrived:
+    """Units that this shard resolves for a segment have arrived: whoever waits may ask again."""
+
+    pipeline: str
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Send `Wake` at this moment (nanoseconds of the shell's monotonic clock) at the latest."""
+
+    now_ns: int
+
+
+Effect = (
+    Append
+    | Send
+    | Answer
+    | SessionAttached
+    | SessionRefused
+    | TicksDurable
+    | TickRefused
+    | FrontGranted
+    | Announced
+    | UnitsArrived
+    | WakeAt
+)

@@ -1,0 +1,282 @@
+"""The plain data that the protocol talks about: keys, cells, ticks, pipelines, refusals.
+
+Cells are parallel NumPy arrays, never one Python object a cell. Segments are named by people and
+numbered, by their place in the registered pipeline, everywhere inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracker.core.slots import DEFAULT_SLACK_NS
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeKey:
+    """Who numbers ticks: an id that survives restarts and an incarnation that does not (rule 9)."""
+
+    node_id: str
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.node_id}#{self.incarnation}"
+
+
+@dataclass(slots=True, eq=False)
+class Cells:
+    """XOR deltas by (segment, slot): four arrays of one length.
+
+    segments: int32 numbers of segments; slots: int64; checksums: uint64, the XOR of the ack values;
+    counts: int64, how many items (shown to people, never decided by). A pair may occur repeatedly.
+    """
+
+    segments: NDArray[np.int32]
+    slots: NDArray[np.int64]
+    checksums: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls) -> Cells:
+        return _NO_CELLS
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int, int]]) -> Cells:
+        """From rows of (segment, slot, checksum, count)."""
+        table = list(rows)
+        if not table:
+            return _NO_CELLS
+        segments, slots, checksums, counts = zip(*table, strict=True)
+        return cls(
+            np.array(segments, np.int32),
+            np.array(slots, np.int64),
+            np.array(checksums, np.uint64),
+            np.array(counts, np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def select(self, mask: NDArray[np.bool_]) -> Cells:
+        """The cells at the True places of a boolean array of this length."""
+        if mask.all():
+            return self
+        return Cells(
+            self.segments[mask],
+            self.slots[mask],
+            self.checksums[mask],
+            self.counts[mask],
+        )
+
+    def below(self, bounds: Sequence[int]) -> NDArray[np.bool_]:
+        """Which cells have a slot below their segment's bound (by segment number)."""
+        return self.slots < np.array(bounds, np.int64)[self.segments]
+
+    def rows(self) -> list[tuple[int, int, int, int]]:
+        """As (segment, slot, checksum, count) tuples of Python ints; for tests and messages."""
+        return list(
+            zip(
+                self.segments.tolist(),
+                self.slots.tolist(),
+                self.checksums.tolist(),
+                self.counts.tolist(),
+                strict=True,
+            )
+        )
+
+    @staticmethod
+    def concatenate(parts: Iterable[Cells]) -> Cells:
+        filled = [part for part in parts if len(part)]
+        if not filled:
+            return _NO_CELLS
+        if len(filled) == 1:
+            return filled[0]
+        return Cells(
+            np.concatenate([p.segments for p in filled]),
+            np.concatenate([p.slots for p in filled]),
+            np.concatenate([p.checksums for p in filled]),
+            np.concatenate([p.counts for p in filled]),
+        )
+
+
+_NO_CELLS = Cells(
+    np.empty(0, np.int32),
+    np.empty(0, np.int64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.int64),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A node's own idempotence key (rule 2): a repeated (scope, id) with the same fingerprint is
+    dropped, with another fingerprint refused. For a query: query id, batch id, hash of offsets and
+    contents. For a front: its name, the number of the published batch, hash of its contents."""
+
+    scope: str
+    id: int
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A file or an offset range that is an item as a whole: its name, segment number and slot."""
+
+    segment: int
+    name: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A front's promise: it will label nothing below `slot`."""
+
+    front: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class FrontJoin:
+    """A front of the committing node that begins to feed a segment (rule 8)."""
+
+    front: str
+    segment: int
+
+
+@dataclass(slots=True, eq=False)
+class TickContent:
+    """What one tick carries, apart from who commits it and under which number (rule 1)."""
+
+    created: Cells = field(default_factory=Cells.empty)
+    consumed: Cells = field(default_factory=Cells.empty)
+    heartbeats: tuple[Heartbeat, ...] = ()
+    joins: tuple[FrontJoin, ...] = ()
+    leaves: tuple[str, ...] = ()
+    batch: Batch | None = None
+    units_created: tuple[Unit, ...] = ()
+    units_consumed: tuple[Unit, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Tick:
+    """One commit of one node, all or nothing; numbered from 1 by its key."""
+
+    pipeline: str
+    key: NodeKey
+    number: int
+    content: TickContent
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An item that enters `target` because of one at slot t in `source` has a slot >= t + delay."""
+
+    source: str
+    target: str
+    delay: int = 0
+
+
+class SilentFront(Enum):
+    """What becomes of min time when a front says nothing for long."""
+
+    HOLD = "hold"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """A pipeline as registered. Slots are counted in units of `slack_ns` nanoseconds.
+
+    It holds at `start_slot` until every front named in `fronts` has joined (or, if none is named,
+    `front_count` of them). `open`: hold, instead of completing, when the last front has left.
+    `horizon_slots`: how far above the pipeline's min time an item may be created.
+    """
+
+    name: str
+    segments: tuple[str, ...]
+    edges: tuple[Edge, ...] = ()
+    fronts: tuple[str, ...] = ()
+    front_count: int = 0
+    open: bool = False
+    start_slot: int = 0
+    slack_ns: int = DEFAULT_SLACK_NS
+    horizon_slots: int = 60_480_000
+    silent_front: SilentFront = SilentFront.HOLD
+    evict_after_ms: int = 0
+    max_open_cells: int = 4_000_000
+    max_open_units: int = 1_000_000
+    max_nodes: int = 10_000
+    max_staged: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class StagedContribution:
+    """What one task attempt of one operator consumed and created, kept until its batch commits.
+
+    (query, run, batch, execution, operator, stage, partition, attempt) is its key; a second one
+    under the same key must be equal. `created` and `consumed` as in a tick.
+    """
+
+    query: str
+    run: str
+    batch: int
+    execution: int
+    operator: str
+    stage: int
+    partition: int
+    attempt: int
+    created: Cells
+    consumed: Cells
+
+    @property
+    def key(self) -> tuple[str, str, int, int, str, int, int, int]:
+        return (
+            self.query, self.run, self.batch, self.execution,
+            self.operator, self.stage, self.partition, self.attempt,
+        )  # fmt: skip
+
+
+class RefusalCode(Enum):
+    """Why something is refused; each maps to one gRPC status (`tracker.service.convert`)."""
+
+    UNKNOWN_PIPELINE = "unknown_pipeline"
+    UNKNOWN_SEGMENT = "unknown_segment"
+    UNKNOWN_FRONT = "unknown_front"
+    UNKNOWN_NODE = "unknown_node"
+    INVALID = "invalid"
+    CONFLICT = "conflict"
+    BELOW_MIN_TIME = "below_min_time"
+    BEYOND_HORIZON = "beyond_horizon"
+    OUT_OF_ORDER = "out_of_order"
+    FENCED = "fenced"
+    ROLLED_BACK = "rolled_back"
+    FULL = "full"
+    NOT_HOME = "not_home"
+    COMPLETE = "complete"
+    NOT_READY = "not_ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal: the code for programs, the message for people (names the value, the limit and what
+    to do). `home` is the shard to ask instead, for NOT_HOME, else -1; `expected` the number of the
+    tick that is due, for OUT_OF_ORDER, else 0."""
+
+    code: RefusalCode
+    message: str
+    home: int = -1
+    expected: int = 0
+
+
+class Refused(Exception):
+    """Raised inside a check; the state machine turns it into an effect and changes nothing."""
+
+    def __init__(
+        self, code: RefusalCode, message: str, *, home: int = -1, expected: int = 0
+    ) -> None:
+        super().__init__(message)
+        self.refusal = Refusal(code, message, home, expected)

@@ -1,0 +1,64 @@
+"""An entry of the home log, and the part of it that each shard gets (rules 3 and 10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracker.core.messages import Entry, KeyTick
+from tracker.core.model import Cells, Tick, Unit
+from tracker.core.routing import RoutingTable
+
+
+class OutboxEntry:
+    """Entry `number` of a home log. A part holds the cells of the slots that its shard owns, the
+    names of units that it keeps, and everything that all shards must know."""
+
+    __slots__ = ("_owners", "_routing", "cell_count", "entry", "number")
+
+    def __init__(self, number: int, entry: Entry, routing: RoutingTable) -> None:
+        self.number = number
+        self.entry = entry
+        self._routing = routing
+        self._owners: tuple[NDArray[np.int32] | None, ...] | None = None
+        self.cell_count = 0
+        if isinstance(entry, KeyTick):
+            content = entry.tick.content
+            self.cell_count = (
+                len(content.created) + len(content.consumed) + len(entry.late)
+            )
+
+    def part(self, shard: int) -> Entry:
+        """What `shard` is told of the entry."""
+        entry = self.entry
+        if not isinstance(entry, KeyTick) or len(self._routing.shards) == 1:
+            return entry
+        content = entry.tick.content
+        if not (self.cell_count or content.units_created or content.units_consumed):
+            return entry
+        groups = (content.created, content.consumed, entry.late)
+        if self._owners is None:
+            self._owners = tuple(self._owned(cells) for cells in groups)
+        created, consumed, late = (
+            cells if owners is None else cells.select(owners == shard)
+            for cells, owners in zip(groups, self._owners, strict=True)
+        )
+        tick = entry.tick
+        part = replace(
+            content,
+            created=created,
+            consumed=consumed,
+            units_created=self._kept(content.units_created, shard),
+            units_consumed=self._kept(content.units_consumed, shard),
+        )
+        return KeyTick(Tick(tick.pipeline, tick.key, tick.number, part), late)
+
+    def _owned(self, cells: Cells) -> NDArray[np.int32] | None:
+        return self._routing.owners(cells.slots) if len(cells) else None
+
+    def _kept(self, units: tuple[Unit, ...], shard: int) -> tuple[Unit, ...]:
+        assert isinstance(self.entry, KeyTick)
+        pipeline, keeper = self.entry.tick.pipeline, self._routing.names_keeper
+        return tuple(unit for unit in units if keeper(pipeline, unit.segment) == shard)

@@ -1,0 +1,139 @@
+"""One pipeline at one process: its shard, its home, its combiner, and what has been announced."""
+
+from __future__ import annotations
+
+from tracker.core.cut import Combiner
+from tracker.core.describe import (
+    FrontDescription,
+    NodeDescription,
+    PipelineDescription,
+    SegmentDescription,
+)
+from tracker.core.graph import SegmentGraph
+from tracker.core.home import HomePipeline
+from tracker.core.messages import FrontPin, Grant
+from tracker.core.model import PipelineSpec
+from tracker.core.shard import FrontId, ShardPipeline
+from tracker.core.slots import FOREVER, LOWEST_SLOT
+
+
+class Pipeline:
+    """The state machines of one pipeline, side by side."""
+
+    def __init__(self, spec: PipelineSpec, shards: tuple[int, ...], own: int) -> None:
+        self.spec = spec
+        self.graph = SegmentGraph(spec)
+        self.shard = ShardPipeline(spec)
+        self.home = HomePipeline(spec)
+        self.combiner = Combiner(self.graph, shards, own)
+        self.announced = [spec.start_slot] * len(spec.segments)
+        """Min times appended to the log: what pins and refusals go by, since they will be said."""
+        self.said = list(self.announced)
+        """Min times that are durable, hence may be told to anyone."""
+        self.unreported: dict[int, int] = {}
+        """Said since the last report to the other shards."""
+        self.reported = False
+        """Whether the other shards have ever been told of this shard's part."""
+        self.announced_due = False
+        """Whether what was said must be told now, though nothing else has changed."""
+        self.sweeping: dict[int, int] = {}
+        """By segment the slot below which cells are being moved to the late ledger."""
+        self.grants_due: list[FrontId] = []
+        self.front_heard_ns: dict[FrontId, int] = {}
+
+    def new_pins(self) -> tuple[FrontPin, ...]:
+        """Pins for the fronts that have joined and are not pinned, by what has been announced."""
+        return tuple(
+            FrontPin(
+                *front, self.graph.pin(self.announced, self.shard.fronts[front].segment)
+            )
+            for front in self.shard.unpinned
+        )
+
+    def new_announcements(self) -> tuple[tuple[int, int], ...]:
+        """(segment, min time) that the reports allow and that is beyond what was announced."""
+        if not self.shard.begun:
+            return ()
+        allowed = self.combiner.candidates()
+        return tuple(
+            (segment, slot)
+            for segment, slot in enumerate(allowed)
+            if slot is not None
+            and slot > self.announced[segment]
+            and not (slot == FOREVER and self.spec.open)
+        )
+
+    def new_sweeps(self) -> list[tuple[int, int]]:
+        """(segment, slot) below which this shard has open cells though some process has announced
+        that everything there is complete."""
+        sweeps = []
+        for segment, announced in enumerate(self.announced):
+            floor = max(
+                announced, self.combiner.announced_anywhere(segment) or announced
+            )
+            beyond = floor > self.sweeping.get(segment, LOWEST_SLOT)
+            if beyond and self.shard.cells.lowest(segment) < floor:
+                sweeps.append((segment, floor))
+        return sweeps
+
+    def grant(self, front: FrontId) -> Grant:
+        """What a front may do: granted once every shard has pinned it."""
+        state = self.shard.fronts[front]
+        granted = front in self.combiner.settled_fronts
+        segment, slot = (
+            self.combiner.grant(front) if granted else (state.segment, LOWEST_SLOT)
+        )
+        promised = LOWEST_SLOT if state.promised is None else state.promised
+        return Grant(front[1], segment, slot, promised, granted)
+
+    def describe(self, now_ns: int) -> PipelineDescription:
+        views = self.combiner.views.values()
+        self.combiner.advance_cut()
+        segments = []
+        for segment, name in enumerate(self.spec.segments):
+            lows = [view.lows[segment] for view in views if segment in view.lows]
+            segments.append(
+                SegmentDescription(
+                    name,
+                    self.said[segment],
+                    min((low.slot for low in lows), default=FOREVER),
+                    sum(low.open_slots for low in lows),
+                    sum(low.open_items for low in lows),
+                )
+            )
+        min_time = min(self.said)
+        return PipelineDescription(
+            min_time=min_time,
+            complete=min_time == FOREVER,
+            begun=self.shard.begun,
+            segments=tuple(segments),
+            fronts=tuple(
+                self._describe_front(front, now_ns) for front in self._known_fronts()
+            ),
+            nodes=tuple(
+                NodeDescription(key, number)
+                for key, number in sorted(self.combiner.cut.items())
+                if number != FOREVER
+            ),
+            late_items=sum(
+                low.late_items for view in views for low in view.lows.values()
+            ),
+        )
+
+    def _known_fronts(self) -> list[FrontId]:
+        return sorted(
+            {front for view in self.combiner.views.values() for front in view.fronts}
+        )
+
+    def _describe_front(self, front: FrontId, now_ns: int) -> FrontDescription:
+        views = self.combiner.views.values()
+        reports = [view.fronts[front] for view in views if front in view.fronts]
+        silent_ns = now_ns - self.front_heard_ns.get(front, now_ns)
+        return FrontDescription(
+            front[0],
+            front[1],
+            self.spec.segments[reports[0].segment],
+            min(report.heartbeat for report in reports),
+            silent_ns // 1_000_000,
+            front in self.combiner.settled_fronts,
+        )

@@ -1,0 +1,122 @@
+"""Checking a pipeline before it is registered, and telling two pipelines apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from tracker.core.home import MAX_NAME_CHARACTERS
+from tracker.core.model import PipelineSpec, RefusalCode, Refused, SilentFront
+from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+
+MAX_SEGMENTS = 1_000
+MAX_EDGES = 10_000
+MAX_FRONTS = 10_000
+MAX_SLACK_NS = 366 * 86_400 * 10**9
+
+_POSITIVE = (
+    "slack_ns",
+    "horizon_slots",
+    "max_open_cells",
+    "max_open_units",
+    "max_nodes",
+)
+
+
+def check_spec(spec: PipelineSpec) -> None:
+    """Raises Refused(INVALID) naming the first thing in a pipeline that cannot be."""
+
+    def refuse(message: str) -> Refused:
+        return Refused(RefusalCode.INVALID, f"pipeline {spec.name[:60]!r}: {message}")
+
+    _check_names(spec, refuse)
+    known = set(spec.segments)
+    for edge in spec.edges:
+        for name in (edge.source, edge.target):
+            if name not in known:
+                raise refuse(
+                    f"edge {edge.source!r} -> {edge.target!r} names segment {name!r}, which is not "
+                    f"among its segments {sorted(known)[:20]}"
+                )
+        if not 0 <= edge.delay < FOREVER:
+            raise refuse(
+                f"edge {edge.source!r} -> {edge.target!r} has a delay of {edge.delay} slots; "
+                f"a delay must lie within 0 and {HIGHEST_SLOT}"
+            )
+    if not LOWEST_SLOT <= spec.start_slot <= HIGHEST_SLOT:
+        raise refuse(
+            f"start_slot {spec.start_slot} is not within {LOWEST_SLOT} to {HIGHEST_SLOT}"
+        )
+    for name in (*_POSITIVE, "max_staged"):
+        value = getattr(spec, name)
+        if not 0 < value < FOREVER:
+            raise refuse(f"{name} is {value}; it must be positive and below {FOREVER}")
+    if spec.slack_ns > MAX_SLACK_NS:
+        raise refuse(
+            f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year"
+        )
+    _check_fronts(spec, refuse)
+
+
+def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
+    if not 0 < len(spec.segments) <= MAX_SEGMENTS:
+        raise refuse(
+            f"it has {len(spec.segments)} segments; the limit is 1 to {MAX_SEGMENTS}"
+        )
+    if len(spec.edges) > MAX_EDGES:
+        raise refuse(f"it has {len(spec.edges)} edges; the limit is {MAX_EDGES}")
+    if len(spec.fronts) > MAX_FRONTS:
+        raise refuse(
+            f"it declares {len(spec.fronts)} fronts; the limit is {MAX_FRONTS}"
+        )
+    for what, names in (
+        ("name", (spec.name,)),
+        ("segment", spec.segments),
+        ("front", spec.fronts),
+    ):
+        for name in names:
+            if not 0 < len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
+                raise refuse(
+                    f"{what} {name[:60]!r} must have 1 to {MAX_NAME_CHARACTERS} printable characters"
+                )
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise refuse(f"{what} {twice!r} is named twice")
+
+
+def _check_fronts(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
+    if spec.front_count < 0 or (spec.fronts and spec.front_count):
+        raise refuse(
+            f"it declares fronts {list(spec.fronts)[:20]} and front_count {spec.front_count}; "
+            "name the fronts, or give their number, which is not negative"
+        )
+    if not spec.fronts and not spec.front_count and not spec.open:
+        raise refuse(
+            "it declares no front and is not open, so it would be complete at once; "
+            "declare its fronts by name or number, or register it as open"
+        )
+    if spec.silent_front is SilentFront.EVICT and spec.evict_after_ms <= 0:
+        raise refuse(
+            f"silent fronts are to be evicted after {spec.evict_after_ms} ms; "
+            "evict_after_ms must be positive"
+        )
+
+
+def differences(registered: PipelineSpec, asked: PipelineSpec) -> str:
+    """What differs between two pipelines, for people: `field: registered ..., asked ...`."""
+    return "; ".join(
+        f"{field.name}: registered {_show(getattr(registered, field.name))}, "
+        f"asked {_show(getattr(asked, field.name))}"
+        for field in fields(PipelineSpec)
+        if getattr(registered, field.name) != getattr(asked, field.name)
+    )
+
+
+def _show(value: object) -> str:
+    if isinstance(value, tuple):
+        shown = ", ".join(
+            f"{v.source}->{v.target}+{v.delay}" if hasattr(v, "delay") else repr(v)
+            for v in value
+        )
+        return f"[{shown}]"
+    return repr(value.value if isinstance(value, SilentFront) else value)

@@ -1,0 +1,126 @@
+"""Turning a pipeline's state machines into a snapshot and back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from tracker.core.home import HomeNode
+from tracker.core.messages import PipelineReport, TouchedRun
+from tracker.core.model import Batch, NodeKey, Unit
+from tracker.core.pipeline import Pipeline
+from tracker.core.shard import FrontState, LateEntry
+from tracker.core.snapshot import (
+    FrontSnapshot,
+    KeySnapshot,
+    LateSnapshot,
+    NodeSnapshot,
+    PipelineSnapshot,
+)
+
+
+def snapshot_pipeline(pipeline: Pipeline) -> PipelineSnapshot:
+    """The durable part of a pipeline at one process, as plain data."""
+    shard = pipeline.shard
+    unreported = tuple(
+        TouchedRun(key, shard.node_times[key], tuple(touched.items()))
+        for key, touched in shard.changes.touched.items()
+    )
+    return PipelineSnapshot(
+        spec=pipeline.spec,
+        said=tuple(pipeline.said),
+        begun=shard.begun,
+        joined=tuple(shard.joined),
+        cells=shard.cells.open_cells(),
+        keys=tuple(
+            KeySnapshot(key, shard.kinds[key], number, key in shard.closed)
+            for key, number in shard.node_times.items()
+        ),
+        fronts=tuple(
+            FrontSnapshot(*front, s.segment, s.incarnation, s.number, s.pin, s.promised)
+            for front, s in shard.fronts.items()
+        ),
+        units=tuple(
+            Unit(segment, name, slot)
+            for segment, names in shard.units.items()
+            for name, slot in names.items()
+        ),
+        late=tuple(
+            LateSnapshot(segment, entry.items, entry.cells, entry.last_slot)
+            for segment, entry in shard.late.items()
+        ),
+        runs=pipeline.combiner.own_runs() + unreported,
+        nodes=tuple(_snapshot_node(node) for node in pipeline.home.nodes.values()),
+        staged=tuple(
+            (node_id, contribution)
+            for node_id, kept in pipeline.home.staged.items()
+            for contribution in kept.values()
+        ),
+    )
+
+
+def _snapshot_node(node: HomeNode) -> NodeSnapshot:
+    batches = tuple(
+        Batch(scope, number, fingerprint)
+        for scope, kept in node.batches.items()
+        for number, fingerprint in kept.items()
+    )
+    return NodeSnapshot(
+        node.key,
+        node.kind,
+        node.durable,
+        node.previous_node_time,
+        node.evicted,
+        batches,
+    )
+
+
+def restore_pipeline(
+    saved: PipelineSnapshot, shards: tuple[int, ...], own: int
+) -> Pipeline:
+    """The pipeline that a snapshot was taken of."""
+    pipeline = Pipeline(saved.spec, shards, own)
+    pipeline.said = list(saved.said)
+    pipeline.announced = list(saved.said)
+    shard = pipeline.shard
+    shard.begun = saved.begun
+    shard.joined = dict.fromkeys(saved.joined)
+    shard.cells.apply(saved.cells, 1)
+    for key in saved.keys:
+        shard.node_times[key.key] = key.number
+        shard.kinds[key.key] = key.kind
+        if key.closed:
+            shard.closed[key.key] = None
+    for front in saved.fronts:
+        name = (front.node_id, front.front)
+        shard.fronts[name] = FrontState(
+            front.segment, front.incarnation, front.number, front.pin, front.promised
+        )
+        if front.pin is None:
+            shard.unpinned[name] = None
+    for unit in saved.units:
+        shard.units.setdefault(unit.segment, {})[unit.name] = unit.slot
+    for late in saved.late:
+        shard.late[late.segment] = LateEntry(late.items, late.cells, late.last_slot)
+    for node in saved.nodes:
+        pipeline.home.nodes[node.key.node_id] = _restore_node(node)
+    for node_id, contribution in saved.staged:
+        pipeline.home.stage(node_id, (contribution,))
+    pipeline.combiner.take(
+        own, PipelineReport(saved.spec.name, runs=saved.runs), whole=False
+    )
+    return pipeline
+
+
+def _restore_node(saved: NodeSnapshot) -> HomeNode:
+    node = HomeNode(
+        NodeKey(saved.key.node_id, saved.key.incarnation),
+        saved.kind,
+        saved.durable,
+        saved.previous_node_time,
+        evicted=saved.evicted,
+    )
+    for batch in saved.batches:
+        node.batches.setdefault(batch.scope, OrderedDict())[batch.id] = (
+            batch.fingerprint
+        )
+    return node

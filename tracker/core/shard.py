@@ -1,0 +1,290 @@
+"""What one shard keeps of one pipeline, and what it reports of it (rules 4 and 5).
+
+A shard applies the entries of the homes' logs, each once and whole, and remembers what has changed
+since its last report: node times, lowest open slots, fronts, and for each node the lowest slots that
+its ticks touched. A report is therefore a consistent snapshot of the shard at a moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracker.core.cells import CellTable
+from tracker.core.messages import (
+    FrontPin,
+    FrontReport,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    KeyTick,
+    PipelineReport,
+    SegmentLow,
+    TouchedRun,
+)
+from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
+from tracker.core.slots import LOWEST_SLOT
+
+FrontId = tuple[str, str]
+"""(node id, front name)."""
+
+
+@dataclass(slots=True)
+class FrontState:
+    """A front at a shard: where it is pinned (None until it is), and its last promise, if any."""
+
+    segment: int
+    incarnation: int
+    number: int
+    pin: int | None = None
+    promised: int | None = None
+
+    @property
+    def heartbeat(self) -> int:
+        """What the shard holds min time to: the promise, but never below the pin."""
+        bounds = [slot for slot in (self.pin, self.promised) if slot is not None]
+        return max(bounds, default=LOWEST_SLOT)
+
+
+@dataclass(slots=True)
+class LateEntry:
+    """One segment's late ledger: what was consumed below min time."""
+
+    items: int = 0
+    cells: int = 0
+    last_slot: int = LOWEST_SLOT
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What the next report has to tell."""
+
+    keys: dict[NodeKey, None] = field(default_factory=dict)
+    dropped: list[NodeKey] = field(default_factory=list)
+    segments: dict[int, None] = field(default_factory=dict)
+    fronts: dict[FrontId, None] = field(default_factory=dict)
+    left: list[FrontId] = field(default_factory=list)
+    touched: dict[NodeKey, dict[int, int]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.keys
+            or self.dropped
+            or self.segments
+            or self.fronts
+            or self.left
+            or self.touched
+        )
+
+
+class ShardPipeline:
+    """One pipeline at one shard. Entries hold this shard's cells and units alone."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self.cells = CellTable(len(spec.segments))
+        self.node_times: dict[NodeKey, int] = {}
+        self.closed: dict[NodeKey, None] = {}
+        self.kinds: dict[NodeKey, str] = {}
+        self.fronts: dict[FrontId, FrontState] = {}
+        self.unpinned: dict[FrontId, None] = {}
+        self.begun = not spec.fronts and not spec.front_count
+        self.joined: dict[FrontId, None] = {}
+        """Fronts that have ever joined; kept only until the pipeline has begun."""
+        self.units: dict[int, dict[str, int]] = {}
+        self.late: dict[int, LateEntry] = {}
+        self.changes = _Changes()
+
+    # --- applying entries -------------------------------------------------------------------------
+
+    def open_key(self, entry: KeyOpened) -> None:
+        self.node_times[entry.key] = 0
+        self.kinds[entry.key] = entry.kind
+        self.changes.keys[entry.key] = None
+
+    def close_key(self, entry: KeyClosed) -> None:
+        self.closed[entry.key] = None
+        self.changes.keys[entry.key] = None
+        if entry.evicted:
+            for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
+                self._remove_front(front)
+
+    def drop_key(self, entry: KeyDropped) -> None:
+        if self.node_times.pop(entry.key, None) is None:
+            return
+        del self.kinds[entry.key]
+        self.closed.pop(entry.key, None)
+        self.changes.keys.pop(entry.key, None)
+        self.changes.touched.pop(entry.key, None)
+        self.changes.dropped.append(entry.key)
+
+    def apply_tick(self, entry: KeyTick) -> set[int]:
+        """Applies the next tick of a key, whole. A tick applied before is dropped by its number
+        (rule 2). Returns the segments in which names of units have arrived."""
+        tick = entry.tick
+        if tick.number <= self.node_times.get(tick.key, 0):
+            return set()
+        self.node_times[tick.key] = tick.number
+        self.changes.keys[tick.key] = None
+        content = tick.content
+        for cells, sign in ((content.created, 1), (content.consumed, -1)):
+            if len(cells):
+                self.cells.apply(cells, sign)
+                self._touch(tick.key, cells)
+        self._apply_fronts(tick.key, tick.number, content)
+        if len(entry.late):
+            self._count_late(entry.late)
+        return self._apply_units(content)
+
+    def _touch(self, key: NodeKey, cells: Cells) -> None:
+        touched = self.changes.touched.setdefault(key, {})
+        if len(cells) == 1:
+            lowest = {int(cells.segments[0]): int(cells.slots[0])}
+        else:
+            first = int(cells.segments[0])
+            lowest = {}
+            if (cells.segments == first).all():
+                lowest[first] = int(cells.slots.min())
+            else:
+                for segment in set(cells.segments.tolist()):
+                    lowest[segment] = int(cells.slots[cells.segments == segment].min())
+        for segment, slot in lowest.items():
+            touched[segment] = min(slot, touched.get(segment, slot))
+            self.changes.segments[segment] = None
+
+    def _apply_fronts(self, key: NodeKey, number: int, content: TickContent) -> None:
+        node_id = key.node_id
+        for join in content.joins:
+            front = (node_id, join.front)
+            if front not in self.fronts:
+                self.fronts[front] = FrontState(join.segment, key.incarnation, number)
+                self.unpinned[front] = None
+                self._count_joined(front)
+        for heartbeat in content.heartbeats:
+            state = self.fronts[(node_id, heartbeat.front)]
+            if state.promised is None or heartbeat.slot > state.promised:
+                state.promised = heartbeat.slot
+                self.changes.fronts[(node_id, heartbeat.front)] = None
+        for name in content.leaves:
+            self._remove_front((node_id, name))
+
+    def _count_joined(self, front: FrontId) -> None:
+        if self.begun:
+            return
+        self.joined[front] = None
+        if self.spec.fronts:
+            names = {name for _, name in self.joined}
+            self.begun = names.issuperset(self.spec.fronts)
+        else:
+            self.begun = len(self.joined) >= self.spec.front_count
+        if self.begun:
+            self.joined.clear()
+
+    def _remove_front(self, front: FrontId) -> None:
+        if self.fronts.pop(front, None) is None:
+            return
+        self.unpinned.pop(front, None)
+        self.changes.fronts.pop(front, None)
+        self.changes.left.append(front)
+
+    def _apply_units(self, content: TickContent) -> set[int]:
+        for unit in content.units_created:
+            self.units.setdefault(unit.segment, {})[unit.name] = unit.slot
+        for unit in content.units_consumed:
+            names = self.units.get(unit.segment)
+            if names is not None:
+                names.pop(unit.name, None)
+        return {unit.segment for unit in content.units_created}
+
+    def _count_late(self, cells: Cells) -> None:
+        for segment, slot, _, count in cells.rows():
+            entry = self.late.setdefault(segment, LateEntry())
+            entry.items += abs(count)
+            entry.cells += 1
+            entry.last_slot = max(entry.last_slot, slot)
+            self.changes.segments[segment] = None
+
+    def pin(self, pin: FrontPin) -> None:
+        """Holds a front at a slot for good; a front that has left meanwhile is passed over."""
+        front = (pin.node_id, pin.front)
+        state = self.fronts.get(front)
+        if state is not None and state.pin is None:
+            state.pin = pin.slot
+            self.unpinned.pop(front, None)
+            self.changes.fronts[front] = None
+
+    def sweep(self, segment: int, below: int) -> None:
+        """Moves cells below what some process has announced to the late ledger: by the promise of
+        that announcement nothing of theirs is in flight, they are consumption that came too late."""
+        cells = self.cells.segment_cells(segment, below)
+        if len(cells):
+            self.cells.apply(cells, 1)
+            self._count_late(cells)
+        self.changes.segments[segment] = None
+
+    # --- reporting --------------------------------------------------------------------------------
+
+    def take_report(self, announced: tuple[tuple[int, int], ...]) -> PipelineReport:
+        """What has changed since the report before (rule 5)."""
+        changes, self.changes = self.changes, _Changes()
+        return PipelineReport(
+            pipeline=self.spec.name,
+            node_times=tuple(
+                (key, self.node_times[key], key in self.closed) for key in changes.keys
+            ),
+            dropped=tuple(changes.dropped),
+            lows=tuple(self.low(segment) for segment in changes.segments),
+            fronts=tuple(
+                self.front_report(front)
+                for front in changes.fronts
+                if self._is_pinned(front)
+            ),
+            left=tuple(changes.left),
+            runs=tuple(
+                TouchedRun(key, self.node_times[key], tuple(touched.items()))
+                for key, touched in changes.touched.items()
+            ),
+            announced=announced,
+        )
+
+    def low(self, segment: int) -> SegmentLow:
+        """A segment's lowest non-zero slot at this shard, with the advisory totals."""
+        return SegmentLow(
+            segment,
+            self.cells.lowest(segment),
+            self.cells.open_slots[segment],
+            self.cells.open_items[segment],
+            self.late[segment].items if segment in self.late else 0,
+        )
+
+    def front_report(self, front: FrontId) -> FrontReport:
+        state = self.fronts[front]
+        assert state.pin is not None
+        return FrontReport(
+            *front,
+            state.segment,
+            state.pin,
+            state.heartbeat,
+            state.incarnation,
+            state.number,
+        )
+
+    def _is_pinned(self, front: FrontId) -> bool:
+        return self.fronts[front].pin is not None
+
+    def mark_all_changed(self) -> None:
+        """Makes the next report tell everything, after the shard was restored."""
+        self.changes.keys.update(dict.fromkeys(self.node_times))
+        self.changes.segments.update(dict.fromkeys(range(len(self.spec.segments))))
+        self.changes.fronts.update(dict.fromkeys(self.fronts))
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        self.cells.validate()
+        assert self.node_times.keys() == self.kinds.keys()
+        assert self.closed.keys() <= self.node_times.keys(), "an unknown key is closed"
+        assert self.changes.keys.keys() <= self.node_times.keys()
+        for front, state in self.fronts.items():
+            assert (state.pin is None) == (front in self.unpinned), (
+                f"{front} is half pinned"
+            )
+            assert state.pin is None or state.heartbeat >= state.pin
