@@ -1,0 +1,108 @@
+"""Runs the tests layer by layer: what needs no process first, then processes, then Spark.
+
+    python -m scripts.test [LAYER ...] [-- PYTEST ARGUMENTS]
+
+Every directory of `tests` belongs to one layer: those named below to theirs, every other one to
+`processes`, so that a new directory can't be forgotten. A layer that runs no test has failed. A layer
+that fails does not keep the next ones from running.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from scripts.summary import BUILD, ROOT, finish
+
+PURE = ("core", "simulation", "scenarios", "check")
+SPARK = ("spark", "examples")
+LAYERS = ("pure", "processes", "spark")
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """What one run of pytest came to; `seconds` is wall time with start-up."""
+
+    name: str
+    exit_code: int
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and self.failed == 0 and self.passed > 0
+
+
+def layer_of(directory: Path) -> str:
+    """The layer of a directory of `tests`."""
+    if directory.name in PURE:
+        return "pure"
+    return "spark" if directory.name in SPARK else "processes"
+
+
+def paths_of(layer: str) -> list[str]:
+    """Directories and files of a layer, relative to the project, in the order of their names."""
+    directories = [d for d in sorted((ROOT / "tests").iterdir()) if any(d.glob("**/test_*.py"))]
+    paths = [d for d in directories if layer_of(d) == layer]
+    if layer == "pure":
+        paths += sorted((ROOT / "tests").glob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
+    """Runs one layer in a pytest of its own, which prints as it goes."""
+    paths = paths_of(layer)
+    report = BUILD / f"test-{layer}.xml"
+    report.unlink(missing_ok=True)
+    print(f"== {layer}: {' '.join(paths)}", flush=True)
+    command = [sys.executable, "-m", "pytest", "--durations=5", f"--junitxml={report}"]
+    start = time.monotonic()
+    # Without a path pytest would collect everything: a layer without tests has failed instead.
+    exit_code = subprocess.call([*command, *arguments, *paths], cwd=ROOT) if paths else 5
+    return counted(layer, exit_code, time.monotonic() - start, report)
+
+
+def counted(layer: str, exit_code: int, seconds: float, report: Path) -> LayerResult:
+    """Reads the counts from pytest's report; errors outside of tests count as failed."""
+    tests = failed = skipped = 0
+    if report.exists():
+        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+            tests += int(suite.get("tests", 0))
+            failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped += int(suite.get("skipped", 0))
+    passed = max(0, tests - failed - skipped)
+    return LayerResult(layer, exit_code, passed, failed, skipped, round(seconds, 1))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the layers named, or all; returns the exit code."""
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    chosen = tuple(arguments[:split]) or LAYERS
+    unknown = [name for name in chosen if name not in LAYERS]
+    if unknown:
+        print(f"test: no layer {unknown[0]!r}; layers are {', '.join(LAYERS)}", file=sys.stderr)
+        return 2
+    BUILD.mkdir(exist_ok=True)
+    results = [run_layer(layer, arguments[split + 1 :]) for layer in chosen]
+    shown: dict[str, object] = {
+        "passed": sum(result.passed for result in results),
+        "failed": sum(result.failed for result in results),
+        "skipped": sum(result.skipped for result in results),
+        "seconds": round(sum(result.seconds for result in results)),
+    }
+    broken = [result.name for result in results if not result.ok]
+    if broken:
+        shown["layers"] = ",".join(broken)
+    details = {"by_layer": [asdict(result) for result in results]}
+    return finish("test", ok=not broken, shown=shown, details=details)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
