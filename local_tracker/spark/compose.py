@@ -1,0 +1,254 @@
+"""From what a micro-batch read and wrote to the one tick that says so.
+
+A file is an item as a whole: the hash of its name is XORed out of the segment that the query reads
+and into the segment of each query that will read what it wrote (rule 1: both in one tick). What a
+batch creates is labelled with the oldest slot that it consumed, plus the delay of the edge: always
+safe, only coarser than labels of single rows.
+
+Acks of user code arrive as contributions, one for each task attempt of each operator, of every
+evaluation that Spark chose to do. What counts is one attempt of each partition of one complete
+stage; all others must say the same, or the code is not deterministic and nothing can be said.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Batch, Cells, StagedContribution, TickContent, Unit
+
+_Rows = tuple[tuple[int, int, int, int], ...]
+_NOTHING: tuple[_Rows, _Rows] = ((), ())
+
+
+class ComposeError(Exception):
+    """A batch's tick cannot be composed; names the batch, the operator or unit, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedUnit:
+    """A file that a batch committed, and the numbers of the segments of those who read it."""
+
+    name: str
+    segments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUnits:
+    """One micro-batch, by units. `consumed` has the slot of each; `label_slots` says, by segment
+    number, under which slot this batch creates (`label_slots()`)."""
+
+    query: str
+    batch: int
+    fingerprint: bytes
+    consumed: tuple[Unit, ...]
+    created: tuple[CreatedUnit, ...]
+    label_slots: Mapping[int, int]
+
+
+def fingerprint(
+    offsets: str, consumed: Mapping[int, Iterable[str]], created: Iterable[CreatedUnit]
+) -> bytes:
+    """A 16-byte hash of a batch's offsets (as logged), the names that it consumed by segment number,
+    and the units that it created: the same whenever the batch is read from its logs again."""
+    digest = blake2b(digest_size=16, person=b"lowmark.batch")
+
+    def add(*parts: object) -> None:
+        for part in parts:
+            raw = str(part).encode()
+            digest.update(len(raw).to_bytes(8) + raw)
+
+    add("offsets", offsets)
+    for segment in sorted(consumed):
+        add("consumed", segment, *sorted(consumed[segment]))
+    for unit in sorted(created, key=lambda u: (u.name, u.segments)):
+        add("created", unit.name, *sorted(unit.segments))
+    return digest.digest()
+
+
+def label_slots(consumed: Iterable[Unit], delays: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    """The slot under which what a batch creates is labelled, by the number of the segment it goes to.
+
+    `delays` has the delay, in slots, of each edge (source, target) by segment numbers. It is the
+    least of consumed slot + delay; empty if nothing was consumed.
+    """
+    oldest: dict[int, int] = {}
+    for unit in consumed:
+        oldest[unit.segment] = min(unit.slot, oldest.get(unit.segment, unit.slot))
+    slots: dict[int, int] = {}
+    for (source, target), delay in delays.items():
+        if source in oldest:
+            slot = oldest[source] + delay
+            slots[target] = min(slot, slots.get(target, slot))
+    return slots
+
+
+def compose(units: BatchUnits, contributions: tuple[Cells, Cells] | None = None) -> TickContent:
+    """The tick of a batch. `contributions`: what user code created and consumed, as counted by
+    `count_contributions`.
+
+    Raises ComposeError where a unit is created in a segment that has no label slot.
+    """
+    created = [
+        Unit(segment, unit.name, _label_slot(units, unit, segment))
+        for unit in units.created
+        for segment in unit.segments
+    ]
+    extra_created, extra_consumed = contributions or (Cells.empty(), Cells.empty())
+    return TickContent(
+        created=merge([_cells(created), extra_created]),
+        consumed=merge([_cells(units.consumed), extra_consumed]),
+        batch=Batch(units.query, units.batch, units.fingerprint),
+        units_created=tuple(created),
+        units_consumed=units.consumed,
+    )
+
+
+def _label_slot(units: BatchUnits, unit: CreatedUnit, segment: int) -> int:
+    slot = units.label_slots.get(segment)
+    if slot is None:
+        raise ComposeError(
+            f"batch {units.batch} of query {units.query} wrote {unit.name} for segment number "
+            f"{segment}, but no edge leads there from the segments that it read; register one"
+        )
+    return slot
+
+
+def _cells(units: Iterable[Unit]) -> Cells:
+    return Cells.of((unit.segment, unit.slot, unit_value(unit.name), 1) for unit in units)
+
+
+def merge(parts: Iterable[Cells]) -> Cells:
+    """The same cells with each (segment, slot) once, in order; those that come to nothing are left
+    out."""
+    cells = Cells.concatenate(parts)
+    if len(cells) < 2:
+        return cells
+    order = np.lexsort((cells.slots, cells.segments))
+    segments, slots = cells.segments[order], cells.slots[order]
+    starts = np.flatnonzero(
+        np.concatenate(([True], (segments[1:] != segments[:-1]) | (slots[1:] != slots[:-1])))
+    )
+    merged = Cells(
+        segments[starts],
+        slots[starts],
+        np.bitwise_xor.reduceat(cells.checksums[order], starts),
+        np.add.reduceat(cells.counts[order], starts),
+    )
+    return merged.select((merged.checksums != 0) | (merged.counts != 0))
+
+
+# --- acks of user code ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluations:
+    """What is known of how a batch was evaluated.
+
+    runs: the query's runs, oldest first. published_by: the run whose evaluation was published, where
+    a writer has noted it. stage_tasks: the number of tasks that a stage of the last run had at its
+    first attempt; None where that is not known any more.
+    """
+
+    runs: Sequence[str]
+    published_by: str | None = None
+    stage_tasks: Callable[[int], int | None] = lambda stage: None
+
+
+def count_contributions(
+    query: str,
+    batch: int,
+    staged: Sequence[StagedContribution],
+    evaluations: Evaluations,
+) -> tuple[Cells, Cells]:
+    """What user code created and consumed in a batch, each operator counted once.
+
+    The run that counts is the one whose evaluation was published, else the newest that evaluated
+    anything: a later run finds the batch in the sink and does not evaluate it again. Of its stages,
+    the complete ones with the most tasks saw all partitions (smaller ones are `take`s, or re-runs of
+    a part); they must agree. Raises ComposeError, naming batch and operator, where they don't.
+    """
+    mine = [c for c in staged if c.query == query and c.batch == batch]
+    run = _counted_run(mine, evaluations)
+    by_operator: dict[str, list[StagedContribution]] = defaultdict(list)
+    for contribution in mine:
+        if contribution.run == run:
+            by_operator[contribution.operator].append(contribution)
+    tasks_known = bool(evaluations.runs) and run == evaluations.runs[-1]
+    created, consumed = [], []
+    for operator in sorted(by_operator):
+        whole = _one_evaluation(
+            f"operator {operator!r} in batch {batch} of query {query}",
+            by_operator[operator],
+            evaluations.stage_tasks if tasks_known else lambda stage: None,
+        )
+        created.append(Cells.of(whole[0]))
+        consumed.append(Cells.of(whole[1]))
+    return merge(created), merge(consumed)
+
+
+def _counted_run(mine: Sequence[StagedContribution], evaluations: Evaluations) -> str | None:
+    found = {contribution.run for contribution in mine}
+    if not found:
+        return None
+    if evaluations.published_by is not None:
+        return evaluations.published_by
+    # A run that was killed before it could be noted is later than all that were, except the last.
+    age = {run: float(place) for place, run in enumerate(evaluations.runs)}
+    unknown = len(age) - 1.5
+    return max(found, key=lambda run: (age.get(run, unknown), run))
+
+
+def _one_evaluation(
+    what: str, contributions: Sequence[StagedContribution], stage_tasks: Callable[[int], int | None]
+) -> tuple[_Rows, _Rows]:
+    """What one complete evaluation of an operator created and consumed."""
+    by_stage: dict[tuple[int, int], dict[int, tuple[_Rows, _Rows]]] = defaultdict(dict)
+    for c in contributions:
+        partitions = by_stage[c.execution, c.stage]
+        said = (_rows([c.created]), _rows([c.consumed]))
+        if partitions.setdefault(c.partition, said) != said:
+            raise ComposeError(
+                f"{what}: two attempts of partition {c.partition} of stage {c.stage} acknowledged "
+                f"different items; make the operator deterministic (no random, clock or order)"
+            )
+    sizes = {key: stage_tasks(key[1]) or len(by_stage[key]) for key in by_stage}
+    complete = [key for key in by_stage if len(by_stage[key]) >= sizes[key]]
+    if not complete:
+        seen = ", ".join(
+            f"stage {stage}: {len(by_stage[execution, stage])} of {sizes[execution, stage]}"
+            for execution, stage in sorted(by_stage)
+        )
+        raise ComposeError(
+            f"{what}: no evaluation handed over all of its partitions ({seen}), so its acks do not "
+            f"cover the batch; don't stop reading it early (limit, first, isEmpty alone)"
+        )
+    most = max(sizes[key] for key in complete)
+    totals = {key: _total(by_stage[key].values()) for key in complete if sizes[key] == most}
+    first = min(totals)
+    for key, total in sorted(totals.items()):
+        if total != totals[first]:
+            raise ComposeError(
+                f"{what}: its evaluations in stages {first[1]} and {key[1]} acknowledged different "
+                f"items; make it deterministic, or give each use of it a name of its own"
+            )
+    return totals[first]
+
+
+def _total(said: Iterable[tuple[_Rows, _Rows]]) -> tuple[_Rows, _Rows]:
+    parts = list(said)
+    if not parts:
+        return _NOTHING
+    return (
+        _rows([Cells.of(created) for created, _ in parts]),
+        _rows([Cells.of(consumed) for _, consumed in parts]),
+    )
+
+
+def _rows(cells: Iterable[Cells]) -> _Rows:
+    return tuple(merge(cells).rows())

@@ -1,0 +1,361 @@
+"""What a micro-batch read and wrote, from the logs that Spark itself keeps.
+
+Structured Streaming writes down what each batch takes from its sources before it runs (`offsets/N`
+and, for file sources, `sources/<s>/<k>`), what a file sink has committed of it
+(`_spark_metadata/N`), and that it is over (`commits/N`). Each file appears whole, by a rename, so
+reading them needs no help of the query: it works the same while it runs, after it was killed, and
+in another process.
+
+File sources count their log entries per source, not per batch: batch N consumed the entries `k`
+with logOffset(previous batch) < k <= logOffset(N). Every tenth entry (by default) is a compaction,
+`9.compact`, which repeats what came before it; both logs append, so a batch's own lines are at the
+end, and they are read backwards from there. Old entries are purged (`offsets` and `commits` after
+`spark.sql.streaming.minBatchesToRetain` batches, the others after a time as well).
+
+All reading goes through `LogFiles`, so that another file system than the local one can be added.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+MAX_ENTRY_BYTES = 64 * 2**20
+"""The largest entry that is read whole; of a compaction only the needed lines are read."""
+
+MAX_LINE_BYTES = 1 << 20
+"""The longest line of a log: one file's name and size."""
+
+_BLOCK_BYTES = 1 << 16
+_COMPACT = ".compact"
+
+
+class LogError(Exception):
+    """A log cannot be read: an entry is missing, purged or not what Spark writes. Names the path."""
+
+
+class LogFiles(Protocol):
+    """The little that is asked of a file system. Paths are as `local_path` returns them."""
+
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory, in any order; none if it does not exist."""
+
+    def size(self, path: str) -> int | None:
+        """The size of a file in bytes; None if it does not exist."""
+
+    def read(self, path: str, begin: int, end: int) -> bytes:
+        """The bytes begin <= i < end of a file, fewer at its end."""
+
+
+class LocalFiles:
+    """`LogFiles` on the machine's own file system."""
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def read(self, path: str, begin: int, end: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(begin)
+            return file.read(end - begin)
+
+
+def local_path(location: str) -> str:
+    """The path of a local directory that Spark names plainly or as a `file:` URI.
+
+    Raises LogError for any other scheme.
+    """
+    parts = urlsplit(location)
+    if parts.scheme == "":
+        return os.path.abspath(location)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return os.path.abspath(unquote(location.split(":", 1)[1].removeprefix("//localhost")))
+    raise LogError(
+        f"{location!r} is on file system {parts.scheme!r}: only local paths (file:) can be "
+        f"followed; put the checkpoint and the sink on a local or mounted directory"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """One entry of the offset log.
+
+    `timestamp_ms` is what `current_timestamp()` says in this batch; `sources` the offset's JSON text
+    by source (its directory under `sources/`), None for a source that has had no data yet; `text`
+    the offsets as logged, the same whenever this batch is read again.
+    """
+
+    batch: int
+    timestamp_ms: int
+    sources: dict[str, str | None]
+    text: str
+
+    def log_offset(self, source: str) -> int | None:
+        """The last entry of a file source's log that the batch covers; -1 before the first; None if
+        the source is not a file source."""
+        text = self.sources.get(source)
+        if text is None:
+            return -1
+        value = _json(text, f"offset of source {source} in batch {self.batch}")
+        if isinstance(value, dict) and set(value) == {"logOffset"}:
+            return _integer(value["logOffset"], f"logOffset of source {source}", least=-1)
+        return None
+
+
+class CheckpointLog:
+    """The logs in a query's checkpoint directory."""
+
+    def __init__(self, location: str, files: LogFiles | None = None) -> None:
+        self.root = local_path(location)
+        self._files: LogFiles = files or LocalFiles()
+
+    @cached_property
+    def query_id(self) -> str:
+        """The query's id, which survives restarts."""
+        value = _json(self._whole(f"{self.root}/metadata"), f"{self.root}/metadata")
+        if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+            raise LogError(f"{self.root}/metadata names no query: {_short(value)}")
+        return str(value["id"])
+
+    def committed(self) -> list[int]:
+        """The batches that are over, as far as they are still logged, in order."""
+        return sorted(_numbers(self._files.names(f"{self.root}/commits")))
+
+    def is_committed(self, batch: int) -> bool:
+        return self._files.size(f"{self.root}/commits/{batch}") is not None
+
+    def planned(self) -> list[int]:
+        """The batches whose input is fixed, as far as they are still logged, in order."""
+        return sorted(_numbers(self._files.names(f"{self.root}/offsets")))
+
+    def offsets(self, batch: int) -> BatchOffsets:
+        """The entry of one batch. Raises LogError if it was purged or cannot be read."""
+        path = f"{self.root}/offsets/{batch}"
+        version, *lines = self._whole(path).split("\n")
+        if version not in ("v1", "v2") or not lines:
+            raise LogError(f"{path} has version {version[:20]!r}: known are v1 and v2")
+        header = _json(lines[0], path)
+        if not isinstance(header, dict):
+            raise LogError(f"{path} does not begin with its metadata: {_short(header)}")
+        timestamp_ms = _integer(header.get("batchTimestampMs"), f"batchTimestampMs in {path}")
+        sources: dict[str, str | None] = {}
+        for place, line in enumerate(lines[1:]):
+            name, text = (str(place), line) if version == "v1" else _named(line, path)
+            sources[name] = None if text == "-" else text
+        return BatchOffsets(batch, timestamp_ms, sources, "\n".join(lines[1:]))
+
+    def previous_offsets(self, batch: int) -> BatchOffsets | None:
+        """The entry before a batch's; None if it is the query's first.
+
+        Raises LogError if there must be one and it has been purged.
+        """
+        if batch > 0 and self._files.size(f"{self.root}/offsets/{batch - 1}") is not None:
+            return self.offsets(batch - 1)
+        earlier = [number for number in self.planned() if number < batch]
+        if earlier:
+            return self.offsets(earlier[-1])
+        if batch > 0:
+            raise LogError(
+                f"{self.root}/offsets: what batch {batch} consumed cannot be told, since the entry "
+                f"before it has been purged; follow a query before it is "
+                f"spark.sql.streaming.minBatchesToRetain batches ahead"
+            )
+        return None
+
+    def consumed(self, batch: int) -> dict[str, tuple[str, ...]]:
+        """The names of the files that a batch consumed, by file source; a source that is not a file
+        source, or had nothing, is absent."""
+        offsets, previous = self.offsets(batch), self.previous_offsets(batch)
+        found: dict[str, tuple[str, ...]] = {}
+        for source in offsets.sources:
+            last = offsets.log_offset(source)
+            before = previous.log_offset(source) if previous else -1
+            if last is None or before is None:
+                continue
+            names = tuple(
+                name for k in range(before + 1, last + 1) for name in self._source_entry(source, k)
+            )
+            if names:
+                found[source] = names
+        return found
+
+    def _source_entry(self, source: str, number: int) -> list[str]:
+        """The files of entry `number` of a source's log."""
+        directory = f"{self.root}/sources/{source}"
+        if (size := self._files.size(f"{directory}/{number}")) is not None:
+            lines = _lines_backwards(self._files, f"{directory}/{number}", size)
+        else:
+            lines = self._compacted(directory, number)
+        names: list[str] = []
+        for line, path in lines:
+            entry = _file_entry(line, path)
+            entry_number = _integer(entry.get("batchId"), f"batchId in {path}")
+            if entry_number < number:
+                break  # a compaction is in order of batchId: the rest is older
+            if entry_number == number:
+                names.append(entry["path"])
+        return names[::-1]
+
+    def _compacted(self, directory: str, number: int) -> Iterator[tuple[str, str]]:
+        """The lines, backwards, of the first compaction that holds an entry."""
+        later = sorted(
+            n for n in _numbers(self._files.names(directory), compact=True) if n >= number
+        )
+        for compaction in later:
+            path = f"{directory}/{compaction}{_COMPACT}"
+            if (size := self._files.size(path)) is not None:
+                return _lines_backwards(self._files, path, size)
+        raise LogError(f"{directory} has no entry {number}, nor a compaction that holds it")
+
+    def _whole(self, path: str) -> str:
+        return _read_whole(self._files, path)
+
+
+class SinkLog:
+    """The log that a file sink keeps beside its files, in `_spark_metadata`."""
+
+    def __init__(self, location: str, files: LogFiles | None = None) -> None:
+        self.directory = f"{local_path(location)}/_spark_metadata"
+        self._files: LogFiles = files or LocalFiles()
+
+    def created(self, batch: int) -> tuple[str, ...]:
+        """The names of the files that the sink committed for a batch; none if it has no entry.
+
+        Raises LogError if the entry has been purged, or the batches before a compaction have.
+        """
+        path = f"{self.directory}/{batch}"
+        if (size := self._files.size(path)) is not None:
+            return tuple(self._added(path, size, frozenset())[::-1])
+        compaction = path + _COMPACT
+        if (size := self._files.size(compaction)) is not None:
+            return tuple(self._added(compaction, size, self._listed_before(batch))[::-1])
+        compactions = _numbers(self._files.names(self.directory), compact=True)
+        if any(number > batch for number in compactions):
+            raise LogError(
+                f"{self.directory}: the entry of batch {batch} is gone into a compaction, so what "
+                f"the batch wrote cannot be told; follow a query before it is that far ahead, or "
+                f"raise spark.sql.streaming.fileSink.log.cleanupDelay"
+            )
+        return ()
+
+    def _listed_before(self, batch: int) -> frozenset[str]:
+        """Names at which reading a batch's compaction backwards may stop: those of the entries since
+        the compaction before; if they list none, of that compaction."""
+        names = self._files.names(self.directory)
+        last_compaction = max((n for n in _numbers(names, compact=True) if n < batch), default=-1)
+        listed: set[str] = set()
+        for number in range(last_compaction + 1, batch):
+            listed.update(self._listed(f"{self.directory}/{number}"))
+        if not listed and last_compaction >= 0:
+            listed.update(self._listed(f"{self.directory}/{last_compaction}{_COMPACT}"))
+        return frozenset(listed)
+
+    def _listed(self, path: str) -> list[str]:
+        size = self._files.size(path)
+        if size is None:
+            raise LogError(
+                f"{path} has been purged, so what a later compaction adds to it cannot be told; "
+                f"follow a query before it is that far ahead, or raise "
+                f"spark.sql.streaming.fileSink.log.cleanupDelay"
+            )
+        return self._added(path, size, frozenset())
+
+    def _added(self, path: str, size: int, stop_at: frozenset[str]) -> list[str]:
+        """The files that an entry adds, last first, up to one that was listed before."""
+        names: list[str] = []
+        for line, where in _lines_backwards(self._files, path, size):
+            entry = _file_entry(line, where)
+            if entry["path"] in stop_at:
+                break
+            if entry.get("action", "add") == "add" and not entry.get("isDir", False):
+                names.append(entry["path"])
+        return names
+
+
+def _lines_backwards(files: LogFiles, path: str, size: int) -> Iterator[tuple[str, str]]:
+    """The lines of an entry after its version line, last first, each with the path for messages."""
+    version = files.read(path, 0, min(size, 3))
+    if version not in (b"v1", b"v1\n"):
+        raise LogError(f"{path} has version {version!r}: known is v1")
+    rest, end = b"", size
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        block = files.read(path, begin, end)
+        if len(block) != end - begin:
+            raise LogError(f"{path} changed while it was being read")
+        rest, *lines = (block + rest).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise LogError(f"{path} has a line longer than {MAX_LINE_BYTES} bytes")
+        for line in reversed(lines):
+            if line:
+                yield _text(line, path), path
+        end = begin
+
+
+def _read_whole(files: LogFiles, path: str) -> str:
+    size = files.size(path)
+    if size is None:
+        raise LogError(f"{path} does not exist: it has been purged, or was never written")
+    if size > MAX_ENTRY_BYTES:
+        raise LogError(f"{path} has {size} bytes; entries of at most {MAX_ENTRY_BYTES} are read")
+    return _text(files.read(path, 0, size), path)
+
+
+def _text(raw: bytes, path: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path} is not text: {error}") from None
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LogError(f"{what} is not JSON ({error}): {_short(text)}") from None
+
+
+def _named(line: str, path: str) -> tuple[str, str]:
+    """A source's name and offset, from a line of an offset log of version 2."""
+    name, colon, text = line.partition(":")
+    if not colon or not name or "/" in name:
+        raise LogError(f"{path} has an offset without a source's name: {_short(line)}")
+    return name, text
+
+
+def _file_entry(line: str, path: str) -> dict[str, Any]:
+    value = _json(line, path)
+    if not isinstance(value, dict) or not isinstance(value.get("path"), str):
+        raise LogError(f"{path} has a line that names no file: {_short(line)}")
+    return value
+
+
+def _integer(value: object, what: str, least: int = -(2**63)) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+        raise LogError(f"{what} is not a whole number: {_short(value)}")
+    return value
+
+
+def _numbers(names: list[str], *, compact: bool = False) -> list[int]:
+    """The numbers of a log's entries (or of its compactions) among a directory's names."""
+    suffix = _COMPACT if compact else ""
+    stems = [name[: len(name) - len(suffix)] for name in names if name.endswith(suffix)]
+    return [int(stem) for stem in stems if stem.isascii() and stem.isdigit() and len(stem) < 19]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
