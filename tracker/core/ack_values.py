@@ -27,17 +27,12 @@ _PERSON = b"lowmark.v1"
 @lru_cache(maxsize=4096)
 def string_key(text: str) -> int:
     """The 64-bit key of a name (of an operator, front, partition or unit); never 0."""
-    return (
-        int.from_bytes(blake2b(text.encode(), digest_size=8, person=_PERSON).digest())
-        or _GOLDEN
-    )
+    return int.from_bytes(blake2b(text.encode(), digest_size=8, person=_PERSON).digest()) or _GOLDEN
 
 
 def unit_value(name: str) -> int:
     """The ack value of a unit that is an item as a whole, by its name."""
-    digest = blake2b(
-        name.encode(), digest_size=8, person=_PERSON, salt=b"unit"
-    ).digest()
+    digest = blake2b(name.encode(), digest_size=8, person=_PERSON, salt=b"unit").digest()
     return int.from_bytes(digest) or _GOLDEN
 
 
@@ -50,9 +45,7 @@ def root_values(front: str, batch: int, ordinals: ArrayLike) -> NDArray[np.uint6
     """`root_value` for an int64 array of ordinals; a uint64 array of that shape."""
     parent = child_value(string_key(front), "batch", batch)
     ordinal_array = np.asarray(ordinals, np.int64)
-    return child_values(
-        np.full(ordinal_array.shape, parent, np.uint64), "item", ordinal_array
-    )
+    return child_values(np.full(ordinal_array.shape, parent, np.uint64), "item", ordinal_array)
 
 
 def child_value(parent: int, operator: str, ordinal: int) -> int:
@@ -61,9 +54,7 @@ def child_value(parent: int, operator: str, ordinal: int) -> int:
     return _mix(_mix(parent ^ word)) or _GOLDEN
 
 
-def child_values(
-    parents: ArrayLike, operator: str, ordinals: ArrayLike
-) -> NDArray[np.uint64]:
+def child_values(parents: ArrayLike, operator: str, ordinals: ArrayLike) -> NDArray[np.uint64]:
     """`child_value` elementwise: uint64 parents and int64 ordinals, broadcast; a uint64 array."""
     with np.errstate(over="ignore"):
         words = np.asarray(ordinals, np.int64).astype(np.uint64) * np.uint64(_GOLDEN)

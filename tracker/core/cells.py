@@ -26,12 +26,8 @@ class CellTable:
     """XOR checksums and advisory item counts by (segment, slot)."""
 
     def __init__(self, segments: int) -> None:
-        self._rows: list[dict[int, int]] = [
-            {} for _ in range(segments)
-        ]  # page number -> row
-        self._page_heaps: list[list[int]] = [
-            [] for _ in range(segments)
-        ]  # may hold freed pages
+        self._rows: list[dict[int, int]] = [{} for _ in range(segments)]  # page number -> row
+        self._page_heaps: list[list[int]] = [[] for _ in range(segments)]  # may hold freed pages
         self._checksums = np.zeros((_FIRST_ROWS, _PAGE), np.uint64)
         self._counts = np.zeros((_FIRST_ROWS, _PAGE), np.int64)
         self._free = list(range(_FIRST_ROWS - 1, -1, -1))
@@ -46,9 +42,7 @@ class CellTable:
             return
         first = int(cells.segments[0])
         if (cells.segments == first).all():
-            self._apply_segment(
-                first, cells.slots, cells.checksums, sign * cells.counts
-            )
+            self._apply_segment(first, cells.slots, cells.checksums, sign * cells.counts)
             return
         for segment in np.unique(cells.segments).tolist():
             part = cells.select(cells.segments == segment)
@@ -94,9 +88,7 @@ class CellTable:
             if row is None:
                 heapq.heappop(heap)
                 continue
-            return (heap[0] << _PAGE_BITS) + int(
-                np.flatnonzero(self._checksums[row])[0]
-            )
+            return (heap[0] << _PAGE_BITS) + int(np.flatnonzero(self._checksums[row])[0])
         return FOREVER
 
     def open_cells(self) -> Cells:
@@ -110,11 +102,7 @@ class CellTable:
     def segment_cells(self, segment: int, below: int = FOREVER) -> Cells:
         """A segment's cells with a non-zero checksum and a slot below `below`, by slot."""
         last = (below - 1) >> _PAGE_BITS
-        parts = [
-            self._page_cells(segment, p)
-            for p in sorted(self._rows[segment])
-            if p <= last
-        ]
+        parts = [self._page_cells(segment, p) for p in sorted(self._rows[segment]) if p <= last]
         cells = Cells.concatenate(parts)
         return cells.select(cells.slots < below) if len(cells) else cells
 
@@ -139,9 +127,7 @@ class CellTable:
 
     def _grow(self) -> None:
         rows = len(self._checksums)
-        self._checksums = np.concatenate(
-            [self._checksums, np.zeros_like(self._checksums)]
-        )
+        self._checksums = np.concatenate([self._checksums, np.zeros_like(self._checksums)])
         self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
         self._free = list(range(2 * rows - 1, rows - 1, -1))
 
@@ -162,14 +148,10 @@ class CellTable:
         """Raises AssertionError where an invariant does not hold."""
         used = [row for rows in self._rows for row in rows.values()]
         assert len(used) == len(set(used)), "two pages share a row"
-        assert sorted(used + self._free) == list(range(len(self._checksums))), (
-            "a row is lost"
-        )
+        assert sorted(used + self._free) == list(range(len(self._checksums))), "a row is lost"
         assert not self._checksums[self._free].any(), "a free row holds a checksum"
         for segment, rows in enumerate(self._rows):
-            filled = sum(
-                int(np.count_nonzero(self._checksums[row])) for row in rows.values()
-            )
+            filled = sum(int(np.count_nonzero(self._checksums[row])) for row in rows.values())
             assert filled == self.open_slots[segment], "open slots are miscounted"
             heap = set(self._page_heaps[segment])
             for page, row in rows.items():

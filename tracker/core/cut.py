@@ -1,10 +1,15 @@
 """The cut rule: combining what the shards report into min times that are true (rules 5, 6 and 7).
 
-M is the element-wise minimum of the shards' vectors of node times: of every node a prefix of its
-whole steps that every shard has applied, hence a consistent cut. What a shard reports is of a later
-moment than M, so its lowest open slot says nothing of slots that a tick outside M has touched; those
-are held by remembering, for each run of ticks, the lowest slots that it touched, until the run is
-inside M. Slots below both are zero at M, so nothing with such a slot is in flight there.
+A shard's vector says, by home, how much of that home's log it has applied: of every node a prefix of
+its ticks, since a node's ticks stand in one home's log, in order. M, the element-wise minimum of the
+shards' vectors, is therefore a consistent cut. What a shard reports is of a later moment than M, so
+its lowest open slot says nothing of slots that a tick outside M has touched; those are held by
+remembering, for each run of ticks, the lowest slots that it touched, until the run is inside M. Slots
+below both are zero at M, so nothing with such a slot is in flight there.
+
+A report that says everything leaves out the runs that its sender has let go of, by what the sender had
+heard from others. Whoever takes it must have heard as much before going by it, or a tick could be
+inside one shard's state, outside another's, and held by nobody.
 
 Heaps with lazy deletion keep the cost of a report by what it says, not by how many nodes there are.
 """
@@ -18,23 +23,41 @@ from dataclasses import dataclass, field
 
 from tracker.core.graph import SegmentGraph
 from tracker.core.messages import FrontReport, PipelineReport, SegmentLow, TouchedRun
-from tracker.core.model import NodeKey
 from tracker.core.shard import FrontId
 from tracker.core.slots import FOREVER
 
 _SLACK_IN_HEAPS = 1024
 """Entries a heap may hold beyond what is needed before it is cleared of those let go of."""
 
-_CLOSED = FOREVER
-"""Stands for the node time of a closed key of which a shard has applied everything."""
+
+class Vectors:
+    """The vectors of all shards, and M. Shards and homes are the same numbers."""
+
+    def __init__(self, shards: Iterable[int]) -> None:
+        self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
+        self.cut = dict.fromkeys(self._applied, 0)
+        """M: by home the entries of its log that every shard is known to have applied."""
+
+    def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
+        """A shard's vector has come this far; returns whether M has moved."""
+        self._applied[shard].update(applied)
+        cut = {
+            home: min(vector.get(home, 0) for vector in self._applied.values()) for home in self.cut
+        }
+        moved = cut != self.cut
+        self.cut = cut
+        return moved
+
+    def of(self, shard: int) -> tuple[tuple[int, int], ...]:
+        """A shard's vector, by home."""
+        return tuple(self._applied[shard].items())
 
 
 @dataclass(slots=True)
 class ShardView:
-    """What is known of one shard: its reports put together."""
+    """What is known of one pipeline at one shard: its reports put together."""
 
     heard: bool = False
-    node_times: dict[NodeKey, int] = field(default_factory=dict)
     lows: dict[int, SegmentLow] = field(default_factory=dict)
     fronts: dict[FrontId, FrontReport] = field(default_factory=dict)
     announced: dict[int, int] = field(default_factory=dict)
@@ -43,56 +66,38 @@ class ShardView:
 class Combiner:
     """Combines the reports of all shards on one pipeline, at the process of shard `own`."""
 
-    def __init__(self, graph: SegmentGraph, shards: Iterable[int], own: int) -> None:
+    def __init__(self, graph: SegmentGraph, vectors: Vectors, own: int) -> None:
         self.graph = graph
+        self._vectors = vectors
         self._own = own
-        self.views = {shard: ShardView() for shard in shards}
-        self.cut: dict[NodeKey, int] = {}
-        """M: by key the last tick that every shard has applied (FOREVER for a closed key)."""
+        self.views = {shard: ShardView() for shard in vectors.cut}
         self.settled_fronts: dict[FrontId, tuple[int, int]] = {}
         """Fronts that every shard has: the least promise, and the segment fed."""
         self.unsettled_fronts: dict[FrontId, None] = {}
         """Fronts that some shard has and another has not: they hold min time where it is."""
         self.newly_settled: list[FrontId] = []
-        self._buried: dict[NodeKey, set[int]] = {}
-        """Keys dropped by some shard, hence applied whole by all, and who has yet to drop them."""
-        self._own_runs: dict[NodeKey, deque[TouchedRun]] = {}
-        """The own shard's runs outside M, ascending: a whole report must tell them again."""
-        self._touched: list[list[tuple[int, int, NodeKey]]] = [
-            [] for _ in range(graph.size)
-        ]
+        self._own_runs: deque[TouchedRun] = deque()
+        """The own shard's runs outside M: a whole report must tell them again."""
+        self._touched: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.size)]
+        """By segment a heap of (slot, home, last entry of the run)."""
         self._compact_above = [_SLACK_IN_HEAPS] * graph.size
-        self._promises: list[list[tuple[int, FrontId]]] = [
-            [] for _ in range(graph.size)
-        ]
-        self._changed_keys: dict[NodeKey, None] = {}
+        self._promises: list[list[tuple[int, FrontId]]] = [[] for _ in range(graph.size)]
 
     # --- taking reports ---------------------------------------------------------------------------
 
     def forget(self, shard: int) -> None:
-        """Drops all that was known of a shard: a whole report of it follows, or holds all back."""
+        """Drops all that was known of a shard; nothing can be said until it is heard again."""
         view = self.views[shard]
         self.views[shard] = ShardView()
-        self._changed_keys.update(dict.fromkeys(view.node_times))
         for front in view.fronts:
             self._settle_front(front)
 
     def take(self, shard: int, report: PipelineReport, whole: bool) -> None:
         """Takes a shard's report: `whole` ones say all there is, others what has changed."""
-        view = self.views[shard]
         if whole:
             self.forget(shard)
-            view = self.views[shard]
-            named = {key for key, _, _ in report.node_times}
-            for key in [k for k in self._buried if k not in named]:
-                self._mourn(key, shard)
+        view = self.views[shard]
         view.heard = True
-        for key, number, closed in report.node_times:
-            if key not in self._buried:
-                view.node_times[key] = _CLOSED if closed else number
-                self._changed_keys[key] = None
-        for key in report.dropped:
-            self._bury(key, shard)
         for low in report.lows:
             view.lows[low.segment] = low
         for left in report.left:  # first: a front may have left and joined again since
@@ -106,45 +111,22 @@ class Combiner:
         view.announced.update(report.announced)
 
     def _hold(self, shard: int, run: TouchedRun) -> None:
-        if self._settled(run.key, run.last_number):
+        if self._settled(run.home, run.last):
             return
         if shard == self._own:
-            self._own_runs.setdefault(run.key, deque()).append(run)
-            self._changed_keys[run.key] = None
+            self._own_runs.append(run)
         for segment, slot in run.touched:
-            heapq.heappush(self._touched[segment], (slot, run.last_number, run.key))
+            heapq.heappush(self._touched[segment], (slot, run.home, run.last))
 
-    def _bury(self, key: NodeKey, shard: int) -> None:
-        """A shard has dropped a key: every shard has applied all of it, whatever the others have
-        said so far. What they still say of it is passed over until they have dropped it too."""
-        if key not in self._buried:
-            self._buried[key] = {
-                s for s, view in self.views.items() if key in view.node_times
-            }
-            for view in self.views.values():
-                view.node_times.pop(key, None)
-            self._own_runs.pop(key, None)
-            self._changed_keys.pop(key, None)
-        self._mourn(key, shard)
-
-    def _mourn(self, key: NodeKey, shard: int) -> None:
-        waiting = self._buried[key]
-        waiting.discard(shard)
-        if not waiting:
-            del self._buried[key]
-            self.cut.pop(key, None)
+    def _settled(self, home: int, last: int) -> bool:
+        return last <= self._vectors.cut[home]
 
     def _settle_front(self, front: FrontId) -> None:
-        reports = [
-            view.fronts[front] for view in self.views.values() if front in view.fronts
-        ]
+        reports = [view.fronts[front] for view in self.views.values() if front in view.fronts]
         was_settled = front in self.settled_fronts
         joinings = {(report.incarnation, report.number) for report in reports}
         if len(reports) == len(self.views) and len(joinings) == 1:
-            promise, segment = (
-                min(report.heartbeat for report in reports),
-                reports[0].segment,
-            )
+            promise, segment = min(report.heartbeat for report in reports), reports[0].segment
             self.unsettled_fronts.pop(front, None)
             if self.settled_fronts.get(front) != (promise, segment):
                 self.settled_fronts[front] = (promise, segment)
@@ -163,41 +145,18 @@ class Combiner:
         heapq.heappush(promises, (promise, front))
         if len(promises) > 4 * len(self.settled_fronts) + _SLACK_IN_HEAPS:
             promises[:] = sorted(
-                (slot, name)
-                for name, (slot, fed) in self.settled_fronts.items()
-                if fed == segment
+                (slot, name) for name, (slot, fed) in self.settled_fronts.items() if fed == segment
             )
 
     # --- the rule ---------------------------------------------------------------------------------
 
-    def advance_cut(self) -> None:
-        """Moves M to the element-wise minimum, and lets go of the runs that are inside it."""
-        for key in self._changed_keys:
-            number = min(view.node_times.get(key, 0) for view in self.views.values())
-            if number == 0 and not any(
-                key in view.node_times for view in self.views.values()
-            ):
-                self.cut.pop(key, None)
-                continue
-            self.cut[key] = number
-            runs = self._own_runs.get(key)
-            if runs is not None:
-                while runs and runs[0].last_number <= number:
-                    runs.popleft()
-                if not runs:
-                    del self._own_runs[key]
-        self._changed_keys.clear()
-
-    def _settled(self, key: NodeKey, last_number: int) -> bool:
-        return key in self._buried or last_number <= self.cut.get(key, 0)
-
     def low(self, segment: int) -> int:
         """The smaller of the lowest open slot at any shard and the lowest slot touched outside M."""
         touched = self._touched[segment]
-        while touched and self._settled(touched[0][2], touched[0][1]):
+        while touched and self._settled(touched[0][1], touched[0][2]):
             heapq.heappop(touched)
         if len(touched) > self._compact_above[segment]:
-            touched[:] = sorted(t for t in touched if not self._settled(t[2], t[1]))
+            touched[:] = sorted(t for t in touched if not self._settled(t[1], t[2]))
             self._compact_above[segment] = 2 * len(touched) + _SLACK_IN_HEAPS
         low = touched[0][0] if touched else FOREVER
         for view in self.views.values():
@@ -209,16 +168,12 @@ class Combiner:
     def promise(self, segment: int) -> int:
         """The least promise of the fronts that feed a segment and that every shard has."""
         promises = self._promises[segment]
-        while promises and self.settled_fronts.get(promises[0][1]) != (
-            promises[0][0],
-            segment,
-        ):
+        while promises and self.settled_fronts.get(promises[0][1]) != (promises[0][0], segment):
             heapq.heappop(promises)
         return promises[0][0] if promises else FOREVER
 
     def candidates(self) -> list[int | None]:
         """By segment the min time that the reports allow; None where nothing may be said now."""
-        self.advance_cut()
         if not all(view.heard for view in self.views.values()):
             return [None] * self.graph.size
         own = [min(self.low(u), self.promise(u)) for u in range(self.graph.size)]
@@ -239,9 +194,7 @@ class Combiner:
 
     def announced_anywhere(self, segment: int) -> int | None:
         """The largest min time of a segment that any process has announced, as far as is known."""
-        known = [
-            v.announced[segment] for v in self.views.values() if segment in v.announced
-        ]
+        known = [v.announced[segment] for v in self.views.values() if segment in v.announced]
         return max(known, default=None)
 
     def open_slots(self, shard: int) -> int:
@@ -250,17 +203,24 @@ class Combiner:
 
     def own_runs(self) -> tuple[TouchedRun, ...]:
         """The own shard's reported runs of which not every shard is known to have applied all."""
-        return tuple(run for runs in self._own_runs.values() for run in runs)
+        self._own_runs = deque(r for r in self._own_runs if not self._settled(r.home, r.last))
+        return tuple(self._own_runs)
+
+    def trim(self) -> bool:
+        """Lets go of the own shard's runs that are inside M; returns whether any shard's run may be
+        left outside."""
+        runs = self._own_runs
+        if len(runs) > _SLACK_IN_HEAPS:
+            self.own_runs()
+        while runs and self._settled(runs[0].home, runs[0].last):
+            runs.popleft()
+        return bool(runs) or any(self._touched)
 
     def whole_report(self, pipeline: str) -> PipelineReport:
         """The own shard's reports so far, put together into one that says everything."""
         view = self.views[self._own]
         return PipelineReport(
             pipeline=pipeline,
-            node_times=tuple(
-                (key, 0 if number == _CLOSED else number, number == _CLOSED)
-                for key, number in view.node_times.items()
-            ),
             lows=tuple(view.lows.values()),
             fronts=tuple(view.fronts.values()),
             runs=self.own_runs(),
@@ -269,17 +229,10 @@ class Combiner:
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
-        for key, number in self.cut.items():
-            if key in self._changed_keys or key in self._buried:
-                continue
-            for view in self.views.values():
-                assert number <= view.node_times.get(key, 0), (
-                    f"the cut is ahead of a shard at {key}"
-                )
-        for key, runs in self._own_runs.items():
-            numbers = [run.last_number for run in runs]
-            assert numbers == sorted(numbers), f"runs of {key} are out of order"
-            assert key not in self._buried, f"a run of the buried key {key} is kept"
         for front in self.settled_fronts:
             assert all(front in view.fronts for view in self.views.values())
         assert not self.settled_fronts.keys() & self.unsettled_fronts.keys()
+        for run in self._own_runs:
+            if not self._settled(run.home, run.last):
+                for segment, slot in run.touched:
+                    assert (slot, run.home, run.last) in self._touched[segment], "a run is not held"

@@ -32,7 +32,7 @@ class FrontDescription:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """`node_time`: the last tick that every shard has applied."""
+    """`node_time`: the last tick that the asked process has applied."""
 
     key: NodeKey
     node_time: int

@@ -51,9 +51,7 @@ class SegmentGraph:
             return [min(add_delay(own[u], d) for u, d in into) for into in self._into]
         column = np.array(own, np.int64)[:, None]
         with np.errstate(over="ignore"):
-            sums = np.where(
-                column > FOREVER - self._matrix, FOREVER, column + self._matrix
-            )
+            sums = np.where(column > FOREVER - self._matrix, FOREVER, column + self._matrix)
         sums[self._unreachable] = FOREVER
         least: list[int] = sums.min(axis=0).tolist()
         return least

@@ -43,9 +43,7 @@ class HomeNode:
     kind: str
     durable: int = 0
     previous_node_time: int = 0
-    batches: OrderedDict[str, OrderedDict[int, bytes]] = field(
-        default_factory=OrderedDict
-    )
+    batches: OrderedDict[str, OrderedDict[int, bytes]] = field(default_factory=OrderedDict)
     evicted: bool = False
     # Not durable, forgotten by a crash:
     pending: deque[Batch | None] = field(default_factory=deque)
@@ -78,8 +76,7 @@ class HomeNode:
     def last_batches(self) -> tuple[Batch, ...]:
         """The last durable batch of each scope."""
         return tuple(
-            Batch(scope, *next(reversed(kept.items())))
-            for scope, kept in self.batches.items()
+            Batch(scope, *next(reversed(kept.items()))) for scope, kept in self.batches.items()
         )
 
 
@@ -102,9 +99,7 @@ class HomePipeline:
         if batch is None:
             return False
         kept = node.batches.get(batch.scope) or OrderedDict()
-        known = {
-            b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope
-        }
+        known = {b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope}
         newest = max([*known, *list(reversed(kept))[:1]], default=None)
         fingerprint = known.get(batch.id, kept.get(batch.id))
         if fingerprint == batch.fingerprint:
@@ -119,9 +114,7 @@ class HomePipeline:
             )
         return False
 
-    def check(
-        self, node: HomeNode, content: TickContent, announced: Sequence[int]
-    ) -> None:
+    def check(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
         """Raises Refused if any part of a tick cannot be honoured (promise 5)."""
         self._check_sizes(content)
         for what, cells in (
@@ -167,9 +160,7 @@ class HomePipeline:
             )
 
     def _check_cells(self, what: str, cells: Cells) -> None:
-        lengths = {
-            len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)
-        }
+        lengths = {len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)}
         if len(lengths) != 1:
             raise self._refuse(
                 RefusalCode.INVALID,
@@ -251,9 +242,7 @@ class HomePipeline:
                 f"{len(batch.fingerprint)}",
             )
 
-    def _check_fronts(
-        self, node: HomeNode, content: TickContent, announced: Sequence[int]
-    ) -> None:
+    def _check_fronts(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
         fronts = dict(node.fronts)
         for join in content.joins:
             if not 0 <= join.segment < len(self.spec.segments):
@@ -290,9 +279,7 @@ class HomePipeline:
             self._need_front(node, fronts, name)
             del fronts[name]
 
-    def _need_front(
-        self, node: HomeNode, fronts: dict[str, tuple[int, int]], name: str
-    ) -> None:
+    def _need_front(self, node: HomeNode, fronts: dict[str, tuple[int, int]], name: str) -> None:
         if name not in fronts:
             raise self._refuse(
                 RefusalCode.UNKNOWN_FRONT,
@@ -362,9 +349,7 @@ class HomePipeline:
         kept.update((contribution.key, contribution) for contribution in contributions)
         self.staged_count += len(kept) - before
 
-    def drop_staged(
-        self, node_id: str, unless: Callable[[StagedContribution], bool]
-    ) -> None:
+    def drop_staged(self, node_id: str, unless: Callable[[StagedContribution], bool]) -> None:
         """Forgets what is staged for a node, but what `unless` keeps."""
         kept = self.staged.get(node_id)
         if not kept:

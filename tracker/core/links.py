@@ -28,7 +28,10 @@ class Link:
     epoch: int = 0
     """The owner of the other shard that was heard last; frames of older owners are ignored."""
     report_number: int = -1
-    """Number of the last report taken; -1: a whole one is needed."""
+    """Number of the last report taken of this epoch. It never falls: an older report, however whole,
+    would take back what others have gone by."""
+    needs_whole: bool = True
+    """Whether the next report must be a whole one."""
     wanted_ns: int | None = None
     """When a whole report was last asked for, while one is needed."""
     connected: bool = False

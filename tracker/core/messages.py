@@ -171,10 +171,11 @@ class FrontReport:
 
 @dataclass(frozen=True, slots=True)
 class TouchedRun:
-    """A run of ticks of one key, up to `last_number`, and the lowest slot touched by segment."""
+    """A run of entries of one home's log, up to `last`, and the lowest slot that its ticks touched
+    by segment."""
 
-    key: NodeKey
-    last_number: int
+    home: int
+    last: int
     touched: tuple[tuple[int, int], ...]
 
 
@@ -193,13 +194,10 @@ class SegmentLow:
 class PipelineReport:
     """A shard's state of one pipeline at a moment, or its changes since the report before (rule 5).
 
-    node_times: (key, last number applied, closed); dropped: keys forgotten; left: (node id, front);
-    announced: (segment, min time).
+    left: (node id, front); announced: (segment, min time).
     """
 
     pipeline: str
-    node_times: tuple[tuple[NodeKey, int, bool], ...] = ()
-    dropped: tuple[NodeKey, ...] = ()
     lows: tuple[SegmentLow, ...] = ()
     fronts: tuple[FrontReport, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
@@ -209,11 +207,18 @@ class PipelineReport:
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """Report `number` of a shard; `whole` ones start anew, others follow the number before."""
+    """Report `number` of a shard; `whole` ones start anew, others follow the number before.
+
+    applied: (home, entries of its log that the shard has applied), the shard's vector: of every node
+    a prefix of its ticks. seen, in whole reports: (shard, epoch, number) of the reports of others
+    by which the sender let go of runs; the receiver must have come as far before it goes by this.
+    """
 
     number: int
     whole: bool
+    applied: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineReport, ...]
+    seen: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,7 @@ class OutboxEntry:
         self.cell_count = 0
         if isinstance(entry, KeyTick):
             content = entry.tick.content
-            self.cell_count = (
-                len(content.created) + len(content.consumed) + len(entry.late)
-            )
+            self.cell_count = len(content.created) + len(content.consumed) + len(entry.late)
 
     def part(self, shard: int) -> Entry:
         """What `shard` is told of the entry."""

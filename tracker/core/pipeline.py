@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker.core.cut import Combiner
+from tracker.core.cut import Combiner, Vectors
 from tracker.core.describe import (
     FrontDescription,
     NodeDescription,
@@ -20,12 +20,12 @@ from tracker.core.slots import FOREVER, LOWEST_SLOT
 class Pipeline:
     """The state machines of one pipeline, side by side."""
 
-    def __init__(self, spec: PipelineSpec, shards: tuple[int, ...], own: int) -> None:
+    def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
         self.spec = spec
         self.graph = SegmentGraph(spec)
         self.shard = ShardPipeline(spec)
         self.home = HomePipeline(spec)
-        self.combiner = Combiner(self.graph, shards, own)
+        self.combiner = Combiner(self.graph, vectors, own)
         self.announced = [spec.start_slot] * len(spec.segments)
         """Min times appended to the log: what pins and refusals go by, since they will be said."""
         self.said = list(self.announced)
@@ -44,9 +44,7 @@ class Pipeline:
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
         return tuple(
-            FrontPin(
-                *front, self.graph.pin(self.announced, self.shard.fronts[front].segment)
-            )
+            FrontPin(*front, self.graph.pin(self.announced, self.shard.fronts[front].segment))
             for front in self.shard.unpinned
         )
 
@@ -68,9 +66,7 @@ class Pipeline:
         that everything there is complete."""
         sweeps = []
         for segment, announced in enumerate(self.announced):
-            floor = max(
-                announced, self.combiner.announced_anywhere(segment) or announced
-            )
+            floor = max(announced, self.combiner.announced_anywhere(segment) or announced)
             beyond = floor > self.sweeping.get(segment, LOWEST_SLOT)
             if beyond and self.shard.cells.lowest(segment) < floor:
                 sweeps.append((segment, floor))
@@ -80,15 +76,12 @@ class Pipeline:
         """What a front may do: granted once every shard has pinned it."""
         state = self.shard.fronts[front]
         granted = front in self.combiner.settled_fronts
-        segment, slot = (
-            self.combiner.grant(front) if granted else (state.segment, LOWEST_SLOT)
-        )
+        segment, slot = self.combiner.grant(front) if granted else (state.segment, LOWEST_SLOT)
         promised = LOWEST_SLOT if state.promised is None else state.promised
         return Grant(front[1], segment, slot, promised, granted)
 
     def describe(self, now_ns: int) -> PipelineDescription:
         views = self.combiner.views.values()
-        self.combiner.advance_cut()
         segments = []
         for segment, name in enumerate(self.spec.segments):
             lows = [view.lows[segment] for view in views if segment in view.lows]
@@ -107,23 +100,17 @@ class Pipeline:
             complete=min_time == FOREVER,
             begun=self.shard.begun,
             segments=tuple(segments),
-            fronts=tuple(
-                self._describe_front(front, now_ns) for front in self._known_fronts()
-            ),
+            fronts=tuple(self._describe_front(front, now_ns) for front in self._known_fronts()),
             nodes=tuple(
                 NodeDescription(key, number)
-                for key, number in sorted(self.combiner.cut.items())
-                if number != FOREVER
+                for key, number in sorted(self.shard.node_times.items())
+                if key not in self.shard.closed
             ),
-            late_items=sum(
-                low.late_items for view in views for low in view.lows.values()
-            ),
+            late_items=sum(low.late_items for view in views for low in view.lows.values()),
         )
 
     def _known_fronts(self) -> list[FrontId]:
-        return sorted(
-            {front for view in self.combiner.views.values() for front in view.fronts}
-        )
+        return sorted({front for view in self.combiner.views.values() for front in view.fronts})
 
     def _describe_front(self, front: FrontId, now_ns: int) -> FrontDescription:
         views = self.combiner.views.values()

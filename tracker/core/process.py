@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tracker.core.cut import Vectors
 from tracker.core.describe import PipelineDescription, ShardDescription
 from tracker.core.home import HomeNode
 from tracker.core.links import Link
@@ -123,9 +124,7 @@ class Process:
         config: ProcessConfig | None = None,
     ) -> None:
         if shard not in routing.shards:
-            raise ValueError(
-                f"shard {shard} is not among the routing table's {routing.shards}"
-            )
+            raise ValueError(f"shard {shard} is not among the routing table's {routing.shards}")
         self.shard = shard
         self.routing = routing
         self.epoch = epoch
@@ -135,6 +134,10 @@ class Process:
         self.committed = 0
         """Position of the last record that is durable and has taken effect."""
         self.links = {other: Link() for other in routing.shards if other != shard}
+        self._vectors = Vectors(routing.shards)
+        self._needed: dict[int, tuple[int, int]] = {}
+        """By shard the (epoch, number) of its report that must be taken before anything is said:
+        others have let go of runs by it."""
         self._pipelines: dict[str, Pipeline] = {}
         self._registering: dict[str, PipelineSpec] = {}
         """Appended registrations that are not durable yet."""
@@ -148,7 +151,10 @@ class Process:
         self._home_appended = 0
         self._pending: deque[tuple[int, Record, Hashable | None]] = deque()
         self._dirty: dict[str, None] = {}
+        self._holding: dict[str, None] = {}
+        """Pipelines with runs outside M: they may have news whenever M moves."""
         self._last_refresh_ns: int | None = None
+        self._last_report_ns = 0
         self._report_number = 0
         self._pins_position = 0
         """Reports wait until the records up to here are durable: a pin is told when it cannot be
@@ -194,9 +200,7 @@ class Process:
         """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
         return len(self._outbox) > self.config.max_unconfirmed_entries
 
-    def _request(
-        self, event: RegisterPipeline | JoinNode | LeaveNode | StageContributions
-    ) -> None:
+    def _request(self, event: RegisterPipeline | JoinNode | LeaveNode | StageContributions) -> None:
         try:
             match event:
                 case RegisterPipeline():
@@ -235,10 +239,7 @@ class Process:
         if spec.name in self._pipelines:
             known = self._pipelines[spec.name].spec
         if known is None:
-            if (
-                len(self._pipelines) + len(self._registering)
-                >= self.config.max_pipelines
-            ):
+            if len(self._pipelines) + len(self._registering) >= self.config.max_pipelines:
                 raise Refused(
                     RefusalCode.FULL,
                     f"pipeline {spec.name!r}: {len(self._pipelines)} pipelines are registered, "
@@ -306,10 +307,7 @@ class Process:
                 f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters and a kind at "
                 f"most 100, got {len(event.node_id)} and {len(event.kind)}",
             )
-        if (
-            event.node_id not in home.newest
-            and len(home.newest) >= pipeline.spec.max_nodes
-        ):
+        if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
             raise Refused(
                 RefusalCode.FULL,
                 f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot join, "
@@ -413,9 +411,7 @@ class Process:
     def _submit(self, event: SubmitTick, now_ns: int) -> None:
         attached = self._sessions.get(event.session)
         if attached is None:
-            refusal = Refusal(
-                RefusalCode.FENCED, "this stream of ticks is over; attach again"
-            )
+            refusal = Refusal(RefusalCode.FENCED, "this stream of ticks is over; attach again")
             self._out.append(SessionRefused(event.session, refusal))
             return
         name, key = attached
@@ -532,21 +528,15 @@ class Process:
     def _answer(self, record: Record, request: Hashable) -> None:
         result: Joined | None = None
         if isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
-            result = self._joined(
-                self._pipelines[record.entry.pipeline], record.entry.key
-            )
+            result = self._joined(self._pipelines[record.entry.pipeline], record.entry.key)
         self._out.append(Answer(request, result))
 
     def _joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
         node = pipeline.home.nodes[key.node_id]
         fronts = tuple(
-            pipeline.grant(front)
-            for front in pipeline.shard.fronts
-            if front[0] == key.node_id
+            pipeline.grant(front) for front in pipeline.shard.fronts if front[0] == key.node_id
         )
-        return Joined(
-            key, pipeline.spec, node.last_batches(), node.previous_node_time, fronts
-        )
+        return Joined(key, pipeline.spec, node.last_batches(), node.previous_node_time, fronts)
 
     def _apply(self, record: Record, now_ns: int) -> None:
         """What a durable record changes; the same when it was just committed and in recovery."""
@@ -557,10 +547,10 @@ class Process:
                 if self.links:
                     self._outbox.append(part)
                 self._apply_at_home(record.number, record.entry, now_ns)
-                self._apply_entry(part.part(self.shard), now_ns)
+                self._apply_entry(part.part(self.shard), self.shard, now_ns)
             case ReceivedEntries():
                 for entry in record.entries:
-                    self._apply_entry(entry, now_ns)
+                    self._apply_entry(entry, record.shard, now_ns)
                 link = self.links[record.shard]
                 link.received = record.first + len(record.entries) - 1
                 self._send(record.shard, EntriesReceived(link.received))
@@ -571,23 +561,17 @@ class Process:
                 for pin in record.pins:
                     shard.pin(pin)
             case Swept():
-                self._pipelines[record.pipeline].shard.sweep(
-                    record.segment, record.below
-                )
+                self._pipelines[record.pipeline].shard.sweep(record.segment, record.below)
                 self._dirty[record.pipeline] = None
             case Staged():
-                self._pipelines[record.pipeline].home.stage(
-                    record.node_id, record.contributions
-                )
+                self._pipelines[record.pipeline].home.stage(record.node_id, record.contributions)
 
     def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
         """What an entry of this shard's own home log changes at the home."""
         match entry:
             case KeyOpened():
                 home = self._pipelines[entry.pipeline].home
-                self._next_incarnation = max(
-                    self._next_incarnation, entry.key.incarnation + 1
-                )
+                self._next_incarnation = max(self._next_incarnation, entry.key.incarnation + 1)
                 node = HomeNode(entry.key, entry.kind, last_heard_ns=now_ns)
                 older = home.nodes.get(entry.key.node_id)
                 if older is not None:
@@ -596,36 +580,22 @@ class Process:
                     node.fronts = older.fronts
                     node.ungranted = older.ungranted
                     if older.session is not None:
-                        self._end_session(
-                            older, self._fenced(entry.pipeline, entry.key)
-                        )
+                        self._end_session(older, self._fenced(entry.pipeline, entry.key))
                 home.nodes[entry.key.node_id] = node
             case KeyTick():
                 self._tick_durable(entry)
             case KeyClosed():
-                node_closed = self._pipelines[entry.pipeline].home.nodes.get(
-                    entry.key.node_id
-                )
-                if (
-                    node_closed is not None
-                    and node_closed.key == entry.key
-                    and entry.evicted
-                ):
+                node_closed = self._pipelines[entry.pipeline].home.nodes.get(entry.key.node_id)
+                if node_closed is not None and node_closed.key == entry.key and entry.evicted:
                     node_closed.evicted = True
                     node_closed.fronts, node_closed.ungranted = {}, {}
                     if node_closed.session is not None:
-                        self._end_session(
-                            node_closed, self._fenced(entry.pipeline, entry.key)
-                        )
+                        self._end_session(node_closed, self._fenced(entry.pipeline, entry.key))
                 self._closed_keys.append((number, entry.pipeline, entry.key))
             case KeyDropped():
                 home = self._pipelines[entry.pipeline].home
                 node_left = home.nodes.get(entry.key.node_id)
-                if (
-                    node_left is not None
-                    and node_left.key == entry.key
-                    and not node_left.evicted
-                ):
+                if node_left is not None and node_left.key == entry.key and not node_left.evicted:
                     del home.nodes[entry.key.node_id]
                     home.drop_staged(entry.key.node_id, unless=lambda _: False)
 
@@ -649,12 +619,12 @@ class Process:
         if node.session is not None:
             self._durable_ticks[node.session] = tick.number
 
-    def _apply_entry(self, entry: Entry, now_ns: int) -> None:
+    def _apply_entry(self, entry: Entry, home: int, now_ns: int) -> None:
         """What an entry of any home log, with this shard's parts, changes at the shard."""
         match entry:
             case KeyTick():
                 shard = self._pipelines[entry.tick.pipeline].shard
-                for segment in shard.apply_tick(entry):
+                for segment in shard.apply_tick(entry, home):
                     self._out.append(UnitsArrived(entry.tick.pipeline, segment))
                 self._dirty[entry.tick.pipeline] = None
             case KeyOpened():
@@ -673,10 +643,10 @@ class Process:
         self._registering.pop(spec.name, None)
         if spec.name in self._pipelines:
             return
-        self._pipelines[spec.name] = Pipeline(spec, self.routing.shards, self.shard)
+        self._pipelines[spec.name] = Pipeline(spec, self._vectors, self.shard)
         self._dirty[spec.name] = None
         for shard, link in self.links.items():
-            link.report_number = -1  # what they have said of it so far was passed over
+            link.needs_whole = True  # what they have said of it so far was passed over
             link.wanted_ns = None
             self._want_report(shard, now_ns)
 
@@ -686,9 +656,7 @@ class Process:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
             pipeline.said[segment] = slot
             pipeline.unreported[segment] = slot
-        self._out.append(
-            Announced(record.pipeline, record.min_times, min(pipeline.said))
-        )
+        self._out.append(Announced(record.pipeline, record.min_times, min(pipeline.said)))
 
     # --- the home log on its way to the other shards (rule 3) -------------------------------------
 
@@ -702,7 +670,7 @@ class Process:
         link.restart_sending(now_ns)
         self._send(shard, EntriesReceived(link.received))
         self._send_whole_report(shard)
-        if link.report_number < 0:
+        if link.needs_whole:
             self._want_report(shard, now_ns)
         self._pump(shard, now_ns)
 
@@ -735,6 +703,7 @@ class Process:
         if frame.epoch > link.epoch:
             link.epoch = frame.epoch
             link.report_number = -1
+            link.needs_whole = True
             link.wanted_ns = None
         match frame.body:
             case Entries():
@@ -755,9 +724,7 @@ class Process:
         entries = body.entries[due - body.first :]
         for place, entry in enumerate(entries):
             if not self._knows_pipeline(entry):
-                entries = entries[
-                    :place
-                ]  # its registration is still on the way: ask again later
+                entries = entries[:place]  # its registration is still on the way: ask again later
                 break
         if entries:
             link.accepted = due + len(entries) - 1
@@ -793,33 +760,61 @@ class Process:
 
     # --- reports and announcements (rules 5, 6, 8) ------------------------------------------------
 
-    def _take_report(
-        self, shard: int, link: Link, body: ShardReport, now_ns: int
-    ) -> None:
-        if body.whole:
-            if body.number < link.report_number:
-                return
-        elif link.report_number < 0 or body.number > link.report_number + 1:
+    def _take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
+        known = all(report.pipeline in self._pipelines for report in body.pipelines)
+        if body.number < link.report_number or (
+            body.number == link.report_number and not link.needs_whole
+        ):
+            return  # older than what was taken
+        follows = body.whole or (not link.needs_whole and body.number == link.report_number + 1)
+        if not follows or not known:
+            # A gap; or a pipeline whose registration is still on the way: nothing of the report may
+            # be taken without the rest.
+            link.needs_whole = True
             self._want_report(shard, now_ns)
             return
-        elif body.number <= link.report_number:
-            return
-        complete = True
-        told = set()
+        link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
+        for other, epoch, number in body.seen:
+            self._needed[other] = max((epoch, number), self._needed.get(other, (0, 0)))
         for report in body.pipelines:
-            pipeline = self._pipelines.get(report.pipeline)
-            if pipeline is None:
-                complete = False
-                continue
-            told.add(report.pipeline)
-            self._combine(pipeline, shard, report, body.whole, now_ns)
+            self._combine(self._pipelines[report.pipeline], shard, report, body.whole, now_ns)
         if body.whole:
-            for name in self._pipelines.keys() - told:
+            for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:
                 self._pipelines[name].combiner.forget(shard)
-        link.report_number = body.number if complete else -1
-        link.wanted_ns = None
-        if not complete:
-            self._want_report(shard, now_ns)
+        self._move_cut(shard, body.applied)
+
+    def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
+        """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
+        if self._vectors.take(shard, applied):
+            self._dirty.update(self._holding)
+
+    def _applied(self) -> dict[int, int]:
+        """This shard's vector: by home the entries of its log that are applied here."""
+        return {self.shard: self._home_last} | {
+            shard: link.received for shard, link in self.links.items()
+        }
+
+    def _seen(self) -> tuple[tuple[int, int, int], ...]:
+        """How far the other shards' reports have been taken, now or before a restart."""
+        seen = {
+            shard: (link.epoch, link.report_number)
+            for shard, link in self.links.items()
+            if link.report_number >= 0
+        }
+        for shard, needed in self._needed.items():
+            if shard != self.shard:
+                seen[shard] = max(needed, seen.get(shard, needed))
+        return tuple((shard, *report) for shard, report in seen.items())
+
+    def _may_announce(self) -> bool:
+        """Whether the reports by which others have let go of runs were all taken here too."""
+        for shard, needed in self._needed.items():
+            if shard == self.shard:
+                continue
+            link = self.links[shard]
+            if (link.epoch, link.report_number) < needed:
+                return False
+        return True
 
     def _combine(
         self,
@@ -835,6 +830,8 @@ class Process:
         for left in report.left:
             pipeline.front_heard_ns.pop(left, None)
         self._dirty[report.pipeline] = None
+        if report.runs:
+            self._holding[report.pipeline] = None
 
     def _want_report(self, shard: int, now_ns: int) -> None:
         link = self.links[shard]
@@ -849,7 +846,9 @@ class Process:
             for name, pipeline in self._pipelines.items()
             if pipeline.combiner.views[self.shard].heard
         )
-        self._send_report(shard, ShardReport(self._report_number, True, reports))
+        applied = self._vectors.of(self.shard)
+        body = ShardReport(self._report_number, True, applied, reports, self._seen())
+        self._send_report(shard, body)
 
     def _send_report(self, shard: int, report: ShardReport) -> None:
         if self._held_frames or self.committed < self._pins_position:
@@ -871,15 +870,28 @@ class Process:
         self._last_refresh_ns = now_ns
         dirty, self._dirty = self._dirty, {}
         news = [self._report(self._pipelines[name], now_ns) for name in dirty]
-        reports = [report for report in news if report is not None]
-        if self.links and reports:
-            self._report_number += 1
-            body = ShardReport(self._report_number, False, tuple(reports))
-            for shard, link in self.links.items():
-                if link.connected:
-                    self._send_report(shard, body)
+        self._tell([report for report in news if report is not None], now_ns)
+        dirty.update(self._dirty)  # M has moved by the own vector
+        self._dirty = {}
         for name in dirty:
             self._announce(self._pipelines[name], now_ns)
+
+    def _tell(self, reports: list[PipelineReport], now_ns: int) -> None:
+        """Sends a report of what has changed, if anything has, to the other shards. One is sent now
+        and then in any case: a lost report is noticed by the next one."""
+        applied = tuple(self._applied().items())
+        overdue = now_ns - self._last_report_ns >= self.config.retransmit_ms * _MS
+        if not (reports or overdue or applied != self._vectors.of(self.shard)):
+            return
+        self._move_cut(self.shard, applied)
+        self._last_report_ns = now_ns
+        if not self.links:
+            return
+        self._report_number += 1
+        body = ShardReport(self._report_number, False, applied, tuple(reports))
+        for shard, link in self.links.items():
+            if link.connected:
+                self._send_report(shard, body)
 
     def _report(self, pipeline: Pipeline, now_ns: int) -> PipelineReport | None:
         """Pins the fronts that are new, and takes the shard's changes into the own combiner: from
@@ -891,13 +903,11 @@ class Process:
                 pipeline.shard.pin(pin)
             self._append(Pinned(pipeline.spec.name, pins))
             self._pins_position = self.position
-        if (
-            pipeline.reported
-            and not pipeline.shard.changes
-            and not pipeline.announced_due
-        ):
+        if pipeline.reported and not pipeline.shard.changes and not pipeline.announced_due:
             return None
-        report = pipeline.shard.take_report(tuple(pipeline.unreported.items()))
+        report = pipeline.shard.take_report(
+            self._applied(), tuple(pipeline.unreported.items())
+        )
         pipeline.reported, pipeline.announced_due = True, False
         pipeline.unreported.clear()
         self._combine(pipeline, self.shard, report, False, now_ns)
@@ -905,7 +915,9 @@ class Process:
         return report
 
     def _announce(self, pipeline: Pipeline, now_ns: int) -> None:
-        changed = pipeline.new_announcements()
+        changed = pipeline.new_announcements() if self._may_announce() else ()
+        if not pipeline.combiner.trim():
+            self._holding.pop(pipeline.spec.name, None)
         if changed:
             for segment, slot in changed:
                 pipeline.announced[segment] = slot
@@ -940,14 +952,13 @@ class Process:
     def _wake(self, now_ns: int) -> None:
         retransmit_ns = self.config.retransmit_ms * _MS
         for shard, link in self.links.items():
-            if (
-                link.sent > link.confirmed
-                and now_ns - link.progress_ns >= retransmit_ns
-            ):
+            if link.sent > link.confirmed and now_ns - link.progress_ns >= retransmit_ns:
                 link.restart_sending(now_ns)
                 self._pump(shard, now_ns)
-            if link.connected and link.report_number < 0:
+            if link.connected and link.needs_whole:
                 self._want_report(shard, now_ns)
+        if self.links and now_ns - self._last_report_ns >= retransmit_ns:
+            self._refresh(now_ns)
         if self._announced_due_ns is not None and now_ns >= self._announced_due_ns:
             self._announced_due_ns = None
             for name, pipeline in self._pipelines.items():
@@ -983,17 +994,15 @@ class Process:
         if self._announced_due_ns is not None:
             due.append(self._announced_due_ns)
         retransmit_ns = self.config.retransmit_ms * _MS
+        if self.links:
+            due.append(self._last_report_ns + retransmit_ns)
         for link in self.links.values():
             if link.sent > link.confirmed:
                 due.append(link.progress_ns + retransmit_ns)
-            if link.connected and link.report_number < 0:
+            if link.connected and link.needs_whole:
                 due.append((link.wanted_ns or now_ns) + retransmit_ns)
-        if any(
-            p.spec.silent_front is SilentFront.EVICT for p in self._pipelines.values()
-        ):
-            due.append(
-                self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS
-            )
+        if any(p.spec.silent_front is SilentFront.EVICT for p in self._pipelines.values()):
+            due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
         if due and (self._wake_ns is None or min(due) < self._wake_ns):
             self._wake_ns = min(due)
             self._out.append(WakeAt(self._wake_ns))
@@ -1007,15 +1016,13 @@ class Process:
             home_last=self._home_last,
             next_incarnation=self._next_incarnation,
             outbox=tuple(item.entry for item in self._outbox),
-            confirmed=tuple(
-                (shard, link.confirmed) for shard, link in self.links.items()
-            ),
-            received=tuple(
-                (shard, link.received) for shard, link in self.links.items()
-            ),
+            confirmed=tuple((shard, link.confirmed) for shard, link in self.links.items()),
+            received=tuple((shard, link.received) for shard, link in self.links.items()),
             closed=tuple(self._closed_keys),
+            seen=self._seen(),
             pipelines=tuple(
-                snapshot_pipeline(pipeline) for pipeline in self._pipelines.values()
+                snapshot_pipeline(pipeline, self._applied())
+                for pipeline in self._pipelines.values()
             ),
         )
 
@@ -1058,9 +1065,7 @@ class Process:
         return self._out
 
     def _recover_home(self, pipeline: Pipeline, now_ns: int) -> None:
-        closed = {
-            key for _, name, key in self._closed_keys if name == pipeline.spec.name
-        }
+        closed = {key for _, name, key in self._closed_keys if name == pipeline.spec.name}
         for node in pipeline.home.nodes.values():
             node.pending.clear()
             node.last_heard_ns = now_ns
@@ -1088,8 +1093,9 @@ class Process:
         for shard, number in snapshot.received:
             self.links[shard].received = number
         self._closed_keys.extend(snapshot.closed)
+        self._needed = {shard: (epoch, number) for shard, epoch, number in snapshot.seen}
         for saved in snapshot.pipelines:
-            pipeline = restore_pipeline(saved, self.routing.shards, self.shard)
+            pipeline = restore_pipeline(saved, self._vectors, self.shard)
             self._pipelines[saved.spec.name] = pipeline
 
     # --- reads ------------------------------------------------------------------------------------
@@ -1117,7 +1123,7 @@ class Process:
         others = [
             ShardDescription(
                 shard,
-                link.connected and link.report_number >= 0,
+                link.connected and not link.needs_whole,
                 self._home_last - link.confirmed,
             )
             for shard, link in self.links.items()
@@ -1129,9 +1135,7 @@ class Process:
         self._pipeline(pipeline)
         return self.routing.home(pipeline, node_id)
 
-    def resolve_units(
-        self, pipeline: str, segment: int, names: Iterable[str]
-    ) -> list[int | None]:
+    def resolve_units(self, pipeline: str, segment: int, names: Iterable[str]) -> list[int | None]:
         """The slots of a segment's open units by name; None for names that have not arrived.
         Raises Refused(NOT_HOME) where another shard keeps that segment's names."""
         state = self._pipeline(pipeline)
@@ -1165,13 +1169,9 @@ class Process:
         assert self._home_last <= self._home_appended
         numbers = [item.number for item in self._outbox]
         if numbers:
-            assert numbers == list(range(numbers[0], self._home_last + 1)), (
-                "outbox has gaps"
-            )
+            assert numbers == list(range(numbers[0], self._home_last + 1)), "outbox has gaps"
         for shard, link in self.links.items():
-            assert link.confirmed <= link.sent <= self._home_last, (
-                f"link to {shard} is ahead"
-            )
+            assert link.confirmed <= link.sent <= self._home_last, f"link to {shard} is ahead"
             assert link.received <= link.accepted
         for name, pipeline in self._pipelines.items():
             pipeline.shard.validate()
@@ -1179,18 +1179,12 @@ class Process:
             for segment, (said, announced) in enumerate(
                 zip(pipeline.said, pipeline.announced, strict=True)
             ):
-                assert pipeline.spec.start_slot <= said <= announced, (
-                    f"{name}: segment {segment}"
-                )
+                assert pipeline.spec.start_slot <= said <= announced, f"{name}: segment {segment}"
             cells = pipeline.shard.cells.open_cells()
             if len(cells):
                 owners = self.routing.owners(cells.slots)
-                assert (owners == self.shard).all(), (
-                    f"{name}: a cell of another shard is kept"
-                )
+                assert (owners == self.shard).all(), f"{name}: a cell of another shard is kept"
             for node in pipeline.home.nodes.values():
                 assert node.durable <= node.accepted
                 at_shard: Any = pipeline.shard.node_times.get(node.key, node.durable)
-                assert at_shard == node.durable, (
-                    f"{name}: {node.key} is applied out of step"
-                )
+                assert at_shard == node.durable, f"{name}: {node.key} is applied out of step"

@@ -12,6 +12,8 @@ from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 MAX_SEGMENTS = 1_000
 MAX_EDGES = 10_000
 MAX_FRONTS = 10_000
+MAX_DELAY_SLOTS = 2**48
+"""So that the delays of any path add up to far less than forever."""
 MAX_SLACK_NS = 366 * 86_400 * 10**9
 
 _POSITIVE = (
@@ -38,37 +40,29 @@ def check_spec(spec: PipelineSpec) -> None:
                     f"edge {edge.source!r} -> {edge.target!r} names segment {name!r}, which is not "
                     f"among its segments {sorted(known)[:20]}"
                 )
-        if not 0 <= edge.delay < FOREVER:
+        if not 0 <= edge.delay <= MAX_DELAY_SLOTS:
             raise refuse(
                 f"edge {edge.source!r} -> {edge.target!r} has a delay of {edge.delay} slots; "
-                f"a delay must lie within 0 and {HIGHEST_SLOT}"
+                f"a delay must lie within 0 and {MAX_DELAY_SLOTS}"
             )
     if not LOWEST_SLOT <= spec.start_slot <= HIGHEST_SLOT:
-        raise refuse(
-            f"start_slot {spec.start_slot} is not within {LOWEST_SLOT} to {HIGHEST_SLOT}"
-        )
+        raise refuse(f"start_slot {spec.start_slot} is not within {LOWEST_SLOT} to {HIGHEST_SLOT}")
     for name in (*_POSITIVE, "max_staged"):
         value = getattr(spec, name)
         if not 0 < value < FOREVER:
             raise refuse(f"{name} is {value}; it must be positive and below {FOREVER}")
     if spec.slack_ns > MAX_SLACK_NS:
-        raise refuse(
-            f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year"
-        )
+        raise refuse(f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year")
     _check_fronts(spec, refuse)
 
 
 def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
     if not 0 < len(spec.segments) <= MAX_SEGMENTS:
-        raise refuse(
-            f"it has {len(spec.segments)} segments; the limit is 1 to {MAX_SEGMENTS}"
-        )
+        raise refuse(f"it has {len(spec.segments)} segments; the limit is 1 to {MAX_SEGMENTS}")
     if len(spec.edges) > MAX_EDGES:
         raise refuse(f"it has {len(spec.edges)} edges; the limit is {MAX_EDGES}")
     if len(spec.fronts) > MAX_FRONTS:
-        raise refuse(
-            f"it declares {len(spec.fronts)} fronts; the limit is {MAX_FRONTS}"
-        )
+        raise refuse(f"it declares {len(spec.fronts)} fronts; the limit is {MAX_FRONTS}")
     for what, names in (
         ("name", (spec.name,)),
         ("segment", spec.segments),
@@ -115,8 +109,7 @@ def differences(registered: PipelineSpec, asked: PipelineSpec) -> str:
 def _show(value: object) -> str:
     if isinstance(value, tuple):
         shown = ", ".join(
-            f"{v.source}->{v.target}+{v.delay}" if hasattr(v, "delay") else repr(v)
-            for v in value
+            f"{v.source}->{v.target}+{v.delay}" if hasattr(v, "delay") else repr(v) for v in value
         )
         return f"[{shown}]"
     return repr(value.value if isinstance(value, SilentFront) else value)

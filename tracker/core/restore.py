@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
+from tracker.core.cut import Vectors
 from tracker.core.home import HomeNode
-from tracker.core.messages import PipelineReport, TouchedRun
+from tracker.core.messages import PipelineReport
 from tracker.core.model import Batch, NodeKey, Unit
 from tracker.core.pipeline import Pipeline
 from tracker.core.shard import FrontState, LateEntry
@@ -18,13 +20,10 @@ from tracker.core.snapshot import (
 )
 
 
-def snapshot_pipeline(pipeline: Pipeline) -> PipelineSnapshot:
-    """The durable part of a pipeline at one process, as plain data."""
+def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> PipelineSnapshot:
+    """The durable part of a pipeline at one process, as plain data; `applied`: by home how much of
+    its log the process has applied."""
     shard = pipeline.shard
-    unreported = tuple(
-        TouchedRun(key, shard.node_times[key], tuple(touched.items()))
-        for key, touched in shard.changes.touched.items()
-    )
     return PipelineSnapshot(
         spec=pipeline.spec,
         said=tuple(pipeline.said),
@@ -48,7 +47,7 @@ def snapshot_pipeline(pipeline: Pipeline) -> PipelineSnapshot:
             LateSnapshot(segment, entry.items, entry.cells, entry.last_slot)
             for segment, entry in shard.late.items()
         ),
-        runs=pipeline.combiner.own_runs() + unreported,
+        runs=pipeline.combiner.own_runs() + shard.unreported_runs(applied),
         nodes=tuple(_snapshot_node(node) for node in pipeline.home.nodes.values()),
         staged=tuple(
             (node_id, contribution)
@@ -74,11 +73,9 @@ def _snapshot_node(node: HomeNode) -> NodeSnapshot:
     )
 
 
-def restore_pipeline(
-    saved: PipelineSnapshot, shards: tuple[int, ...], own: int
-) -> Pipeline:
+def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pipeline:
     """The pipeline that a snapshot was taken of."""
-    pipeline = Pipeline(saved.spec, shards, own)
+    pipeline = Pipeline(saved.spec, vectors, own)
     pipeline.said = list(saved.said)
     pipeline.announced = list(saved.said)
     shard = pipeline.shard
@@ -105,9 +102,7 @@ def restore_pipeline(
         pipeline.home.nodes[node.key.node_id] = _restore_node(node)
     for node_id, contribution in saved.staged:
         pipeline.home.stage(node_id, (contribution,))
-    pipeline.combiner.take(
-        own, PipelineReport(saved.spec.name, runs=saved.runs), whole=False
-    )
+    pipeline.combiner.take(own, PipelineReport(saved.spec.name, runs=saved.runs), whole=False)
     return pipeline
 
 
@@ -120,7 +115,5 @@ def _restore_node(saved: NodeSnapshot) -> HomeNode:
         evicted=saved.evicted,
     )
     for batch in saved.batches:
-        node.batches.setdefault(batch.scope, OrderedDict())[batch.id] = (
-            batch.fingerprint
-        )
+        node.batches.setdefault(batch.scope, OrderedDict())[batch.id] = batch.fingerprint
     return node

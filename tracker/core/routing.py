@@ -40,13 +40,9 @@ class RoutingTable:
             )
         for entry in self.entries:
             if entry.block_slots < 1 or not entry.shards:
-                raise ValueError(
-                    f"a routing entry needs a block of >= 1 slot and shards: {entry}"
-                )
+                raise ValueError(f"a routing entry needs a block of >= 1 slot and shards: {entry}")
         self._starts = np.array(starts, np.int64)
-        self._shards = tuple(
-            sorted({shard for entry in self.entries for shard in entry.shards})
-        )
+        self._shards = tuple(sorted({shard for entry in self.entries for shard in entry.shards}))
         self._home = lru_cache(maxsize=65_536)(self._find_home)
 
     @classmethod

@@ -1,12 +1,13 @@
 """What one shard keeps of one pipeline, and what it reports of it (rules 4 and 5).
 
 A shard applies the entries of the homes' logs, each once and whole, and remembers what has changed
-since its last report: node times, lowest open slots, fronts, and for each node the lowest slots that
-its ticks touched. A report is therefore a consistent snapshot of the shard at a moment.
+since its last report: lowest open slots, fronts, and for each home the lowest slots that the ticks of
+its log touched. A report is therefore a consistent snapshot of the shard at a moment.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tracker.core.cells import CellTable
@@ -58,22 +59,14 @@ class LateEntry:
 class _Changes:
     """What the next report has to tell."""
 
-    keys: dict[NodeKey, None] = field(default_factory=dict)
-    dropped: list[NodeKey] = field(default_factory=list)
     segments: dict[int, None] = field(default_factory=dict)
     fronts: dict[FrontId, None] = field(default_factory=dict)
     left: list[FrontId] = field(default_factory=list)
-    touched: dict[NodeKey, dict[int, int]] = field(default_factory=dict)
+    touched: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By home and segment."""
 
     def __bool__(self) -> bool:
-        return bool(
-            self.keys
-            or self.dropped
-            or self.segments
-            or self.fronts
-            or self.left
-            or self.touched
-        )
+        return bool(self.segments or self.fronts or self.left or self.touched)
 
 
 class ShardPipeline:
@@ -99,11 +92,9 @@ class ShardPipeline:
     def open_key(self, entry: KeyOpened) -> None:
         self.node_times[entry.key] = 0
         self.kinds[entry.key] = entry.kind
-        self.changes.keys[entry.key] = None
 
     def close_key(self, entry: KeyClosed) -> None:
         self.closed[entry.key] = None
-        self.changes.keys[entry.key] = None
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
                 self._remove_front(front)
@@ -113,30 +104,26 @@ class ShardPipeline:
             return
         del self.kinds[entry.key]
         self.closed.pop(entry.key, None)
-        self.changes.keys.pop(entry.key, None)
-        self.changes.touched.pop(entry.key, None)
-        self.changes.dropped.append(entry.key)
 
-    def apply_tick(self, entry: KeyTick) -> set[int]:
-        """Applies the next tick of a key, whole. A tick applied before is dropped by its number
+    def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
+        """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped by its number
         (rule 2). Returns the segments in which names of units have arrived."""
         tick = entry.tick
         if tick.number <= self.node_times.get(tick.key, 0):
             return set()
         self.node_times[tick.key] = tick.number
-        self.changes.keys[tick.key] = None
         content = tick.content
         for cells, sign in ((content.created, 1), (content.consumed, -1)):
             if len(cells):
                 self.cells.apply(cells, sign)
-                self._touch(tick.key, cells)
+                self._touch(home, cells)
         self._apply_fronts(tick.key, tick.number, content)
         if len(entry.late):
             self._count_late(entry.late)
         return self._apply_units(content)
 
-    def _touch(self, key: NodeKey, cells: Cells) -> None:
-        touched = self.changes.touched.setdefault(key, {})
+    def _touch(self, home: int, cells: Cells) -> None:
+        touched = self.changes.touched.setdefault(home, {})
         if len(cells) == 1:
             lowest = {int(cells.segments[0]): int(cells.slots[0])}
         else:
@@ -223,28 +210,26 @@ class ShardPipeline:
 
     # --- reporting --------------------------------------------------------------------------------
 
-    def take_report(self, announced: tuple[tuple[int, int], ...]) -> PipelineReport:
-        """What has changed since the report before (rule 5)."""
+    def take_report(
+        self, applied: Mapping[int, int], announced: tuple[tuple[int, int], ...]
+    ) -> PipelineReport:
+        """What has changed since the report before (rule 5); `applied`: by home how much of its log
+        this shard has applied."""
         changes, self.changes = self.changes, _Changes()
         return PipelineReport(
             pipeline=self.spec.name,
-            node_times=tuple(
-                (key, self.node_times[key], key in self.closed) for key in changes.keys
-            ),
-            dropped=tuple(changes.dropped),
             lows=tuple(self.low(segment) for segment in changes.segments),
             fronts=tuple(
-                self.front_report(front)
-                for front in changes.fronts
-                if self._is_pinned(front)
+                self.front_report(front) for front in changes.fronts if self._is_pinned(front)
             ),
             left=tuple(changes.left),
-            runs=tuple(
-                TouchedRun(key, self.node_times[key], tuple(touched.items()))
-                for key, touched in changes.touched.items()
-            ),
+            runs=_runs(changes, applied),
             announced=announced,
         )
+
+    def unreported_runs(self, applied: Mapping[int, int]) -> tuple[TouchedRun, ...]:
+        """The runs that the next report would tell."""
+        return _runs(self.changes, applied)
 
     def low(self, segment: int) -> SegmentLow:
         """A segment's lowest non-zero slot at this shard, with the advisory totals."""
@@ -273,7 +258,6 @@ class ShardPipeline:
 
     def mark_all_changed(self) -> None:
         """Makes the next report tell everything, after the shard was restored."""
-        self.changes.keys.update(dict.fromkeys(self.node_times))
         self.changes.segments.update(dict.fromkeys(range(len(self.spec.segments))))
         self.changes.fronts.update(dict.fromkeys(self.fronts))
 
@@ -282,9 +266,13 @@ class ShardPipeline:
         self.cells.validate()
         assert self.node_times.keys() == self.kinds.keys()
         assert self.closed.keys() <= self.node_times.keys(), "an unknown key is closed"
-        assert self.changes.keys.keys() <= self.node_times.keys()
         for front, state in self.fronts.items():
-            assert (state.pin is None) == (front in self.unpinned), (
-                f"{front} is half pinned"
-            )
+            assert (state.pin is None) == (front in self.unpinned), f"{front} is half pinned"
             assert state.pin is None or state.heartbeat >= state.pin
+
+
+def _runs(changes: _Changes, applied: Mapping[int, int]) -> tuple[TouchedRun, ...]:
+    return tuple(
+        TouchedRun(home, applied[home], tuple(touched.items()))
+        for home, touched in changes.touched.items()
+    )

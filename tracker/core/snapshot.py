@@ -62,7 +62,7 @@ class LateSnapshot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineSnapshot:
-    """One pipeline at a process. `said`: the announced min times by segment number; `runs`: ticks
+    """One pipeline at a process. `said`: the announced min times by segment number; `runs`: entries
     of which it is not known that every shard has applied them."""
 
     spec: PipelineSpec
@@ -85,7 +85,7 @@ class ProcessSnapshot:
 
     home_last: number of its home log's last entry; outbox: the last entries, which some shard has
     not confirmed; confirmed and received: by other shard; closed: keys to drop once every shard has
-    confirmed an entry number.
+    confirmed an entry number; seen: (shard, epoch, number) of the reports by which runs were let go.
     """
 
     position: int
@@ -95,4 +95,5 @@ class ProcessSnapshot:
     confirmed: tuple[tuple[int, int], ...]
     received: tuple[tuple[int, int], ...]
     closed: tuple[tuple[int, str, NodeKey], ...]
+    seen: tuple[tuple[int, int, int], ...]
     pipelines: tuple[PipelineSnapshot, ...]
