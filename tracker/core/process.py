@@ -830,8 +830,6 @@ class Process:
         for left in report.left:
             pipeline.front_heard_ns.pop(left, None)
         self._dirty[report.pipeline] = None
-        if report.runs:
-            self._holding[report.pipeline] = None
 
     def _want_report(self, shard: int, now_ns: int) -> None:
         link = self.links[shard]
@@ -916,7 +914,9 @@ class Process:
 
     def _announce(self, pipeline: Pipeline, now_ns: int) -> None:
         changed = pipeline.new_announcements() if self._may_announce() else ()
-        if not pipeline.combiner.trim():
+        if pipeline.combiner.trim():
+            self._holding[pipeline.spec.name] = None
+        else:
             self._holding.pop(pipeline.spec.name, None)
         if changed:
             for segment, slot in changed:

@@ -1,0 +1,72 @@
+"""Generates the Python stubs of the contract beside its .proto files: `python -m scripts.generate_stubs`.
+
+The stubs are committed, so that nobody needs a compiler to use Lowmark; `--check` fails if they are
+not what the .proto files say.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import sys
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent / "proto"
+
+
+def generate(target: Path) -> list[Path]:
+    """Writes the stubs of all .proto files below `target`; returns their paths relative to it."""
+    from grpc_tools import protoc
+
+    protos = sorted(ROOT.glob("acker/v1/*.proto"))
+    well_known = files("grpc_tools") / "_proto"
+    binaries = Path(sys.executable).parent
+    status = protoc.main(
+        [
+            "protoc",
+            f"-I{ROOT}",
+            f"-I{well_known}",
+            f"--plugin=protoc-gen-mypy={binaries / 'protoc-gen-mypy'}",
+            f"--plugin=protoc-gen-mypy_grpc={binaries / 'protoc-gen-mypy_grpc'}",
+            f"--python_out={target}",
+            f"--grpc_python_out={target}",
+            f"--mypy_out=quiet:{target}",
+            f"--mypy_grpc_out=quiet:{target}",
+            *(str(proto) for proto in protos),
+        ]
+    )
+    if status:
+        raise SystemExit(f"protoc failed with status {status}")
+    for package in ("acker", "acker/v1"):
+        (target / package / "__init__.py").touch()
+    return sorted(path.relative_to(target) for path in target.rglob("*.py*") if path.is_file())
+
+
+def check() -> list[str]:
+    """The stubs that are missing, outdated, or belong to no .proto file any more."""
+    with tempfile.TemporaryDirectory() as directory:
+        fresh = generate(Path(directory))
+        stale = [
+            str(path)
+            for path in fresh
+            if not (ROOT / path).exists()
+            or not filecmp.cmp(ROOT / path, Path(directory) / path, shallow=False)
+        ]
+    kept = {p.relative_to(ROOT) for p in ROOT.rglob("*.py*") if "__pycache__" not in p.parts}
+    return stale + sorted(str(path) for path in kept - set(fresh))
+
+
+def main() -> None:
+    if "--check" in sys.argv[1:]:
+        stale = check()
+        if stale:
+            raise SystemExit(f"stale stubs, run python -m scripts.generate_stubs: {stale}")
+        print("stubs: OK")
+        return
+    for path in generate(ROOT):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
