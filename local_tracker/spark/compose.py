@@ -54,20 +54,29 @@ class BatchUnits:
 def fingerprint(
     offsets: str, consumed: Mapping[int, Iterable[str]], created: Iterable[CreatedUnit]
 ) -> bytes:
-    """A 16-byte hash of a batch's offsets (as logged), the names that it consumed by segment number,
-    and the units that it created: the same whenever the batch is read from its logs again."""
-    digest = blake2b(digest_size=16, person=b"lowmark.batch")
-
-    def add(*parts: object) -> None:
-        for part in parts:
-            raw = str(part).encode()
-            digest.update(len(raw).to_bytes(8) + raw)
-
-    add("offsets", offsets)
+    """16 bytes: a hash of a batch's input (its offsets as logged and the names that it consumed), and
+    one of what it is to the pipeline (those names by segment number, and the units that it created).
+    The same whenever the batch is read from its logs again.
+    """
+    names = sorted(name for group in consumed.values() for name in group)
+    contents: list[object] = []
     for segment in sorted(consumed):
-        add("consumed", segment, *sorted(consumed[segment]))
+        contents += ["consumed", segment, *sorted(consumed[segment])]
     for unit in sorted(created, key=lambda u: (u.name, u.segments)):
-        add("created", unit.name, *sorted(unit.segments))
+        contents += ["created", unit.name, *sorted(unit.segments)]
+    return _digest([offsets, *names]) + _digest(contents)
+
+
+def same_input(one: bytes, other: bytes) -> bool:
+    """Whether two fingerprints are of one batch, though its readers may have changed since."""
+    return one[:8] == other[:8]
+
+
+def _digest(parts: Iterable[object]) -> bytes:
+    digest = blake2b(digest_size=8, person=b"lowmark.batch")
+    for part in parts:
+        raw = str(part).encode()
+        digest.update(len(raw).to_bytes(8) + raw)
     return digest.digest()
 
 
@@ -94,11 +103,14 @@ def compose(units: BatchUnits, contributions: tuple[Cells, Cells] | None = None)
 
     Raises ComposeError where a unit is created in a segment that has no label slot.
     """
-    created = [
-        Unit(segment, unit.name, _label_slot(units, unit, segment))
-        for unit in units.created
-        for segment in unit.segments
-    ]
+    # Once in each segment, however often it was listed: a second XOR would take it out again.
+    created = list(
+        dict.fromkeys(
+            Unit(segment, unit.name, _label_slot(units, unit, segment))
+            for unit in units.created
+            for segment in unit.segments
+        )
+    )
     extra_created, extra_consumed = contributions or (Cells.empty(), Cells.empty())
     return TickContent(
         created=merge([_cells(created), extra_created]),

@@ -95,7 +95,7 @@ class BatchOffsets:
 
     `timestamp_ms` is what `current_timestamp()` says in this batch; `sources` the offset's JSON text
     by source (its directory under `sources/`), None for a source that has had no data yet; `text`
-    the offsets as logged, the same whenever this batch is read again.
+    timestamp and offsets as logged, the same whenever this batch is read again.
     """
 
     batch: int
@@ -155,7 +155,8 @@ class CheckpointLog:
         for place, line in enumerate(lines[1:]):
             name, text = (str(place), line) if version == "v1" else _named(line, path)
             sources[name] = None if text == "-" else text
-        return BatchOffsets(batch, timestamp_ms, sources, "\n".join(lines[1:]))
+        text = "\n".join([str(timestamp_ms), *lines[1:]])
+        return BatchOffsets(batch, timestamp_ms, sources, text)
 
     def previous_offsets(self, batch: int) -> BatchOffsets | None:
         """The entry before a batch's; None if it is the query's first.

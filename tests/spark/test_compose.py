@@ -16,6 +16,7 @@ from local_tracker.spark.compose import (
     fingerprint,
     label_slots,
     merge,
+    same_input,
 )
 from tracker.core.ack_values import unit_value
 from tracker.core.model import Batch, Cells, StagedContribution, Unit
@@ -48,6 +49,13 @@ def test_a_unit_with_two_readers_is_created_in_both_segments_with_the_delay_of_e
     assert tick.created.rows() == [(ENRICH, 5, value, 1), (AUDIT, 8, value, 1)]
 
 
+def test_a_unit_that_is_listed_twice_is_created_once() -> None:
+    twice = (CreatedUnit(OUT, (ENRICH,)), CreatedUnit(OUT, (ENRICH, AUDIT)))
+    tick = compose(batch((Unit(PARSE, A, 5),), twice))
+    value = unit_value(OUT)
+    assert tick.created.rows() == [(ENRICH, 5, value, 1), (AUDIT, 8, value, 1)]
+
+
 def test_units_of_one_slot_share_a_cell() -> None:
     tick = compose(batch((Unit(PARSE, A, 5), Unit(PARSE, B, 5)), ()))
     assert tick.consumed.rows() == [(PARSE, 5, unit_value(A) ^ unit_value(B), 2)]
@@ -64,15 +72,21 @@ def test_creating_without_a_label_is_refused() -> None:
         compose(batch((), (CreatedUnit(OUT, (ENRICH,)),)))
 
 
-def test_the_fingerprint_knows_order_from_contents() -> None:
+def test_the_fingerprint_tells_input_from_what_it_means() -> None:
     created = [CreatedUnit(OUT, (ENRICH,))]
     first = fingerprint('{"logOffset":1}', {PARSE: (A, B)}, created)
     assert len(first) == 16
     assert first == fingerprint('{"logOffset":1}', {PARSE: (B, A)}, created)
-    assert first != fingerprint('{"logOffset":2}', {PARSE: (A, B)}, created)
-    assert first != fingerprint('{"logOffset":1}', {PARSE: (A,)}, created)
-    assert first != fingerprint('{"logOffset":1}', {PARSE: (A, B)}, [])
-    assert first != fingerprint('{"logOffset":1}', {ENRICH: (A, B)}, created)
+    for other in (
+        fingerprint('{"logOffset":2}', {PARSE: (A, B)}, created),
+        fingerprint('{"logOffset":1}', {PARSE: (A,)}, created),
+    ):
+        assert first != other and not same_input(first, other)
+    for other in (  # another reader, or another place in the graph
+        fingerprint('{"logOffset":1}', {PARSE: (A, B)}, []),
+        fingerprint('{"logOffset":1}', {ENRICH: (A, B)}, created),
+    ):
+        assert first != other and same_input(first, other)
 
 
 def test_merging_drops_what_cancels() -> None:

@@ -1,0 +1,241 @@
+"""A Spark front: labels the raw stream of a source that knows nothing of Lowmark.
+
+Its query writes each micro-batch as files whose names carry one slot, that of the batch's timestamp
+(what `current_timestamp()` says in it, the same when the batch is run again), never below what the
+front has promised before. It is a node, and the front of its segment: what a batch published is
+created by the batch's tick, and between batches the driver goes on promising, so that min time moves
+while the source is silent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from local_tracker.spark.compose import BatchUnits, CreatedUnit, compose, fingerprint
+from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.jvm import checkpoint_root
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
+from local_tracker.spark.tracked import check_version
+from tracker.client import LowmarkError, NodeClient
+from tracker.core.model import Heartbeat, Refusal, TickContent
+from tracker.core.slots import slot_of
+from tracker.core.units import file_name
+
+_JOIN_TIMEOUT_S = 30.0
+_DRAIN_TIMEOUT_S = 30.0
+_READY_TIMEOUT_S = 60.0
+
+
+class FrontLabels:
+    """Which slot a batch gets, and what may be promised meanwhile. Thread-safe."""
+
+    def __init__(self, lowest_slot: int) -> None:
+        """`lowest_slot`: nothing is labelled below it (the front's grant and its last promise)."""
+        self._lock = threading.Lock()
+        self._floor = lowest_slot
+        self._open: dict[int, int] = {}
+
+    def label(self, batch: int, slot: int) -> int:
+        """The label of a batch whose timestamp is in `slot`: the same when asked again. Promises
+        wait for it until `close`."""
+        with self._lock:
+            label = self._open.get(batch)
+            if label is None:
+                self._floor = label = max(slot, self._floor)
+                self._open[batch] = label
+            return label
+
+    def reopen(self, batch: int, label: int) -> None:
+        """A batch was published under a label before, and its tick is not durable yet."""
+        with self._lock:
+            self._open[batch] = label
+
+    def close(self, batch: int) -> None:
+        """A batch's tick is durable."""
+        with self._lock:
+            self._floor = max(self._floor, self._open.pop(batch, self._floor))
+
+    def promise(self, slot: int) -> int:
+        """The largest slot, at most `slot`, below which nothing will be labelled any more."""
+        with self._lock:
+            promise = min([max(slot, self._floor), *self._open.values()])
+            self._floor = max(self._floor, promise)
+            return promise
+
+
+class SparkFront:
+    """A front whose items are the batches of a streaming query, published as files in `out`.
+
+    `front` names it, and the node too unless `node_id` says otherwise; `segment` is the one that the
+    readers of `out` read; `fmt` and `options` go to the files' writer. `clock` gives nanoseconds
+    since 1970 for promises; labels come from Spark's own clock.
+    """
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        front: str,
+        segment: str,
+        out: str,
+        *,
+        node_id: str | None = None,
+        fmt: str = "parquet",
+        heartbeat_interval_ms: int = 50,
+        clock: Callable[[], int] = time.time_ns,
+        limits: FollowerLimits | None = None,
+        **options: str,
+    ) -> None:
+        check_version(pyspark.__version__)
+        self.front, self.segment = front, segment
+        self._batches = PublishedBatches(out)
+        self._node = NodeClient(target, pipeline, node_id or front, kind="front")
+        self._format, self._options = fmt, options
+        self._heartbeat_interval_ms, self._clock, self._limits = heartbeat_interval_ms, clock, limits
+        self._ready, self._stopping = threading.Event(), threading.Event()
+        self._heart = threading.Thread(
+            target=self._promise_loop, name=f"lowmark-promise-{front}", daemon=True
+        )
+        self._query: StreamingQuery | None = None
+        self._follower: Follower | None = None
+
+    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start the query of a raw stream: `front.start(frame.writeStream.option(...))`, with the
+        checkpoint's location and the trigger set, and no sink. Raises TrackingError or LowmarkError
+        if it cannot be a front; the query has then been stopped."""
+        joined = self._node.join(_JOIN_TIMEOUT_S)
+        self._slack_ns = joined.spec.slack_ns
+        self._segment_number = self._node.segment(self.segment)
+        grant = self._node.join_front(self.front, self.segment, _JOIN_TIMEOUT_S)
+        self._labels = FrontLabels(max(grant.slot, grant.heartbeat))
+        query = self._query = writer.foreachBatch(self._publish).start()
+        try:
+            self._checkpoint = CheckpointLog(checkpoint_root(query))
+            follower = self._follower = Follower(
+                self.front, self._node, self._checkpoint, self, joined.last_batches,
+                is_active=lambda: bool(query.isActive),
+                on_failure=lambda error: query.stop(),
+                limits=self._limits,
+            )  # fmt: skip
+            self._reopen(follower.last_durable_batch)
+            follower.start()
+        except BaseException:
+            self._stopping.set()
+            self._ready.set()
+            query.stop()
+            self._node.close()
+            raise
+        self._ready.set()
+        self._heart.start()
+        return query
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until all batches that are over by now are durable in the tracker; False when the
+        time is up. Raises TrackingError if the front was given up."""
+        assert self._follower is not None, "the front has not been started"
+        return self._follower.wait_durable(timeout_s)
+
+    @property
+    def failure(self) -> TrackingError | None:
+        """Why the query was stopped, if it was."""
+        return self._follower.failure if self._follower else None
+
+    def stop(self, *, leave: bool = False) -> None:
+        """Stop the query and commit what it published. `leave`: the front ends for good and no longer
+        holds min time; else min time waits for it to be started again."""
+        assert self._query is not None and self._follower is not None, "the front was not started"
+        self._query.stop()
+        clean = self._follower.close(_DRAIN_TIMEOUT_S)
+        self._stopping.set()
+        if self._heart.ident is not None:
+            self._heart.join()
+        try:
+            if leave:
+                if not clean:
+                    raise TrackingError(
+                        f"front {self.front!r} has batches that are not durable in the tracker yet, "
+                        f"so it cannot leave: start it again and stop it later"
+                    )
+                self._node.leave_front(self.front).result(_DRAIN_TIMEOUT_S)
+        finally:
+            self._node.close()
+
+    # --- the query's side -------------------------------------------------------------------------
+
+    def _publish(self, frame: DataFrame, batch: int) -> None:
+        self._ready.wait(_READY_TIMEOUT_S)
+        if self._stopping.is_set() or not self._ready.is_set():
+            raise TrackingError(f"front {self.front!r} was not started")
+        offsets = self._checkpoint.offsets(batch)
+        label = self._labels.label(batch, slot_of(offsets.timestamp_ms * 1_000_000, self._slack_ns))
+
+        def place(name: str, ordinal: int) -> str:
+            suffix = name.rsplit(".", 1)[-1]
+            return file_name(label, f"{self.front}.{ordinal}", batch, suffix)
+
+        run = frame.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
+        self._batches.publish(
+            self._checkpoint.query_id, batch, offsets.text, run,
+            lambda folder: frame.write.format(self._format).options(**self._options).save(folder),
+            place, label,
+        )  # fmt: skip
+
+    def _reopen(self, last_durable: int) -> None:
+        """Hold promises for what an earlier driver published and did not commit."""
+        for batch in self._checkpoint.planned():
+            if batch > last_durable and (manifest := self._manifest(batch)) is not None:
+                assert manifest.slot is not None
+                self._labels.reopen(batch, manifest.slot)
+
+    def _manifest(self, batch: int) -> Manifest | None:
+        return self._batches.manifest(self._checkpoint.query_id, batch)
+
+    def _promise_loop(self) -> None:
+        """Promises between batches; a tracker that is away hears the newest one later."""
+        promised: int | None = None
+        pending: Future[int] | None = None
+        while not self._stopping.wait(self._heartbeat_interval_ms / 1000):
+            if pending is not None and not pending.done():
+                continue
+            promise = self._labels.promise(slot_of(self._clock(), self._slack_ns))
+            if promise != promised:
+                promised = promise
+                try:
+                    pending = self._node.commit(
+                        TickContent(heartbeats=(Heartbeat(self.front, promise),))
+                    )
+                except LowmarkError:
+                    promised = None
+
+    # --- BatchTicks -------------------------------------------------------------------------------
+
+    def read(self, batch: int) -> Any:
+        """A batch, as the follower reads it."""
+        names = self._batches.units(self._checkpoint.query_id, batch)
+        manifest = self._manifest(batch)
+        created = tuple(CreatedUnit(name, (self._segment_number,)) for name in names)
+        slots = {} if manifest is None else {self._segment_number: manifest.slot or 0}
+        digest = fingerprint(self._checkpoint.offsets(batch).text, {}, created)
+        return BatchUnits(self._checkpoint.query_id, batch, digest, (), created, slots)
+
+    def fingerprint(self, record: BatchUnits) -> bytes:
+        return record.fingerprint
+
+    def tick(self, record: BatchUnits, stopping: threading.Event) -> TickContent:
+        return compose(record)
+
+    def relabelled(self, record: BatchUnits, refusal: Refusal) -> TickContent | None:
+        return None
+
+    def durable(self, batch: int) -> None:
+        self._labels.close(batch)
+        self._batches.forget(self._checkpoint.query_id, batch - KEPT_MANIFESTS)

@@ -1,0 +1,27 @@
+"""Tracked Spark queries: `Tracked(spark, target, pipeline).start(writer, node_id=...)`.
+
+`logs` and `compose` are pure; `follower`, `query_ticks` and `tracked` run in the driver. Importing
+this package imports none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from local_tracker.spark.follower import FollowerLimits, TrackingError
+    from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
+
+__all__ = ["BatchWriter", "FollowerLimits", "Tracked", "TrackedQuery", "TrackingError"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("FollowerLimits", "TrackingError"):
+        from local_tracker.spark import follower
+
+        return getattr(follower, name)
+    if name in __all__:
+        from local_tracker.spark import tracked
+
+        return getattr(tracked, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

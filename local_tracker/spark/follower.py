@@ -1,0 +1,300 @@
+"""Follows a query's checkpoint and commits one tick for each batch, once the batch is over.
+
+Two threads: one reads each batch out of the logs as soon as `commits/N` appears, before anything can
+be purged; the other turns it into a tick, waits for what must be waited for (slots of units that
+another query created), and commits it, batch after batch, until it is durable. A tracker that is
+away costs nothing but time. What is in the checkpoint and not yet durable in the tracker, because
+the driver was killed in between, is committed first.
+
+What a batch means is the business of `BatchTicks`; this module only sees to it that each batch's
+tick is durable once, in order, or that the query ends with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from local_tracker.spark.compose import same_input
+from local_tracker.spark.logs import CheckpointLog
+from tracker.client import LowmarkError, NodeClient, TickRefusedError
+from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
+
+POLL_INTERVAL_MS = 5
+"""How often the next `commits/N` is looked for: one `stat`, some microseconds."""
+
+_LISTING_EVERY_POLLS = 100  # batch ids may skip: the directory is listed now and then
+_ALIVE_EVERY_POLLS = 20
+_MAX_RELABELS = 5
+
+log = logging.getLogger("lowmark.spark")
+
+
+class TrackingError(Exception):
+    """A query cannot be tracked any further; it has been stopped. Names the query and the reason."""
+
+
+class Stopping(Exception):
+    """Raised out of a wait because the follower is being closed."""
+
+
+class BatchTicks(Protocol):
+    """What the batches of a query mean."""
+
+    def read(self, batch: int) -> Any:
+        """Everything that is needed of a batch out of logs that may be purged later."""
+
+    def fingerprint(self, record: Any) -> bytes:
+        """The fingerprint of what `read` returned."""
+
+    def tick(self, record: Any, stopping: threading.Event) -> TickContent:
+        """The tick of a batch; may wait, and raises Stopping when the event is set meanwhile."""
+
+    def relabelled(self, record: Any, refusal: Refusal) -> TickContent | None:
+        """Another tick for a batch whose tick was refused; None if there is none."""
+
+    def durable(self, batch: int) -> None:
+        """A batch's tick is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerLimits:
+    """max_batches_behind: how far a query may run ahead of the tracker before it is stopped; must be
+    below `spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged.
+    durable_timeout_s: how long to wait for one tick before saying that the tracker is away."""
+
+    max_batches_behind: int = 90
+    durable_timeout_s: float = 10.0
+
+
+class Follower:
+    """Commits the ticks of one query. `start()`, then `close()`; `failure` says why it gave up."""
+
+    def __init__(
+        self,
+        name: str,
+        node: NodeClient,
+        checkpoint: CheckpointLog,
+        ticks: BatchTicks,
+        last_batches: Sequence[Batch],
+        is_active: Callable[[], bool],
+        on_failure: Callable[[TrackingError], None],
+        limits: FollowerLimits | None = None,
+    ) -> None:
+        self.name = name
+        self.failure: TrackingError | None = None
+        self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
+        self._is_active, self._on_failure = is_active, on_failure
+        self._limits = limits or FollowerLimits()
+        self._changed = threading.Condition()
+        self._ending, self._stopping = threading.Event(), threading.Event()
+        self._records: queue.Queue[tuple[int, Any] | None] = queue.Queue()
+        self._last_read = self._last_durable = self._admit(last_batches)
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(loop,), name=f"lowmark-{kind}-{name}", daemon=True
+            )
+            for kind, loop in (("read", self._read_loop), ("commit", self._commit_loop))
+        ]
+
+    # --- what the query's owner asks --------------------------------------------------------------
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def last_durable_batch(self) -> int:
+        """The last batch whose tick is durable; -1 before the first."""
+        return self._last_durable
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until every batch that is over by now is durable in the tracker. False when the time
+        is up; raises TrackingError if the query cannot be tracked."""
+        target = max(self._checkpoint.committed(), default=-1)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self.failure is not None or self._last_durable >= target, timeout_s
+            )
+        if self.failure is not None:
+            raise self.failure
+        return self._last_durable >= target
+
+    def close(self, timeout_s: float) -> bool:
+        """Commit what is over by now, then end both threads. True if nothing was left behind; what
+        was left is committed at the next start."""
+        self._ending.set()
+        deadline = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self._stopping.set()
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join()
+        return self._last_durable >= max(self._checkpoint.committed(), default=-1)
+
+    # --- admission --------------------------------------------------------------------------------
+
+    def _admit(self, last_batches: Sequence[Batch]) -> int:
+        """The last durable batch of this query, checked against the checkpoint; -1 if there is none.
+
+        Raises TrackingError if the checkpoint is older than the tracker, or has lost batches.
+        """
+        query = self._checkpoint.query_id
+        last = next((batch for batch in last_batches if batch.scope == query), None)
+        committed = self._checkpoint.committed()
+        if last is None:
+            return -1
+        advice = (
+            "the checkpoint has been rolled back or rewritten; restore the newer one, or start over "
+            "with an empty checkpoint and sink, and a new node id"
+        )
+        if last.id > max(committed, default=-1):
+            raise TrackingError(
+                f"{self._about()}: the tracker has batch {last.id}, but "
+                f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
+            )
+        if last.id in committed and last.id in self._checkpoint.planned():
+            if not same_input(self._ticks.fingerprint(self._ticks.read(last.id)), last.fingerprint):
+                raise TrackingError(
+                    f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
+                    f"that the tracker has: {advice}"
+                )
+        elif committed[0] > last.id + 1:
+            raise TrackingError(
+                f"{self._about()}: {self._checkpoint.root}/commits begins at {committed[0]}, but "
+                f"the tracker's last batch is {last.id}: those in between have been purged and "
+                f"cannot be told any more; raise spark.sql.streaming.minBatchesToRetain"
+            )
+        return last.id
+
+    # --- the two threads --------------------------------------------------------------------------
+
+    def _run(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Stopping:
+            pass
+        except TrackingError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(TrackingError(f"{self._about()}: {error}"), error)
+
+    def _read_loop(self) -> None:
+        """Hands every batch that is over to the other thread, in order."""
+        polls = 0
+        try:
+            while not self._stopping.is_set():
+                # Looked up before the batches: what is over when the query has ended is all there is.
+                ended = self._ending.is_set() or (
+                    polls % _ALIVE_EVERY_POLLS == 0 and not self._is_active()
+                )
+                found = self._next_batches(listing=ended or polls % _LISTING_EVERY_POLLS == 0)
+                for batch in found:
+                    self._records.put((batch, self._ticks.read(batch)))
+                    self._last_read = batch
+                self._check_behind()
+                if ended:
+                    return
+                polls += 1
+                if not found:
+                    self._ending.wait(POLL_INTERVAL_MS / 1000)
+        finally:
+            self._records.put(None)
+
+    def _next_batches(self, *, listing: bool) -> list[int]:
+        if self._checkpoint.is_committed(self._last_read + 1):
+            return [self._last_read + 1]
+        if not listing:
+            return []
+        return [batch for batch in self._checkpoint.committed() if batch > self._last_read]
+
+    def _check_behind(self) -> None:
+        behind = self._records.qsize()
+        if behind > self._limits.max_batches_behind and not self._ending.is_set():
+            raise TrackingError(
+                f"{self._about()}: {behind} batches wait for the tracker at {self._node.target}, "
+                f"the limit is {self._limits.max_batches_behind}, beyond which a restart might find "
+                f"their logs purged; the query is stopped and goes on where it was when it is "
+                f"started again; to allow more, raise spark.sql.streaming.minBatchesToRetain"
+            )
+
+    def _commit_loop(self) -> None:
+        while (item := self._records.get()) is not None:
+            batch, record = item
+            self._commit(batch, record, self._ticks.tick(record, self._stopping))
+            self._ticks.durable(batch)
+            with self._changed:
+                self._last_durable = batch
+                self._changed.notify_all()
+
+    def _commit(self, batch: int, record: Any, content: TickContent) -> None:
+        """Commit one tick until it is durable. Raises TrackingError when it is refused."""
+        relabels = 0
+        while True:
+            try:
+                return self._commit_once(batch, content)
+            except TickRefusedError as error:
+                refusal = error.refusal
+                again = self._ticks.relabelled(record, refusal)
+                relabels += 1
+                if again is None or relabels > _MAX_RELABELS:
+                    raise TrackingError(_refused(self._about(), batch, refusal)) from None
+                content = again
+            except (LowmarkError, CancelledError) as error:
+                log.warning("%s: batch %d is committed again: %s", self._about(), batch, error)
+                if self._stopping.wait(1.0):
+                    raise Stopping from None
+
+    def _commit_once(self, batch: int, content: TickContent) -> None:
+        future = self._node.commit(content)
+        waited_s = 0.0
+        while not self._stopping.is_set():
+            try:
+                future.result(timeout=0.25)
+                return
+            except FutureTimeout:
+                waited_s += 0.25
+                if waited_s % self._limits.durable_timeout_s == 0:
+                    log.warning(
+                        "%s: batch %d waits for the tracker at %s since %.0f s",
+                        self._about(), batch, self._node.target, waited_s,
+                    )  # fmt: skip
+        raise Stopping
+
+    def _fail(self, error: TrackingError, cause: Exception | None = None) -> None:
+        error.__cause__ = cause
+        with self._changed:
+            if self.failure is not None:
+                return
+            self.failure = error
+            self._changed.notify_all()
+        self._stopping.set()
+        self._ending.set()
+        self._records.put(None)
+        log.error("%s", error)
+        self._on_failure(error)
+
+    def _about(self) -> str:
+        return f"query {self.name!r} ({self._checkpoint.query_id})"
+
+
+def _refused(about: str, batch: int, refusal: Refusal) -> str:
+    advice = {
+        RefusalCode.FENCED: "another run of the query has joined under the same node id; stop one",
+        RefusalCode.ROLLED_BACK: "restore the newer checkpoint, or start over under a new node id",
+        RefusalCode.BELOW_MIN_TIME: "its rows were read by a query that nothing waited for; see "
+        "which unit was not registered by its producer",
+    }.get(refusal.code, "")
+    said = (
+        f"{about}: the tick of batch {batch} was refused ({refusal.code.value}): {refusal.message}"
+    )
+    return f"{said}; {advice}" if advice else said

@@ -1,0 +1,243 @@
+"""The ticks of a query that is tracked by units: what each of its batches read, wrote and acked."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from local_tracker.spark.compose import (
+    BatchUnits,
+    ComposeError,
+    CreatedUnit,
+    Evaluations,
+    compose,
+    count_contributions,
+    fingerprint,
+    label_slots,
+)
+from local_tracker.spark.follower import Stopping
+from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
+from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
+from tracker.client import Admin, NodeClient
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.units import slot_in_name
+
+_RESOLVE_WAIT_MS = 1_000
+_NAMES_SHOWN = 3
+
+log = logging.getLogger("lowmark.spark")
+
+
+class Output(Protocol):
+    """Where a query's batches leave files."""
+
+    def created(self, batch: int) -> Sequence[CreatedUnit]:
+        """The files of a batch and the numbers of the segments that they go to."""
+
+    def published_by(self, batch: int) -> str | None:
+        """The run that evaluated the batch, where that is noted."""
+
+    def durable(self, batch: int) -> None:
+        """The batch's tick is durable: older notes may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSinkOutput:
+    """Spark's own file sink."""
+
+    log: SinkLog
+    segments: tuple[int, ...]
+
+    def created(self, batch: int) -> Sequence[CreatedUnit]:
+        return [CreatedUnit(name, self.segments) for name in self.log.created(batch)]
+
+    def published_by(self, batch: int) -> str | None:
+        return None
+
+    def durable(self, batch: int) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedOutput:
+    """A writer in `foreachBatch`."""
+
+    batches: PublishedBatches
+    query: str
+    segments: tuple[int, ...]
+
+    def created(self, batch: int) -> Sequence[CreatedUnit]:
+        names = self.batches.units(self.query, batch)
+        return [CreatedUnit(name, self.segments) for name in names]
+
+    def published_by(self, batch: int) -> str | None:
+        manifest = self.batches.manifest(self.query, batch)
+        return manifest.run if manifest else None
+
+    def durable(self, batch: int) -> None:
+        self.batches.forget(self.query, batch - KEPT_MANIFESTS)
+
+
+class Reads:
+    """Which segment the files of each source are in: one for all, or by directory."""
+
+    def __init__(self, segments: Mapping[str, int] | int) -> None:
+        self._one = segments if isinstance(segments, int) else None
+        directories = {} if isinstance(segments, int) else dict(segments)
+        self._by_directory = sorted(
+            ((local_path(path).rstrip("/") + "/", number) for path, number in directories.items()),
+            key=lambda item: -len(item[0]),
+        )
+
+    def numbers(self) -> set[int]:
+        return {self._one} if self._one is not None else {n for _, n in self._by_directory}
+
+    def segment(self, unit: str) -> int:
+        """The number of a file's segment. Raises ComposeError if no directory holds it."""
+        if self._one is not None:
+            return self._one
+        path = local_path(unit)
+        for directory, number in self._by_directory:
+            if path.startswith(directory):
+                return number
+        known = [directory for directory, _ in self._by_directory]
+        raise ComposeError(f"{unit} is in none of the directories that the query reads: {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRecord:
+    """What the logs say of a batch, read when it is over. `consumed`: names by segment number."""
+
+    batch: int
+    fingerprint: bytes
+    consumed: Mapping[int, tuple[str, ...]]
+    created: tuple[CreatedUnit, ...]
+    published_by: str | None
+
+
+class QueryTicks:
+    """`BatchTicks` of a query by units, with the acks of its user code."""
+
+    def __init__(
+        self,
+        node: NodeClient,
+        admin: Admin,
+        spec: PipelineSpec,
+        checkpoint: CheckpointLog,
+        reads: Reads,
+        outputs: Callable[[], Iterable[Output]],
+        evaluations: Callable[[], Evaluations] | None,
+        twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
+    ) -> None:
+        """`evaluations` is None where no user code acknowledges anything; `twins` tells which
+        sources list the same directory."""
+        self._node, self._admin, self._spec = node, admin, spec
+        self._checkpoint, self._reads, self._outputs = checkpoint, reads, outputs
+        self._evaluations, self._twins = evaluations, twins
+        numbers = {name: number for number, name in enumerate(spec.segments)}
+        self._delays: dict[tuple[int, int], int] = {}
+        for edge in spec.edges:
+            key = numbers[edge.source], numbers[edge.target]
+            self._delays[key] = min(edge.delay, self._delays.get(key, edge.delay))
+
+    def read(self, batch: int) -> QueryRecord:
+        consumed = self._by_segment(batch, self._checkpoint.consumed(batch))
+        outputs = list(self._outputs())
+        created = tuple(unit for output in outputs for unit in output.created(batch))
+        noted = [output.published_by(batch) for output in outputs]
+        return QueryRecord(
+            batch,
+            fingerprint(self._checkpoint.offsets(batch).text, consumed, created),
+            consumed,
+            created,
+            next((run for run in noted if run is not None), None),
+        )
+
+    def fingerprint(self, record: QueryRecord) -> bytes:
+        return record.fingerprint
+
+    def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
+        consumed = self._with_slots(record, stopping)
+        slots = label_slots(consumed, self._delays)
+        if record.created and not consumed:
+            slots = self._min_times()
+        return self._compose(record, consumed, slots)
+
+    def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
+        """A batch that read nothing creates at the min time of the moment, which may move on."""
+        if refusal.code != RefusalCode.BELOW_MIN_TIME or record.consumed or not record.created:
+            return None
+        return self._compose(record, (), self._min_times())
+
+    def durable(self, batch: int) -> None:
+        for output in self._outputs():
+            output.durable(batch)
+
+    def _by_segment(
+        self, batch: int, by_source: Mapping[str, tuple[str, ...]]
+    ) -> dict[int, tuple[str, ...]]:
+        """A batch's names by segment number. A file that two sources of the query read (a
+        self-join) is consumed once; raises ComposeError if they don't read it in one batch."""
+        for sources in self._twins():
+            read = [set(by_source.get(source, ())) for source in sources]
+            if any(names != read[0] for names in read):
+                raise ComposeError(
+                    f"batch {batch}: sources {sources} read the same directory and took different "
+                    f"files of it, so that what is done cannot be told; read the directory once, or "
+                    f"with one maxFilesPerTrigger and latestFirst for both"
+                )
+        found: dict[int, dict[str, None]] = {}
+        for names in by_source.values():
+            for name in names:
+                found.setdefault(self._reads.segment(name), {})[name] = None
+        return {segment: tuple(names) for segment, names in found.items()}
+
+    def _with_slots(self, record: QueryRecord, stopping: threading.Event) -> tuple[Unit, ...]:
+        units: list[Unit] = []
+        for segment, names in record.consumed.items():
+            slots = {name: slot for name in names if (slot := slot_in_name(name)) is not None}
+            unknown = [name for name in names if name not in slots]
+            slots |= self._resolve(record.batch, segment, unknown, stopping)
+            units += [Unit(segment, name, slots[name]) for name in names]
+        return tuple(units)
+
+    def _resolve(
+        self, batch: int, segment: int, names: Sequence[str], stopping: threading.Event
+    ) -> dict[str, int]:
+        """The slots of units that another query created; waits until its ticks have arrived."""
+        found: dict[str, int] = {}
+        waits = 0
+        while missing := [name for name in names if name not in found]:
+            if stopping.is_set():
+                raise Stopping
+            found |= self._node.resolve_units(
+                self._spec.segments[segment], missing, _RESOLVE_WAIT_MS
+            )
+            waits += 1
+            if waits % 10 == 0 and len(found) < len(names):
+                log.warning(
+                    "batch %d of query %s waits for %d units that no tick has created in segment "
+                    "%r, such as %s: has the query that wrote them been tracked?",
+                    batch, self._checkpoint.query_id, len(names) - len(found),
+                    self._spec.segments[segment], missing[:_NAMES_SHOWN],
+                )  # fmt: skip
+        return found
+
+    def _min_times(self) -> dict[int, int]:
+        described = self._admin.pipeline(self._spec.name)
+        return {number: s.min_time for number, s in enumerate(described.segments)}
+
+    def _compose(
+        self, record: QueryRecord, consumed: tuple[Unit, ...], slots: Mapping[int, int]
+    ) -> TickContent:
+        query = self._checkpoint.query_id
+        units = BatchUnits(query, record.batch, record.fingerprint, consumed, record.created, slots)
+        if self._evaluations is None:
+            return compose(units)
+        known = self._evaluations()
+        staged = self._node.list_contributions(query, record.batch)
+        evaluations = Evaluations(known.runs, record.published_by, known.stage_tasks)
+        return compose(units, count_contributions(query, record.batch, staged, evaluations))

@@ -1,0 +1,424 @@
+"""Tracked Spark queries: an ordinary Structured Streaming query becomes a node of a pipeline.
+
+    tracked = Tracked(spark, "127.0.0.1:7070", pipeline="flights")
+    query = tracked.start(
+        frame.writeStream.format("parquet").option("path", out).option("checkpointLocation", cp),
+        node_id="parse", reads="parse", creates=["enrich"],
+    )
+
+Nothing of the query changes, neither its plan nor its result. After a batch is over, its tick is
+composed from Spark's own logs (`logs`, `query_ticks`) and committed (`follower`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from local_tracker.spark.compose import Evaluations
+from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.jvm import (
+    StageTasks,
+    checkpoint_root,
+    sink_description,
+    sources_with_one_root,
+)
+from local_tracker.spark.logs import CheckpointLog, SinkLog
+from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.query_ticks import (
+    FileSinkOutput,
+    Output,
+    PublishedOutput,
+    QueryTicks,
+    Reads,
+)
+from tracker.client import Admin, NodeClient
+from tracker.core.model import PipelineSpec
+
+SUPPORTED_PYSPARK = ("4.3",)
+"""The PySpark versions whose logs have been tried out."""
+
+_JOIN_TIMEOUT_S = 30.0
+_DRAIN_TIMEOUT_S = 30.0
+_ADMISSION_TIMEOUT_S = 60.0
+_PLANNING_TIMEOUT_S = 60.0
+_PLANNING_POLL_S = 0.02
+_KEPT_RUNS = 1_000
+
+log = logging.getLogger("lowmark.spark")
+
+
+class Tracked:
+    """The tracked queries of one Spark session in one pipeline. Thread-safe."""
+
+    def __init__(self, spark: SparkSession, target: str | Sequence[str], pipeline: str) -> None:
+        """`target`: host:port of a tracker process, or several. Raises TrackingError for a version
+        of PySpark, or a kind of session, that cannot be tracked."""
+        check_version(pyspark.__version__)
+        if not hasattr(spark, "_jsparkSession"):
+            raise TrackingError(
+                "this is a Spark Connect session, whose driver is elsewhere: track the query from a "
+                "classic session, in the driver"
+            )
+        self.spark, self.target, self.pipeline = spark, target, pipeline
+        self._tasks_acknowledge = False
+        self._writers: dict[Path, BatchWriter] = {}
+        self._admitted: dict[str, TrackedQuery | TrackingError] = {}
+        self._changed = threading.Condition()
+
+    def track(self, acks: object) -> None:
+        """Let user code of the queries started from here on call `acks`: ships the workers' side to
+        the executors and counts what it hands over. `acks` is the module `local_tracker.acks`."""
+        if getattr(acks, "__name__", None) != "local_tracker.acks":
+            raise TrackingError(f"track() takes the module local_tracker.acks, not {acks!r}")
+        if not self._tasks_acknowledge:
+            from local_tracker.worker import bundle
+
+            folder = tempfile.mkdtemp(prefix="lowmark-")
+            path = os.path.join(folder, "lowmark_worker.zip")
+            bundle.build_zip(path)
+            self.spark.sparkContext.addPyFile(path)
+            self._tasks_acknowledge = True
+
+    def writer(
+        self,
+        out: str,
+        fmt: str = "parquet",
+        *,
+        creates: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
+        **options: str,
+    ) -> BatchWriter:
+        """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
+        batch's DataFrame as files in the local directory `out`, each batch once (`published`).
+        `creates`: segments of the readers of `out`, if others than the query's."""
+        writer = BatchWriter(self, out, fmt, creates, partition_by, options)
+        with self._changed:
+            self._writers[writer.batches.directory] = writer
+        return writer
+
+    def start(
+        self,
+        writer: DataStreamWriter,
+        *,
+        node_id: str,
+        reads: str | Mapping[str, str],
+        creates: Sequence[str] = (),
+        limits: FollowerLimits | None = None,
+    ) -> TrackedQuery:
+        """Start a query and track it.
+
+        reads: the segment that its input files are in, or segments by source directory; creates: the
+        segments of the queries that read what its sink writes. Raises TrackingError if the segments,
+        the sink or the checkpoint don't fit; the query has then been stopped.
+        """
+        node = NodeClient(self.target, self.pipeline, node_id, kind="query")
+        query: StreamingQuery | None = None
+        try:
+            joined = node.join(_JOIN_TIMEOUT_S)
+            routes = _Routes(node, joined.spec, reads, creates, node_id)
+            with self._task_settings(node_id):
+                query = writer.start()
+            tracked_query = self._follow(node, query, node_id, routes, joined.last_batches, limits)
+        except BaseException as error:
+            if query is not None:
+                self._admit(query.id, TrackingError(f"query {node_id!r} was not started: {error}"))
+                query.stop()
+            node.close()
+            raise
+        self._admit(query.id, tracked_query)
+        return tracked_query
+
+    def stop(self) -> None:
+        """Stop all queries that were started here."""
+        with self._changed:
+            queries = [q for q in self._admitted.values() if isinstance(q, TrackedQuery)]
+        for query in queries:
+            query.stop()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _follow(
+        self,
+        node: NodeClient,
+        query: StreamingQuery,
+        node_id: str,
+        routes: _Routes,
+        last_batches: Sequence[Any],
+        limits: FollowerLimits | None,
+    ) -> TrackedQuery:
+        checkpoint = CheckpointLog(checkpoint_root(query))
+        evaluations = None
+        if self._tasks_acknowledge:
+            runs = _note_run(checkpoint, str(query.runId))
+            stage_tasks = StageTasks(self.spark)
+            evaluations = lambda: Evaluations(runs, None, stage_tasks)  # noqa: E731
+        admin = Admin(self.target)
+        ticks = QueryTicks(
+            node, admin, routes.spec, checkpoint, routes.reads,
+            self._outputs(query, routes, node), evaluations, _Twins(query),
+        )  # fmt: skip
+        tracked_query = TrackedQuery(query, node, checkpoint)
+        follower = Follower(
+            node_id, node, checkpoint, ticks, last_batches,
+            is_active=lambda: bool(query.isActive),
+            on_failure=lambda error: query.stop(),
+            limits=limits or self._limits(),
+        )  # fmt: skip
+        tracked_query._follower = follower
+        follower.start()
+        return tracked_query
+
+    def _outputs(self, query: StreamingQuery, routes: _Routes, node: NodeClient) -> Any:
+        """What tells where the query's batches leave files."""
+        sink = sink_description(query)
+        if sink.startswith("FileSink["):
+            if not routes.creates:
+                return lambda: ()
+            fixed = (FileSinkOutput(SinkLog(sink[len("FileSink[") : -1]), routes.creates),)
+            return lambda: fixed
+        if sink.startswith("ForeachBatch"):
+            query_id = str(query.id)
+
+            def published() -> Iterable[Output]:
+                with self._changed:
+                    writers = list(self._writers.values())
+                for writer in writers:
+                    own = writer.creates
+                    segments = (
+                        routes.creates if own is None else tuple(node.segment(s) for s in own)
+                    )
+                    if segments or self._tasks_acknowledge:
+                        yield PublishedOutput(writer.batches, query_id, segments)
+
+            return published
+        if routes.creates:
+            raise TrackingError(
+                f"what the sink {sink} has committed cannot be read: use a file sink, or foreachBatch "
+                f"with tracked.writer(...), or start the query with creates=[]"
+            )
+        return lambda: ()
+
+    def _limits(self) -> FollowerLimits:
+        retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
+        return FollowerLimits(max_batches_behind=max(1, retained - 10))
+
+    @contextmanager
+    def _task_settings(self, node_id: str) -> Iterator[None]:
+        """Local properties that tasks of a query started within inherit."""
+        if not self._tasks_acknowledge:
+            yield
+            return
+        context = self.spark.sparkContext
+        target = self.target if isinstance(self.target, str) else ",".join(self.target)
+        settings = {
+            "lowmark.target": target,
+            "lowmark.pipeline": self.pipeline,
+            "lowmark.node_id": node_id,
+        }
+        before = {name: context.getLocalProperty(name) for name in settings}
+        for name, value in settings.items():
+            context.setLocalProperty(name, value)
+        try:
+            yield
+        finally:
+            for name, earlier in before.items():
+                context.setLocalProperty(name, earlier)  # type: ignore[arg-type]
+
+    def _admit(self, query_id: str, outcome: TrackedQuery | TrackingError) -> None:
+        with self._changed:
+            self._admitted[str(query_id)] = outcome
+            self._changed.notify_all()
+
+    def _admitted_query(self, query_id: str) -> TrackedQuery:
+        """The query of that id, once `start` has checked its checkpoint."""
+        with self._changed:
+            self._changed.wait_for(lambda: query_id in self._admitted, _ADMISSION_TIMEOUT_S)
+            outcome = self._admitted.get(query_id)
+        if isinstance(outcome, TrackedQuery):
+            return outcome
+        raise outcome or TrackingError(
+            f"query {query_id} uses tracked.writer(...) but was not started by tracked.start(...)"
+        )
+
+
+class TrackedQuery:
+    """A running query and what follows it. Everything that a StreamingQuery offers is here too."""
+
+    _follower: Follower
+
+    def __init__(self, query: StreamingQuery, node: NodeClient, checkpoint: CheckpointLog) -> None:
+        self.query, self.checkpoint, self._node = query, checkpoint, node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.query, name)
+
+    @property
+    def last_durable_batch(self) -> int:
+        """The last batch whose tick is durable in the tracker; -1 before the first."""
+        return self._follower.last_durable_batch
+
+    @property
+    def tracking_failure(self) -> TrackingError | None:
+        """Why the query was stopped, if tracking failed."""
+        return self._follower.failure
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until all batches that are over by now are durable in the tracker; False when the
+        time is up. Raises TrackingError if tracking has failed."""
+        return self._follower.wait_durable(timeout_s)
+
+    def processAllAvailable(self) -> None:
+        """As in Spark; then also wait until the tracker has it all."""
+        self.query.processAllAvailable()
+        self._follower.wait_durable()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:
+        """As in Spark; raises TrackingError if the query was stopped because tracking failed."""
+        ended = self.query.awaitTermination(timeout)
+        if not self.query.isActive:
+            self._close()
+            if self._follower.failure is not None:
+                raise self._follower.failure
+        return ended
+
+    def exception(self) -> Exception | None:
+        """Why the query has ended: a failure of tracking, or Spark's own exception."""
+        return self._follower.failure or self.query.exception()
+
+    def stop(self) -> None:
+        """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
+        away) is committed when the query is started again."""
+        self.query.stop()
+        self._close()
+
+    def _close(self) -> None:
+        if not self._follower.close(_DRAIN_TIMEOUT_S) and self._follower.failure is None:
+            log.warning(
+                "query %s has batches that are not durable in the tracker yet; they are committed "
+                "when it is started again", self.query.id,
+            )  # fmt: skip
+        self._node.close()
+
+
+class BatchWriter:
+    """Publishes the DataFrame of each batch as files in a directory; made by `Tracked.writer`."""
+
+    def __init__(
+        self,
+        tracked: Tracked,
+        out: str,
+        fmt: str,
+        creates: Sequence[str] | None,
+        partition_by: Sequence[str],
+        options: Mapping[str, str],
+    ) -> None:
+        self.batches = PublishedBatches(out)
+        self.creates = None if creates is None else tuple(creates)
+        self._tracked, self._format = tracked, fmt
+        self._partition_by, self._options = tuple(partition_by), dict(options)
+        self._last_call: tuple[str, str, int] | None = None
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Publish a batch's DataFrame, unless it has been published before."""
+        context = frame.sparkSession.sparkContext
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        run = context.getLocalProperty("spark.jobGroup.id")
+        if query_id is None or run is None:
+            raise TrackingError("a tracked.writer(...) is for use within foreachBatch only")
+        if self._last_call == (query_id, run, batch):
+            raise TrackingError(
+                f"the writer for {self.batches.directory} was called twice in batch {batch}: make "
+                f"one tracked.writer(...) for each output"
+            )
+        self._last_call = query_id, run, batch
+        query = self._tracked._admitted_query(query_id)
+        offsets = query.checkpoint.offsets(batch).text
+
+        def write(directory: str) -> None:
+            writer = frame.write.format(self._format).options(**self._options)
+            (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(
+                directory
+            )
+
+        def place(name: str, ordinal: int) -> str:
+            return f"b{batch:08d}-{query_id[:8]}-{name}"
+
+        self.batches.publish(query_id, batch, offsets, run, write, place)
+
+
+class _Routes:
+    """Where a query's input comes from and its output goes, by segment numbers."""
+
+    def __init__(
+        self,
+        node: NodeClient,
+        spec: PipelineSpec,
+        reads: str | Mapping[str, str],
+        creates: Sequence[str],
+        node_id: str,
+    ) -> None:
+        self.spec = spec
+        if isinstance(reads, str):
+            self.reads = Reads(node.segment(reads))
+        else:
+            self.reads = Reads({path: node.segment(name) for path, name in reads.items()})
+        self.creates = tuple(node.segment(name) for name in creates)
+        sources = {spec.segments[number] for number in self.reads.numbers()}
+        for target in creates:
+            if not any(edge.source in sources and edge.target == target for edge in spec.edges):
+                raise TrackingError(
+                    f"query {node_id!r} reads {sorted(sources)} and creates in {target!r}, but "
+                    f"pipeline {spec.name!r} has no edge between them; register one"
+                )
+
+
+class _Twins:
+    """Which sources of a query list one directory; known once Spark has planned the query."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._known: list[tuple[str, ...]] | None = None
+
+    def __call__(self) -> list[tuple[str, ...]]:
+        deadline = time.monotonic() + _PLANNING_TIMEOUT_S
+        while self._known is None:
+            self._known = sources_with_one_root(self._query)
+            if self._known is None:
+                if not self._query.isActive or time.monotonic() > deadline:
+                    return []
+                time.sleep(_PLANNING_POLL_S)
+        return self._known
+
+
+def check_version(version: str) -> None:
+    """Raises TrackingError for a version of PySpark that is not supported."""
+    if not any(version == known or version.startswith(known + ".") for known in SUPPORTED_PYSPARK):
+        raise TrackingError(
+            f"PySpark {version} is not supported: its logs have not been tried out; supported is "
+            f"{', '.join(SUPPORTED_PYSPARK)}"
+        )
+
+
+def _note_run(checkpoint: CheckpointLog, run: str) -> list[str]:
+    """Add a run to the list of a query's runs, beside Spark's logs; returns all, oldest first. Which
+    run evaluated a batch last cannot be told from anything else once a driver is gone."""
+    path = Path(checkpoint.root) / "_lowmark" / "runs"
+    path.parent.mkdir(exist_ok=True)
+    runs = path.read_text().split() if path.exists() else []
+    runs = [*runs[-_KEPT_RUNS:], run]
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text("\n".join(runs))
+    os.replace(unfinished, path)
+    return runs
