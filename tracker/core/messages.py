@@ -210,15 +210,15 @@ class ShardReport:
     """Report `number` of a shard; `whole` ones start anew, others follow the number before.
 
     applied: (home, entries of its log that the shard has applied), the shard's vector: of every node
-    a prefix of its ticks. seen, in whole reports: (shard, epoch, number) of the reports of others
-    by which the sender let go of runs; the receiver must have come as far before it goes by this.
+    a prefix of its ticks. cut, in whole reports: the sender's M, by which it has let go of runs;
+    the receiver's own M must have come as far before it goes by this.
     """
 
     number: int
     whole: bool
     applied: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineReport, ...]
-    seen: tuple[tuple[int, int, int], ...] = ()
+    cut: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,9 +135,8 @@ class Process:
         """Position of the last record that is durable and has taken effect."""
         self.links = {other: Link() for other in routing.shards if other != shard}
         self._vectors = Vectors(routing.shards)
-        self._needed: dict[int, tuple[int, int]] = {}
-        """By shard the (epoch, number) of its report that must be taken before anything is said:
-        others have let go of runs by it."""
+        self._needed_cut = dict.fromkeys(routing.shards, 0)
+        """Where M must have come to before anything is said: others have let go of runs by it."""
         self._pipelines: dict[str, Pipeline] = {}
         self._registering: dict[str, PipelineSpec] = {}
         """Appended registrations that are not durable yet."""
@@ -774,8 +773,8 @@ class Process:
             self._want_report(shard, now_ns)
             return
         link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
-        for other, epoch, number in body.seen:
-            self._needed[other] = max((epoch, number), self._needed.get(other, (0, 0)))
+        for home, number in body.cut:
+            self._needed_cut[home] = max(number, self._needed_cut[home])
         for report in body.pipelines:
             self._combine(self._pipelines[report.pipeline], shard, report, body.whole, now_ns)
         if body.whole:
@@ -794,27 +793,17 @@ class Process:
             shard: link.received for shard, link in self.links.items()
         }
 
-    def _seen(self) -> tuple[tuple[int, int, int], ...]:
-        """How far the other shards' reports have been taken, now or before a restart."""
-        seen = {
-            shard: (link.epoch, link.report_number)
-            for shard, link in self.links.items()
-            if link.report_number >= 0
-        }
-        for shard, needed in self._needed.items():
-            if shard != self.shard:
-                seen[shard] = max(needed, seen.get(shard, needed))
-        return tuple((shard, *report) for shard, report in seen.items())
+    def _let_go_by(self) -> tuple[tuple[int, int], ...]:
+        """M as far as it has ever come, also before a restart: runs inside it are not kept."""
+        return tuple(
+            (home, max(number, self._vectors.cut[home]))
+            for home, number in self._needed_cut.items()
+        )
 
     def _may_announce(self) -> bool:
-        """Whether the reports by which others have let go of runs were all taken here too."""
-        for shard, needed in self._needed.items():
-            if shard == self.shard:
-                continue
-            link = self.links[shard]
-            if (link.epoch, link.report_number) < needed:
-                return False
-        return True
+        """Whether all that others have let go of runs by has been heard here too."""
+        cut = self._vectors.cut
+        return all(cut[home] >= number for home, number in self._needed_cut.items())
 
     def _combine(
         self,
@@ -845,7 +834,7 @@ class Process:
             if pipeline.combiner.views[self.shard].heard
         )
         applied = self._vectors.of(self.shard)
-        body = ShardReport(self._report_number, True, applied, reports, self._seen())
+        body = ShardReport(self._report_number, True, applied, reports, self._let_go_by())
         self._send_report(shard, body)
 
     def _send_report(self, shard: int, report: ShardReport) -> None:
@@ -903,9 +892,7 @@ class Process:
             self._pins_position = self.position
         if pipeline.reported and not pipeline.shard.changes and not pipeline.announced_due:
             return None
-        report = pipeline.shard.take_report(
-            self._applied(), tuple(pipeline.unreported.items())
-        )
+        report = pipeline.shard.take_report(self._applied(), tuple(pipeline.unreported.items()))
         pipeline.reported, pipeline.announced_due = True, False
         pipeline.unreported.clear()
         self._combine(pipeline, self.shard, report, False, now_ns)
@@ -1019,7 +1006,7 @@ class Process:
             confirmed=tuple((shard, link.confirmed) for shard, link in self.links.items()),
             received=tuple((shard, link.received) for shard, link in self.links.items()),
             closed=tuple(self._closed_keys),
-            seen=self._seen(),
+            cut=self._let_go_by(),
             pipelines=tuple(
                 snapshot_pipeline(pipeline, self._applied())
                 for pipeline in self._pipelines.values()
@@ -1050,6 +1037,9 @@ class Process:
             self.committed = position
         self.position = self.committed
         self._home_appended = self._home_last
+        for item in self._outbox:
+            if isinstance(item.entry, PipelineRegistered):
+                self._unconfirmed_registrations[item.entry.spec.name] = (item.number, [])
         for link in self.links.values():
             link.accepted = link.received
         for pipeline in self._pipelines.values():
@@ -1093,7 +1083,7 @@ class Process:
         for shard, number in snapshot.received:
             self.links[shard].received = number
         self._closed_keys.extend(snapshot.closed)
-        self._needed = {shard: (epoch, number) for shard, epoch, number in snapshot.seen}
+        self._needed_cut.update(snapshot.cut)
         for saved in snapshot.pipelines:
             pipeline = restore_pipeline(saved, self._vectors, self.shard)
             self._pipelines[saved.spec.name] = pipeline

@@ -85,7 +85,7 @@ class ProcessSnapshot:
 
     home_last: number of its home log's last entry; outbox: the last entries, which some shard has
     not confirmed; confirmed and received: by other shard; closed: keys to drop once every shard has
-    confirmed an entry number; seen: (shard, epoch, number) of the reports by which runs were let go.
+    confirmed an entry number; cut: M, by which runs were let go.
     """
 
     position: int
@@ -95,5 +95,5 @@ class ProcessSnapshot:
     confirmed: tuple[tuple[int, int], ...]
     received: tuple[tuple[int, int], ...]
     closed: tuple[tuple[int, str, NodeKey], ...]
-    seen: tuple[tuple[int, int, int], ...]
+    cut: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineSnapshot, ...]

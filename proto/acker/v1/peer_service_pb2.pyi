@@ -359,7 +359,7 @@ class ShardReport(_message.Message):
     WHOLE_FIELD_NUMBER: _builtins.int
     PIPELINES_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
-    SEEN_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Counts the sender's reports; a gap asks for a whole one."""
     whole: _builtins.bool
@@ -373,8 +373,8 @@ class ShardReport(_message.Message):
         """By home, how much of its log the shard has applied: its vector."""
 
     @_builtins.property
-    def seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___SeenReport]:
-        """In whole reports: how far the sender had heard of the other shards."""
+    def cut(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+        """In whole reports: by home, how much of its log the sender knows every shard to have applied."""
 
     def __init__(
         self,
@@ -383,11 +383,11 @@ class ShardReport(_message.Message):
         whole: _builtins.bool = ...,
         pipelines: _abc.Iterable[Global___PipelineReport] | None = ...,
         applied: _abc.Iterable[Global___HomePosition] | None = ...,
-        seen: _abc.Iterable[Global___SeenReport] | None = ...,
+        cut: _abc.Iterable[Global___HomePosition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "number", b"number", "pipelines", b"pipelines", "seen", b"seen", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "cut", b"cut", "number", b"number", "pipelines", b"pipelines", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -418,36 +418,6 @@ class HomePosition(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HomePosition: _TypeAlias = HomePosition  # noqa: Y015
-
-@_typing.final
-class SeenReport(_message.Message):
-    """How far a shard's reports have been heard."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SHARD_FIELD_NUMBER: _builtins.int
-    EPOCH_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    shard: _builtins.int
-    """Number of the shard that reported."""
-    epoch: _builtins.int
-    """Epoch of its owner."""
-    number: _builtins.int
-    """Number of the last report taken."""
-    def __init__(
-        self,
-        *,
-        shard: _builtins.int = ...,
-        epoch: _builtins.int = ...,
-        number: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "number", b"number", "shard", b"shard"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SeenReport: _TypeAlias = SeenReport  # noqa: Y015
 
 @_typing.final
 class PipelineReport(_message.Message):
