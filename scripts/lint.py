@@ -20,7 +20,7 @@ CHECKS: dict[str, list[str]] = {
     "format": [str(BIN / "ruff"), "format", "--check", "."],
     "imports": [str(BIN / "lint-imports")],
     "buf": [str(BIN / "buf"), "lint", "proto"],
-    "stubs": [sys.executable, "scripts/generate_stubs", "--check"],
+    "stubs": [sys.executable, "-m", "scripts.generate_stubs", "--check"],
     "mypy": [str(BIN / "mypy")],
 }
 

@@ -1,0 +1,71 @@
+"""How the tests are run in layers, and how a run ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts import summary
+from scripts import test as layers
+
+SUITE = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}"/></testsuites>'
+
+
+def test_every_directory_with_tests_belongs_to_exactly_one_layer() -> None:
+    named = [path for layer in layers.LAYERS for path in layers.paths_of(layer)]
+    directories = [d for d in (layers.ROOT / "tests").iterdir() if any(d.glob("**/test_*.py"))]
+    assert sorted(named) == sorted(f"tests/{d.name}" for d in directories)
+
+
+def test_a_directory_that_nobody_named_runs_with_the_processes(tmp_path: Path) -> None:
+    assert layers.layer_of(tmp_path / "new") == "processes"
+    assert layers.layer_of(tmp_path / "core") == "pure"
+    assert layers.layer_of(tmp_path / "spark") == "spark"
+
+
+def test_errors_outside_of_tests_count_as_failed(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(SUITE.format(10, 1, 2, 3))
+    result = layers.counted("pure", 1, 0.5, report)
+    assert (result.passed, result.failed, result.skipped) == (4, 3, 3)
+    assert not result.ok
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "counts"),
+    [(0, (0, 0, 0, 0)), (0, (3, 0, 0, 3)), (1, (3, 0, 0, 0)), (5, (0, 0, 0, 0))],
+    ids=["nothing ran", "all skipped", "broke after its tests", "nothing collected"],
+)
+def test_a_layer_without_a_passed_test_or_with_an_exit_code_has_failed(
+    tmp_path: Path, exit_code: int, counts: tuple[int, int, int, int]
+) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(SUITE.format(*counts))
+    assert not layers.counted("pure", exit_code, 0.0, report).ok
+
+
+def test_a_layer_that_wrote_no_report_has_failed(tmp_path: Path) -> None:
+    assert not layers.counted("pure", 0, 0.0, tmp_path / "missing.xml").ok
+
+
+def test_an_unknown_layer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert layers.main(["everything"]) == 2
+    assert "no layer 'everything'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("ok", "word", "code"), [(True, "OK", 0), (False, "FAILED", 1)])
+def test_a_run_ends_with_a_file_and_a_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ok: bool,
+    word: str,
+    code: int,
+) -> None:
+    monkeypatch.setattr(summary, "BUILD", tmp_path / "build")
+    assert summary.finish("sum", ok=ok, shown={"passed": 3}, details={"layers": []}) == code
+    assert capsys.readouterr().out == f"sum: {word} passed=3\n"
+    written = json.loads((tmp_path / "build" / "sum.json").read_text())
+    assert written == {"ok": ok, "passed": 3, "layers": []}
