@@ -15,7 +15,7 @@ SUITE = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}
 
 def test_every_directory_with_tests_belongs_to_exactly_one_layer() -> None:
     named = [path for layer in layers.LAYERS for path in layers.paths_of(layer)]
-    directories = [d for d in (layers.ROOT / "tests").iterdir() if any(d.glob("**/test_*.py"))]
+    directories = [d for d in (summary.ROOT / "tests").iterdir() if any(d.glob("**/test_*.py"))]
     assert sorted(named) == sorted(f"tests/{d.name}" for d in directories)
 
 
