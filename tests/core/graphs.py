@@ -7,17 +7,28 @@ from collections.abc import Sequence
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import FOREVER
 
+NumberedEdge = tuple[int, int, int]
+"""(source, target, delay), segments by number."""
 
-def reachable_lows(spec: PipelineSpec, own: Sequence[int]) -> list[int]:
-    """By segment the lowest slot that an item can ever have there, if the lowest slot at which
-    something is in (or can be put into) each segment is `own`. Nothing is FOREVER."""
-    lows = list(own)
+
+def numbered_edges(spec: PipelineSpec) -> list[NumberedEdge]:
+    place = {name: number for number, name in enumerate(spec.segments)}
+    return [(place[edge.source], place[edge.target], edge.delay) for edge in spec.edges]
+
+
+def spread(lows: list[int], edges: Sequence[NumberedEdge]) -> list[int]:
+    """By segment the lowest slot that an item can ever have there, if `lows` are the lowest slots at
+    which something is in (or can be put into) each segment. Nothing is FOREVER. In place."""
     changed = True
     while changed:
         changed = False
-        for edge in spec.edges:
-            source, target = spec.segments.index(edge.source), spec.segments.index(edge.target)
-            entering = min(FOREVER, lows[source] + edge.delay)
+        for source, target, delay in edges:
+            entering = min(FOREVER, lows[source] + delay)
             if entering < lows[target]:
                 lows[target], changed = entering, True
     return lows
+
+
+def reachable_lows(spec: PipelineSpec, own: Sequence[int]) -> list[int]:
+    """`spread` for a pipeline as registered."""
+    return spread(list(own), numbered_edges(spec))

@@ -1,0 +1,548 @@
+"""Simulated nodes: fronts and workers that commit ticks, lose answers, die and go on (rules 1, 2, 9).
+
+A node keeps a journal of what it has published, as a front keeps its batches and a query its
+checkpoint. Whatever happens to the node, the journal stays, and what the tracker has not heard of it
+is committed again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.checkers import Failure
+from tests.simulation.world import FrontId, Item, World
+from tracker.core.ack_values import child_value, root_value, unit_value
+from tracker.core.messages import (
+    Answer,
+    AttachSession,
+    Effect,
+    FrontGranted,
+    Grant,
+    Joined,
+    JoinNode,
+    LeaveNode,
+    SessionAttached,
+    SessionRefused,
+    SubmitTick,
+    TickRefused,
+    TicksDurable,
+)
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontJoin,
+    Heartbeat,
+    NodeKey,
+    Refusal,
+    RefusalCode,
+    TickContent,
+    Unit,
+)
+from tracker.core.slots import HIGHEST_SLOT
+
+if TYPE_CHECKING:
+    from tests.simulation.simulator import Simulator
+
+ANSWER_TIMEOUT_NS = 40_000_000
+RETRY_NS = 3_000_000
+TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
+JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
+
+
+class Node:
+    """One node id: joins, attaches, commits in order, retries until all is durable."""
+
+    kind = "other"
+
+    def __init__(self, sim: Simulator, world: World, name: str) -> None:
+        self.sim, self.world, self.name = sim, world, name
+        self.home = sim.routing.home(world.spec.name, name)
+        self.journal: deque[tuple[int, TickContent]] = deque()
+        self.next_batch = 0
+        self.life = 0
+        self.alive = False
+        self.finished = False
+        self._requests = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """What dies with the node's process."""
+        self.request: tuple[str, int, int] | None = None
+        self.key: NodeKey | None = None
+        self.session: tuple[str, int, int] | None = None
+        self.attached = False
+        self.window: deque[TickContent] = deque()
+        self.first_number = 1
+        self.progress_ns = self.sim.now
+        self.resend_due = False
+        self.on_left: bool = False
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.alive:
+            return
+        self._forget()
+        self.life += 1
+        self.alive = True
+        self.sim.trace_line(lambda: f"{self.name} starts")
+        self._join()
+        self._later(ANSWER_TIMEOUT_NS, self._watch)
+
+    def crash(self) -> None:
+        if not self.alive:
+            return
+        self.sim.count("node_crashes")
+        self.sim.trace_line(lambda: f"{self.name} dies")
+        self.alive = False
+        self.die()
+
+    def die(self) -> None:
+        """What a subclass loses."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the node has nothing to do and nothing under way."""
+        return self.finished or (self.alive and not self.journal and not self.window)
+
+    def _later(self, delay_ns: int, call: Callable[[], None]) -> None:
+        """Calls back unless this life has ended."""
+        life = self.life
+
+        def run() -> None:
+            if self.alive and self.life == life:
+                call()
+
+        self.sim.after(delay_ns, run)
+
+    def _watch(self) -> None:
+        """Tries again what has had no answer for long."""
+        if self.sim.now - self.progress_ns >= ANSWER_TIMEOUT_NS:
+            if self.on_left:
+                self.leave_node()
+            elif self.key is None:
+                self._join()
+            elif self.window or not self.attached:
+                self.attach()
+        if not self.finished:
+            self._later(ANSWER_TIMEOUT_NS, self._watch)
+
+    # --- joining ------------------------------------------------------------------------------
+
+    def _new_request(self) -> tuple[str, int, int]:
+        self._requests += 1
+        self.request = (self.name, self.life, self._requests)
+        self.progress_ns = self.sim.now
+        return self.request
+
+    def _join(self) -> None:
+        self.key, self.session, self.attached = None, None, False
+        event = JoinNode(self._new_request(), self.world.spec.name, self.name, self.kind)
+        self.sim.call(self.home, event)
+
+    def _begin_anew(self) -> None:
+        """Its key is closed: the node ends this life and begins another, as a process would."""
+        if not self.on_left:
+            self.alive = False
+            self.die()
+            self.start()
+
+    def hear(self, effect: Effect) -> None:
+        """A message from the tracker has arrived."""
+        if not self.alive:
+            return
+        if isinstance(effect, Answer):
+            if effect.request == self.request:
+                self.request = None
+                self._hear_answer(effect)
+        elif getattr(effect, "session", None) == self.session and self.session is not None:
+            self._hear_session(effect)
+
+    def _hear_answer(self, answer: Answer) -> None:
+        result = answer.result
+        if isinstance(result, Joined):
+            self._joined(result)
+        elif self.on_left and (result is None or result.code in JOIN_AGAIN):
+            self.finished, self.alive = True, False
+        elif isinstance(result, Refusal) and result.code in TRY_AGAIN:
+            self._later(RETRY_NS, self.leave_node if self.on_left else self._join)
+        else:
+            raise Failure("broken", f"{self.name} was answered {result}")
+
+    def _joined(self, joined: Joined) -> None:
+        self.key, self.window, self.first_number = joined.key, deque(), 1
+        last = {batch.scope: batch.id for batch in joined.last_batches}.get(self.name, -1)
+        while self.journal and self.journal[0][0] <= last:
+            self.journal.popleft()
+        self.window.extend(content for _, content in self.journal)
+        self.attach()
+        self.joined(joined)
+
+    def joined(self, joined: Joined) -> None:
+        """The node has a key; what its journal holds is on its way."""
+
+    def leave_node(self) -> None:
+        """Closes the key for good."""
+        assert self.key is not None
+        self.on_left = True
+        self.sim.call(self.home, LeaveNode(self._new_request(), self.world.spec.name, self.key))
+
+    # --- committing ---------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Opens a new stream of ticks; the old one may still drip."""
+        assert self.key is not None
+        self._requests += 1
+        self.session = (self.name, self.life, self._requests)
+        self.attached = False
+        self.progress_ns = self.sim.now
+        self.sim.stream(self, AttachSession(self.session, self.world.spec.name, self.key))
+
+    def commit(self, content: TickContent) -> None:
+        """Commits the next tick; it is sent again until it is durable."""
+        if not self.window:
+            self.progress_ns = self.sim.now
+        self.window.append(content)
+        if self.attached:
+            self._submit(self.first_number + len(self.window) - 1)
+
+    def publish(self, content: TickContent) -> None:
+        """Writes a step down and commits its tick."""
+        assert content.batch is not None
+        self.journal.append((content.batch.id, content))
+        self.commit(content)
+
+    def new_batch(self) -> Batch:
+        self.next_batch += 1 if self.sim.rng.random() < 0.9 else 3  # ids may skip
+        return Batch(self.name, self.next_batch, self.next_batch.to_bytes(8, "big"))
+
+    def _submit(self, number: int) -> None:
+        assert self.session is not None
+        content = self.window[number - self.first_number]
+        self.sim.stream(self, SubmitTick(self.session, number, content))
+
+    def _submit_from(self, number: int) -> None:
+        self.resend_due = False
+        if self.attached:
+            for due in range(max(number, self.first_number), self.first_number + len(self.window)):
+                self._submit(due)
+
+    def _hear_session(self, effect: Effect) -> None:
+        self.progress_ns = self.sim.now
+        if isinstance(effect, SessionAttached):
+            self.attached = True
+            self._submit_from(effect.last_number + 1)
+        elif isinstance(effect, TicksDurable):
+            self._durable(effect.number)
+        elif isinstance(effect, TickRefused):
+            self._refused(effect.number, effect.refusal)
+        elif isinstance(effect, FrontGranted):
+            self.granted(effect.grant)
+        elif isinstance(effect, SessionRefused):
+            self._session_refused(effect.refusal)
+
+    def _durable(self, number: int) -> None:
+        if number >= self.first_number + len(self.window):
+            raise Failure("broken", f"{self.name}: tick {number} is durable, and was never sent")
+        while self.first_number <= number:
+            content = self.window.popleft()
+            self.first_number += 1
+            if self.journal and content.batch == self.journal[0][1].batch:
+                self.journal.popleft()
+                if self.sim.chance("repeated_batches"):
+                    self.commit(content)  # as after a kill between the tick and a checkpoint
+            self.tick_is_durable(content)
+
+    def tick_is_durable(self, content: TickContent) -> None:
+        """A subclass may wait for it."""
+
+    def granted(self, grant: Grant) -> None:
+        """A front of the node may label."""
+
+    def _refused(self, number: int, refusal: Refusal) -> None:
+        if number < self.first_number:
+            return  # the answer to a duplicate of a tick that is durable by now
+        if refusal.code is RefusalCode.OUT_OF_ORDER:
+            number = refusal.expected
+        elif refusal.code is RefusalCode.ROLLED_BACK and number == self.first_number:
+            raise Failure("broken", f"{self.name}: {refusal.message}")
+        elif refusal.code in JOIN_AGAIN:
+            self._begin_anew()
+            return
+        elif refusal.code is RefusalCode.COMPLETE and self.window[0].joins:
+            self.too_late()
+            return
+        elif refusal.code not in TRY_AGAIN:
+            raise Failure("broken", f"{self.name}: tick {number} was refused: {refusal.message}")
+        self.sim.count("refused_ticks")
+        if not self.resend_due:
+            self.resend_due = True
+            self._later(RETRY_NS, lambda: self._submit_from(number))
+
+    def too_late(self) -> None:
+        """The pipeline was complete before a front could join."""
+        raise Failure("broken", f"{self.name} is no front and was refused as one")
+
+    def _session_refused(self, refusal: Refusal) -> None:
+        self.session, self.attached = None, False
+        if self.on_left:
+            return
+        if refusal.code in JOIN_AGAIN:
+            self._later(RETRY_NS, self._begin_anew)
+        elif refusal.code in TRY_AGAIN:
+            self._later(RETRY_NS, self._attach_if_idle)
+        else:
+            raise Failure("broken", f"{self.name} was refused: {refusal}")
+
+    def session_broke(self) -> None:
+        """The stream is gone; what was under way on it may or may not have arrived."""
+        self.session, self.attached = None, False
+        self._later(RETRY_NS, self._attach_if_idle)
+
+    def _attach_if_idle(self) -> None:
+        if self.key is not None and self.session is None and not self.on_left:
+            self.attach()
+
+
+class FrontNode(Node):
+    """Labels items of one segment by its clock, promises, and leaves in the end (or stays)."""
+
+    kind = "front"
+
+    def __init__(
+        self, sim: Simulator, world: World, name: str, segment: int, batches: int, *, leaves: bool
+    ) -> None:
+        super().__init__(sim, world, name)
+        self.segment, self.batches_left, self.leaves = segment, batches, leaves
+        self.front: FrontId = (name, name)
+        self.skew_slots = sim.draw_skew()
+        self.leaving = False
+        self.promised_last = False
+        self.active = False
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.active = False
+        self.promised_last = False
+
+    def die(self) -> None:
+        self.world.front_forgets(self.front)
+
+    @property
+    def settled(self) -> bool:
+        if self.leaves or self.finished:
+            return self.finished
+        return self.promised_last and super().settled
+
+    def clock(self) -> int:
+        """The slot that the front's clock shows; it is neither exact nor steady."""
+        if self.sim.chance("clock_steps"):
+            self.skew_slots = self.sim.draw_skew()
+        return self.sim.slot_now(self.world) + self.skew_slots
+
+    def joined(self, joined: Joined) -> None:
+        known = {grant.front: grant for grant in joined.fronts}.get(self.name)
+        if known is not None and known.granted:
+            self.granted(known)
+        elif known is None and self.leaving:
+            self.leave_node()
+        elif known is None:
+            self.world.front_joins(self.front, self.segment)
+            self.commit(TickContent(joins=(FrontJoin(self.name, self.segment),)))
+        elif self.leaving:
+            self.active = True
+            self._leave()
+
+    def granted(self, grant: Grant) -> None:
+        if self.active:
+            return
+        self.active = True
+        if self.leaving or grant.slot > HIGHEST_SLOT:
+            self._leave()
+            return
+        self.floor = max(grant.slot, grant.heartbeat)
+        last_label = self.world.fronts[self.front].last_label
+        if last_label is not None:
+            self.floor = max(self.floor, last_label)
+        self._later(self.sim.pause(), self._act)
+
+    def _act(self) -> None:
+        rng = self.sim.rng
+        if self.sim.chance("silent_fronts"):
+            self._later(10 * self.sim.pause(), self._act)
+            return
+        if self.batches_left:
+            if rng.random() < 0.6:
+                self._label(with_promise=rng.random() < 0.3)
+            else:
+                self._promise()
+        elif self.leaves:
+            self._leave()
+            return
+        elif not self.promised_last:
+            self._promise()
+            self.promised_last = True
+            return
+        self._later(self.sim.pause(), self._act)
+
+    def _bind(self, *, label: bool) -> int:
+        self.floor = max(self.floor, self.clock())
+        self.world.front_binds_itself(self.front, self.floor, label=label)
+        return self.floor
+
+    def _label(self, *, with_promise: bool) -> None:
+        """Publishes a batch and commits the tick that creates its items."""
+        self.batches_left -= 1
+        batch, items, promises = self.new_batch(), [], []
+        for ordinal in range(self.sim.rng.choice([1, 1, 2, 3])):
+            if with_promise and not ordinal:
+                # A promise at (not beyond) the first item of its tick is as good as one before it.
+                promises.append(Heartbeat(self.name, self._bind(label=True)))
+            slot = self._bind(label=True)
+            value = root_value(self.name, batch.id, ordinal)
+            items.append(self.sim.new_item(self.world, self.segment, slot, value))
+        self.world.step([], items)
+        self.publish(step_content(batch, created=items, heartbeats=tuple(promises)))
+        self.sim.items_appeared(self.world)
+
+    def _promise(self) -> None:
+        self.commit(TickContent(heartbeats=(Heartbeat(self.name, self._bind(label=False)),)))
+
+    def _leave(self) -> None:
+        if not self.leaving:
+            self.leaving = True
+            self.world.front_leaves(self.front)
+        self.commit(TickContent(leaves=(self.name,)))
+
+    def tick_is_durable(self, content: TickContent) -> None:
+        if content.leaves:
+            self.leave_node()
+
+    def too_late(self) -> None:
+        self.sim.count("fronts_too_late")
+        self.leaving = True
+        self.world.front_leaves(self.front)
+        self.window.clear()
+        self.leave_node()
+
+    def come_again(self, batches: int) -> None:
+        """The same id begins anew, after it has left."""
+        self.finished, self.leaving = False, False
+        self.batches_left = batches
+        self.start()
+
+
+class WorkerNode(Node):
+    """Takes items from some segments, makes their children in the next ones, commits whole steps."""
+
+    kind = "query"
+
+    def __init__(self, sim: Simulator, world: World, name: str, reads: set[int]) -> None:
+        super().__init__(sim, world, name)
+        self.reads = reads
+        self.busy = False
+        self.claimed: list[Item] = []
+        self._operator = f"{name}-step"
+
+    def die(self) -> None:
+        """A step that is not published leaves no trace: its input is there for the next try."""
+        self._unclaim()
+        self.busy = False
+
+    def _unclaim(self) -> None:
+        for item in self.claimed:
+            item.claimed = False
+        self.claimed = []
+
+    def joined(self, joined: Joined) -> None:
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if self.alive and self.key is not None and not self.busy:
+            self.busy = True
+            self._later(self.sim.pause(), self._claim)
+
+    def _claim(self) -> None:
+        """Takes input; it stays in flight until the step is published."""
+        rng = self.sim.rng
+        ready = [i for i in self.world.items if i.segment in self.reads and not i.claimed]
+        if not ready:
+            self.busy = False
+            return
+        self.claimed = rng.sample(ready, min(len(ready), rng.choice([1, 2, 4])))
+        for item in self.claimed:
+            item.claimed = True
+        self._later(self.sim.pause(), self._finish)
+
+    def _finish(self) -> None:
+        if not all(self._is_resolved(item) for item in self.claimed):
+            self._later(RETRY_NS, self._finish)
+            return
+        consumed, created, batch = self.claimed, [], self.new_batch()
+        for item in consumed:
+            created += self._children(item)
+        self.claimed = []
+        self.world.step(consumed, created)
+        self.publish(step_content(batch, created=created, consumed=consumed))
+        self.busy = False
+        self.sim.items_appeared(self.world)
+        self.wake()
+
+    def _is_resolved(self, item: Item) -> bool:
+        """Whether the tracker can tell the slot of a unit, as its reader has to ask."""
+        if item.unit is None:
+            return True
+        slot = self.sim.resolve_unit(self.world, item.segment, item.unit)
+        if slot is not None and slot != item.slot:
+            raise Failure("broken", f"unit {item.unit} of slot {item.slot} was said to be at {slot}")
+        return slot is not None
+
+    def _children(self, item: Item) -> list[Item]:
+        rng, children = self.sim.rng, []
+        if not item.hops:
+            return children
+        for ordinal, (target, delay) in enumerate(self.world.ways_out[item.segment]):
+            if rng.random() < 0.7:
+                slot = item.slot + delay + rng.choice([0, 0, 1, 2])
+                value = child_value(item.value, self._operator, ordinal)
+                child = self.sim.new_item(self.world, target, slot, value, hops=item.hops - 1)
+                children.append(child)
+        return children
+
+
+def step_content(
+    batch: Batch,
+    *,
+    created: list[Item],
+    consumed: list[Item] | None = None,
+    heartbeats: tuple[Heartbeat, ...] = (),
+) -> TickContent:
+    """The tick of one whole step (rule 1)."""
+    consumed = consumed or []
+    return TickContent(
+        created=_cells(created),
+        consumed=_cells(consumed),
+        heartbeats=heartbeats,
+        batch=batch,
+        units_created=_units(created),
+        units_consumed=_units(consumed),
+    )
+
+
+def _cells(items: list[Item]) -> Cells:
+    cells = Cells.of((item.segment, item.slot, item.value, 1) for item in items)
+    for array in (cells.segments, cells.slots, cells.checksums, cells.counts):
+        array.setflags(write=False)  # nobody but the node may touch what it has said
+    return cells
+
+
+def _units(items: list[Item]) -> tuple[Unit, ...]:
+    return tuple(Unit(i.segment, i.unit, i.slot) for i in items if i.unit is not None)
+
+
+def unit_item(segment: int, slot: int, name: str, hops: int) -> Item:
+    """An item that is a unit as a whole."""
+    return Item(segment, slot, unit_value(name), hops, unit=name)

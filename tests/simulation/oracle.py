@@ -1,0 +1,26 @@
+"""The oracle: up to where everything is truly processed, computed from the world by brute force."""
+
+from __future__ import annotations
+
+from tests.core.graphs import spread
+from tests.simulation.world import World
+from tracker.core.slots import FOREVER
+
+
+def frontier(world: World) -> list[int]:
+    """By segment the lowest slot at which there is, or can still come to be, an item.
+
+    It looks at every single item and front, and follows single edges until nothing changes. A
+    pipeline whose declared fronts have not all joined is held at its first slot.
+    """
+    segments = len(world.spec.segments)
+    if not world.begun:
+        return [world.spec.start_slot] * segments
+    lows = [FOREVER] * segments
+    for item in world.items:
+        if item.slot < lows[item.segment]:
+            lows[item.segment] = item.slot
+    for front in world.fronts.values():
+        if front.may_label_from is not None:
+            lows[front.segment] = min(lows[front.segment], front.may_label_from)
+    return spread(lows, world.edges)

@@ -1,0 +1,141 @@
+"""What one run is like: everything that is drawn from the seed before the run begins."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tracker.core.model import Edge, PipelineSpec
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class FrontPlan:
+    """`joins_ns`: when it starts; `again`: whether its id comes back after it has left."""
+
+    name: str
+    segment: int
+    batches: int
+    leaves: bool
+    joins_ns: int
+    again: bool
+
+
+@dataclass(frozen=True)
+class PipelinePlan:
+    """One pipeline and who works on it."""
+
+    spec: PipelineSpec
+    fronts: tuple[FrontPlan, ...]
+    workers: tuple[tuple[str, frozenset[int]], ...]
+    unit_share: float
+    hops: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. Shares are of 1: how often a thing happens where it could."""
+
+    seed: int
+    shards: int
+    block_slots: int
+    pipelines: tuple[PipelinePlan, ...]
+    faults_until_ns: int
+    latency_ns: float
+    slow_links: dict[tuple[int, int], float]
+    reorders: bool
+    loss: float
+    duplication: float
+    tick_duplication: float
+    commit_ns: float
+    process_crashes: int
+    node_crashes: int
+    session_breaks: int
+    link_resets: int
+    snapshots: int
+    pause_ns: float
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(seed)
+    shards = rng.choices([1, 2, 3, 4], [1, 5, 4, 1])[0]
+    calm = rng.random() < 0.15
+    faults_until_ns = rng.randint(30, 90) * MS
+    pipelines = tuple(_draw_pipeline(rng, f"p{n}") for n in range(rng.choice([1, 1, 1, 1, 2])))
+    links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
+    return Plan(
+        seed=seed,
+        shards=shards,
+        block_slots=rng.choice([1, 1, 2, 4]),
+        pipelines=pipelines,
+        faults_until_ns=faults_until_ns,
+        latency_ns=rng.choice([0.2, 0.5, 2.0]) * MS,
+        slow_links={link: rng.choice([1.0, 1.0, 8.0]) for link in links},
+        reorders=not calm and rng.random() < 0.5,
+        loss=0.0 if calm else rng.choice([0.0, 0.02, 0.1]),
+        duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
+        tick_duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
+        commit_ns=rng.choice([0.2, 1.0, 3.0]) * MS,
+        process_crashes=0 if calm else rng.choice([0, 1, 1, 2, 3]),
+        node_crashes=0 if calm else rng.choice([0, 1, 2]),
+        session_breaks=0 if calm else rng.choice([0, 1, 2]),
+        link_resets=0 if calm else rng.choice([0, 1, 2]),
+        snapshots=rng.choice([0, 1, 2, 3]),
+        pause_ns=rng.choice([1.0, 2.0, 4.0]) * MS,
+    )
+
+
+def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
+    size = rng.choice([1, 2, 2, 3, 3, 4])
+    segments = tuple(f"s{n}" for n in range(size))
+    edges = _draw_edges(rng, segments)
+    start_slot = rng.choice([0, 0, -5, 1000])
+    declared = rng.randint(1, 3)
+    late = rng.choice([0, 0, 1])
+    stays = rng.random() < 0.3
+    fronts = tuple(
+        FrontPlan(
+            name=f"{name}-front{n}",
+            segment=0 if n == 0 else rng.randrange(size),
+            batches=rng.randint(1, 3),
+            leaves=not stays or rng.random() < 0.5,
+            joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
+            again=rng.random() < 0.15,
+        )
+        for n in range(declared + late)
+    )
+    by_name = rng.random() < 0.6
+    workers = [set[int]() for _ in range(rng.randint(1, 3))]
+    for number in range(size):
+        rng.choice(workers).add(number)
+        rng.choice(workers).add(number)
+    spec = PipelineSpec(
+        name,
+        segments,
+        edges,
+        fronts=tuple(front.name for front in fronts[:declared]) if by_name else (),
+        front_count=0 if by_name else declared,
+        open=rng.random() < 0.3,
+        start_slot=start_slot,
+        slack_ns=rng.choice([1, 2, 5]) * MS,
+    )
+    return PipelinePlan(
+        spec=spec,
+        fronts=fronts,
+        workers=tuple((f"{name}-worker{n}", frozenset(w)) for n, w in enumerate(workers)),
+        unit_share=rng.choice([0.0, 0.0, 0.5]),
+        hops=rng.choice([1, 2, 3]),
+    )
+
+
+def _draw_edges(rng: random.Random, segments: tuple[str, ...]) -> tuple[Edge, ...]:
+    """A chain, with ways that fork, join, loop and lead back."""
+    delay = lambda: rng.choice([0, 0, 1, 3])  # noqa: E731
+    edges = {(a, b): delay() for a, b in zip(segments, segments[1:], strict=False)}
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        edges[rng.choice(segments), rng.choice(segments)] = delay()
+    if len(edges) > 1 and rng.random() < 0.15:
+        del edges[rng.choice(sorted(edges))]  # a segment apart
+    return tuple(Edge(a, b, d) for (a, b), d in edges.items())
