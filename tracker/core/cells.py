@@ -147,13 +147,11 @@ class CellTable:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
         used = [row for rows in self._rows for row in rows.values()]
-        assert len(used) == len(set(used)), "two pages share a row"
         assert sorted(used + self._free) == list(range(len(self._checksums))), "a row is lost"
-        assert not self._checksums[self._free].any(), "a free row holds a checksum"
+        filled: list[int] = np.count_nonzero(self._checksums, axis=1).tolist()
+        assert sum(filled) == sum(self.open_slots), "a free row holds a checksum"
         for segment, rows in enumerate(self._rows):
-            filled = sum(int(np.count_nonzero(self._checksums[row])) for row in rows.values())
-            assert filled == self.open_slots[segment], "open slots are miscounted"
-            heap = set(self._page_heaps[segment])
-            for page, row in rows.items():
-                assert self._checksums[row].any(), "an empty page is kept"
-                assert page in heap, "a page is missing from the heap"
+            by_row = [filled[row] for row in rows.values()]
+            assert all(by_row), "an empty page is kept"
+            assert sum(by_row) == self.open_slots[segment], "open slots are miscounted"
+            assert rows.keys() <= set(self._page_heaps[segment]), "a page is missing from the heap"
