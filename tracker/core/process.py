@@ -630,7 +630,7 @@ class Process:
                 self._pipelines[entry.pipeline].shard.open_key(entry)
                 self._dirty[entry.pipeline] = None
             case KeyClosed():
-                self._pipelines[entry.pipeline].shard.close_key(entry)
+                self._pipelines[entry.pipeline].shard.close_key(entry, home)
                 self._dirty[entry.pipeline] = None
             case KeyDropped():
                 self._pipelines[entry.pipeline].shard.drop_key(entry)

@@ -93,11 +93,11 @@ class ShardPipeline:
         self.node_times[entry.key] = 0
         self.kinds[entry.key] = entry.kind
 
-    def close_key(self, entry: KeyClosed) -> None:
+    def close_key(self, entry: KeyClosed, home: int) -> None:
         self.closed[entry.key] = None
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
-                self._remove_front(front)
+                self._remove_front(front, home)
 
     def drop_key(self, entry: KeyDropped) -> None:
         if self.node_times.pop(entry.key, None) is None:
@@ -117,7 +117,7 @@ class ShardPipeline:
             if len(cells):
                 self.cells.apply(cells, sign)
                 self._touch(home, cells)
-        self._apply_fronts(tick.key, tick.number, content)
+        self._apply_fronts(tick.key, tick.number, content, home)
         if len(entry.late):
             self._count_late(entry.late)
         return self._apply_units(content)
@@ -138,7 +138,9 @@ class ShardPipeline:
             touched[segment] = min(slot, touched.get(segment, slot))
             self.changes.segments[segment] = None
 
-    def _apply_fronts(self, key: NodeKey, number: int, content: TickContent) -> None:
+    def _apply_fronts(
+        self, key: NodeKey, number: int, content: TickContent, home: int
+    ) -> None:
         node_id = key.node_id
         for join in content.joins:
             front = (node_id, join.front)
@@ -152,7 +154,7 @@ class ShardPipeline:
                 state.promised = heartbeat.slot
                 self.changes.fronts[(node_id, heartbeat.front)] = None
         for name in content.leaves:
-            self._remove_front((node_id, name))
+            self._remove_front((node_id, name), home)
 
     def _count_joined(self, front: FrontId) -> None:
         if self.begun:
@@ -166,9 +168,16 @@ class ShardPipeline:
         if self.begun:
             self.joined.clear()
 
-    def _remove_front(self, front: FrontId) -> None:
-        if self.fronts.pop(front, None) is None:
+    def _remove_front(self, front: FrontId, home: int) -> None:
+        """Forgets a front that leaves. Its leaving touches the slot of its pin: another shard may
+        be known only from before the front joined, hold items of it, and say nothing of either. No
+        item of the front lies below the pin of any shard, since the largest was granted."""
+        state = self.fronts.pop(front, None)
+        if state is None:
             return
+        touched = self.changes.touched.setdefault(home, {})
+        pin = LOWEST_SLOT if state.pin is None else state.pin
+        touched[state.segment] = min(pin, touched.get(state.segment, pin))
         self.unpinned.pop(front, None)
         self.changes.fronts.pop(front, None)
         self.changes.left.append(front)
