@@ -138,9 +138,7 @@ class ShardPipeline:
             touched[segment] = min(slot, touched.get(segment, slot))
             self.changes.segments[segment] = None
 
-    def _apply_fronts(
-        self, key: NodeKey, number: int, content: TickContent, home: int
-    ) -> None:
+    def _apply_fronts(self, key: NodeKey, number: int, content: TickContent, home: int) -> None:
         node_id = key.node_id
         for join in content.joins:
             front = (node_id, join.front)

@@ -1,0 +1,193 @@
+"""Between stored bytes and the core's records and snapshots."""
+
+from __future__ import annotations
+
+from acker.v1 import peer_service_pb2 as peer_pb
+from acker.v1 import storage_pb2 as storage_pb
+from tracker import convert
+from tracker.core import messages as m
+from tracker.core import snapshot as s
+from tracker.core.model import RefusalCode, Refused
+
+
+def record_to_bytes(record: m.Record) -> bytes:
+    """A record of a shard's log as it is stored."""
+    message = storage_pb.Record()
+    match record:
+        case m.HomeEntry():
+            message.home.number = record.number
+            message.home.entry.CopyFrom(convert.entry_to_pb(record.entry))
+        case m.ReceivedEntries():
+            message.received.shard = record.shard
+            message.received.first = record.first
+            message.received.entries.extend(convert.entry_to_pb(e) for e in record.entries)
+        case m.Pinned():
+            message.pinned.pipeline = record.pipeline
+            for pin in record.pins:
+                message.pinned.pins.add(node_id=pin.node_id, front=pin.front, slot=pin.slot)
+        case m.Announcement():
+            message.announcement.pipeline = record.pipeline
+            message.announcement.min_times.extend(convert.slots_to_pb(record.min_times))
+        case m.Staged():
+            message.staged.pipeline = record.pipeline
+            message.staged.node_id = record.node_id
+            message.staged.contributions.extend(
+                convert.contribution_to_pb(c) for c in record.contributions
+            )
+        case m.Swept():
+            message.swept.pipeline = record.pipeline
+            message.swept.segment = record.segment
+            message.swept.below = record.below
+    return message.SerializeToString()
+
+
+def record_from_bytes(data: bytes) -> m.Record:
+    """Raises Refused(INVALID) for bytes that are no record of this version."""
+    message = convert.unpack(storage_pb.Record, data, "a stored record")
+    match message.WhichOneof("record"):
+        case "home":
+            return m.HomeEntry(message.home.number, convert.entry_from_pb(message.home.entry))
+        case "received":
+            r = message.received
+            entries = tuple(convert.entry_from_pb(entry) for entry in r.entries)
+            return m.ReceivedEntries(r.shard, r.first, entries)
+        case "pinned":
+            pins = tuple(m.FrontPin(p.node_id, p.front, p.slot) for p in message.pinned.pins)
+            return m.Pinned(message.pinned.pipeline, pins)
+        case "announcement":
+            a = message.announcement
+            return m.Announcement(a.pipeline, convert.slots_from_pb(a.min_times))
+        case "staged":
+            contributions = tuple(
+                convert.contribution_from_pb(c) for c in message.staged.contributions
+            )
+            return m.Staged(message.staged.pipeline, message.staged.node_id, contributions)
+        case "swept":
+            w = message.swept
+            return m.Swept(w.pipeline, w.segment, w.below)
+    raise Refused(
+        RefusalCode.INVALID,
+        "a stored record says nothing that this version knows; was the store written by a newer one?",
+    )
+
+
+def snapshot_to_bytes(snapshot: s.ProcessSnapshot) -> bytes:
+    """A process's snapshot as it is stored."""
+    message = storage_pb.Snapshot(
+        position=snapshot.position,
+        home_last=snapshot.home_last,
+        next_incarnation=snapshot.next_incarnation,
+        outbox=[convert.entry_to_pb(entry) for entry in snapshot.outbox],
+        confirmed=convert.positions_to_pb(snapshot.confirmed),
+        received=convert.positions_to_pb(snapshot.received),
+        cut=convert.positions_to_pb(snapshot.cut),
+        pipelines=[_pipeline_to_pb(pipeline) for pipeline in snapshot.pipelines],
+    )
+    for number, pipeline, key in snapshot.closed:
+        message.closed.add(number=number, pipeline=pipeline, key=convert.key_to_pb(key))
+    return message.SerializeToString()
+
+
+def snapshot_from_bytes(data: bytes) -> s.ProcessSnapshot:
+    """Raises Refused(INVALID) for bytes that are no snapshot."""
+    message = convert.unpack(storage_pb.Snapshot, data, "a stored snapshot")
+    return s.ProcessSnapshot(
+        position=message.position,
+        home_last=message.home_last,
+        next_incarnation=message.next_incarnation,
+        outbox=tuple(convert.entry_from_pb(entry) for entry in message.outbox),
+        confirmed=convert.positions_from_pb(message.confirmed),
+        received=convert.positions_from_pb(message.received),
+        closed=tuple((c.number, c.pipeline, convert.key_from_pb(c.key)) for c in message.closed),
+        cut=convert.positions_from_pb(message.cut),
+        pipelines=tuple(_pipeline_from_pb(pipeline) for pipeline in message.pipelines),
+    )
+
+
+def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot:
+    message = storage_pb.PipelineSnapshot(
+        spec=convert.spec_to_pb(pipeline.spec),
+        said=pipeline.said,
+        begun=pipeline.begun,
+        joined=[peer_pb.FrontName(node_id=node, front=front) for node, front in pipeline.joined],
+        cells=convert.cells_to_pb(pipeline.cells),
+        units=[convert.unit_to_pb(unit) for unit in pipeline.units],
+        runs=[convert.run_to_pb(run) for run in pipeline.runs],
+    )
+    for key in pipeline.keys:
+        message.keys.add(
+            key=convert.key_to_pb(key.key), kind=key.kind, number=key.number, closed=key.closed
+        )
+    for front in pipeline.fronts:
+        message.fronts.add(
+            node_id=front.node_id,
+            front=front.front,
+            segment=front.segment,
+            incarnation=front.incarnation,
+            number=front.number,
+            pin=front.pin,
+            promised=front.promised,
+        )
+    for late in pipeline.late:
+        message.late.add(
+            segment=late.segment, items=late.items, cells=late.cells, last_slot=late.last_slot
+        )
+    for node in pipeline.nodes:
+        message.nodes.add(
+            key=convert.key_to_pb(node.key),
+            kind=node.kind,
+            durable=node.durable,
+            previous_node_time=node.previous_node_time,
+            evicted=node.evicted,
+            batches=[convert.batch_to_pb(batch) for batch in node.batches],
+        )
+    for node_id, contribution in pipeline.staged:
+        message.staged.add(node_id=node_id, contribution=convert.contribution_to_pb(contribution))
+    return message
+
+
+def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapshot:
+    return s.PipelineSnapshot(
+        spec=convert.spec_from_pb(message.spec),
+        said=tuple(message.said),
+        begun=message.begun,
+        joined=tuple((front.node_id, front.front) for front in message.joined),
+        cells=convert.cells_from_pb(message.cells),
+        keys=tuple(
+            s.KeySnapshot(convert.key_from_pb(k.key), k.kind, k.number, k.closed)
+            for k in message.keys
+        ),
+        fronts=tuple(
+            s.FrontSnapshot(
+                f.node_id,
+                f.front,
+                f.segment,
+                f.incarnation,
+                f.number,
+                f.pin if f.HasField("pin") else None,
+                f.promised if f.HasField("promised") else None,
+            )
+            for f in message.fronts
+        ),
+        units=tuple(convert.unit_from_pb(unit) for unit in message.units),
+        late=tuple(
+            s.LateSnapshot(entry.segment, entry.items, entry.cells, entry.last_slot)
+            for entry in message.late
+        ),
+        runs=tuple(convert.run_from_pb(run) for run in message.runs),
+        nodes=tuple(
+            s.NodeSnapshot(
+                convert.key_from_pb(n.key),
+                n.kind,
+                n.durable,
+                n.previous_node_time,
+                n.evicted,
+                tuple(convert.batch_from_pb(batch) for batch in n.batches),
+            )
+            for n in message.nodes
+        ),
+        staged=tuple(
+            (staged.node_id, convert.contribution_from_pb(staged.contribution))
+            for staged in message.staged
+        ),
+    )

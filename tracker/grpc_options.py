@@ -1,0 +1,30 @@
+"""gRPC settings that all ends share."""
+
+from __future__ import annotations
+
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""A larger message is refused by gRPC with RESOURCE_EXHAUSTED. The largest legal tick fits."""
+KEEPALIVE_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 5_000
+
+_SHARED = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+CHANNEL_OPTIONS = (
+    *_SHARED,
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_retries", 0),
+)
+
+SERVER_OPTIONS = (
+    *_SHARED,
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),
+)

@@ -1,0 +1,1 @@
+"""A tracker process on the network: a thin gRPC shell around `tracker.core.process.Process`."""

@@ -1,0 +1,288 @@
+"""Drives one `Process`: events in, effects out, records to the store in group commits.
+
+Everything runs in one asyncio loop but the writes, which a single thread makes: while one commit is
+on its way, what comes meanwhile gathers and goes with the next. A write that fails is tried again,
+with nothing acknowledged in between; an owner that has been replaced, or a state machine that raises,
+stops the process, since only recovery from the store is sure to be right then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from tracker.convert_storage import (
+    record_from_bytes,
+    record_to_bytes,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+)
+from tracker.core import messages as m
+from tracker.core.model import Refusal, Refused
+from tracker.core.process import Process, ProcessConfig
+from tracker.core.routing import RoutingTable
+from tracker.core.snapshot import ProcessSnapshot
+from tracker.store import Fenced, Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+MAX_BACKLOG_RECORDS = 20_000
+"""Records that are not durable yet; from there on no more ticks and frames are read."""
+MAX_RECORDS_PER_COMMIT = 20_000
+SNAPSHOT_AFTER_RECORDS = 100_000
+SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
+RETRY_FIRST_S = 0.1
+RETRY_MOST_S = 5.0
+
+
+class Session(Protocol):
+    """Whoever commits ticks: gets what the process says to it."""
+
+    def attached(self, last_number: int) -> None: ...
+    def ended(self, refusal: Refusal) -> None: ...
+    def durable(self, number: int) -> None: ...
+    def refused(self, number: int, refusal: Refusal) -> None: ...
+    def granted(self, grant: m.Grant) -> None: ...
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Where the effects go that are not the engine's own."""
+
+    send: Callable[[int, m.Frame], None]
+    announced: Callable[[m.Announced], None]
+    units_arrived: Callable[[m.UnitsArrived], None]
+    stopped: Callable[[BaseException], None]
+
+
+class Engine:
+    """One shard's process, its store, and the loop between them."""
+
+    def __init__(
+        self,
+        shard: int,
+        routing: RoutingTable,
+        store: Store,
+        owner: str,
+        hooks: Hooks,
+        config: ProcessConfig | None = None,
+    ) -> None:
+        self.store = store
+        self.hooks = hooks
+        self.epoch = store.acquire(owner)
+        self.process = Process(shard, routing, self.epoch, config)
+        self._sessions: dict[Hashable, Session] = {}
+        self._answers: dict[Hashable, asyncio.Future[Any]] = {}
+        self._unwritten: deque[tuple[int, m.Record]] = deque()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="lowmark-store")
+        self._writing: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._room_to_write = asyncio.Event()
+        self._records_since_snapshot = 0
+        self._bytes_since_snapshot = 0
+        self._wake: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._loop = asyncio.get_running_loop()
+
+    async def start(self) -> None:
+        """Recovers from the store. Raises StoreError or Refused if that cannot be read."""
+        snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
+        self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
+        log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
+
+    def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]]]:
+        stored = self.store.load(self.epoch)
+        snapshot = snapshot_from_bytes(stored.snapshot[1]) if stored.snapshot else None
+        return snapshot, [(position, record_from_bytes(data)) for position, data in stored.records]
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def post(self, event: m.Event) -> None:
+        """Hands the process an event, and carries out what it answers."""
+        if self._stopped:
+            return
+        try:
+            effects = self.process.handle(event, time.monotonic_ns())
+        except Exception as error:
+            self.fail(error)
+            return
+        self._carry_out(effects)
+
+    async def ask(self, event: Any) -> Any:
+        """Posts an event that has a request; returns the answer. Raises Refused."""
+        future = self._loop.create_future()
+        self._answers[event.request] = future
+        try:
+            self.post(event)
+            answer = await future
+        finally:
+            self._answers.pop(event.request, None)
+        if isinstance(answer, Refusal):
+            refused = Refused(answer.code, answer.message)
+            refused.refusal = answer
+            raise refused
+        return answer
+
+    async def room(self) -> None:
+        """Returns when more ticks may be posted: back-pressure for nodes, while the store or another
+        shard is behind."""
+        await self._room.wait()
+
+    async def room_to_write(self) -> None:
+        """Returns when more frames may be posted: back-pressure for other shards, while the store is
+        behind. What other shards confirm must get through even when they are behind."""
+        await self._room_to_write.wait()
+
+    def add_session(self, name: Hashable, session: Session) -> None:
+        self._sessions[name] = session
+
+    def remove_session(self, name: Hashable) -> None:
+        if self._sessions.pop(name, None) is not None:
+            self.post(m.DetachSession(name))
+
+    def fail(self, error: BaseException) -> None:
+        """Stops for good: what was not durable is forgotten, as in a crash."""
+        if not self._stopped:
+            self._stopped = True
+            log.error("stopped", shard=self.process.shard, reason=str(error), exc_info=error)
+            self.hooks.stopped(error)
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[m.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case m.Append(position, record):
+                    self._unwritten.append((position, record))
+                case m.TicksDurable(session, number):
+                    if (known := self._sessions.get(session)) is not None:
+                        known.durable(number)
+                case m.Send(shard, frame):
+                    self.hooks.send(shard, frame)
+                case m.Announced():
+                    self.hooks.announced(effect)
+                case m.WakeAt(now_ns):
+                    self._wake_at(now_ns)
+                case m.Answer(request, result):
+                    future = self._answers.get(request)
+                    if future is not None and not future.done():
+                        future.set_result(result)
+                case m.UnitsArrived():
+                    self.hooks.units_arrived(effect)
+                case _:
+                    self._tell_session(effect)
+        if self._unwritten and self._writing is None and not self._stopped:
+            self._writing = self._loop.create_task(self._write_all())
+        self._set_room()
+
+    def _tell_session(self, effect: m.Effect) -> None:
+        match effect:
+            case m.SessionAttached(session, last_number):
+                if (known := self._sessions.get(session)) is not None:
+                    known.attached(last_number)
+            case m.SessionRefused(session, refusal):
+                if (known := self._sessions.get(session)) is not None:
+                    known.ended(refusal)
+            case m.TickRefused(session, number, refusal):
+                if (known := self._sessions.get(session)) is not None:
+                    known.refused(number, refusal)
+            case m.FrontGranted(session, grant):
+                if (known := self._sessions.get(session)) is not None:
+                    known.granted(grant)
+
+    def _set_room(self) -> None:
+        backlog = self.process.position - self.process.committed
+        _set(self._room_to_write, backlog < MAX_BACKLOG_RECORDS)
+        _set(self._room, backlog < MAX_BACKLOG_RECORDS and not self.process.congested)
+
+    def _wake_at(self, now_ns: int) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        delay_s = max(0, now_ns - time.monotonic_ns()) / 1e9
+        self._wake = self._loop.call_later(delay_s, self.post, m.Wake())
+
+    # --- group commit -----------------------------------------------------------------------------
+
+    async def _write_all(self) -> None:
+        """Writes until nothing is left: one call of the store for all that has gathered."""
+        try:
+            while self._unwritten and not self._stopped:
+                count = min(len(self._unwritten), MAX_RECORDS_PER_COMMIT)
+                batch = [self._unwritten.popleft() for _ in range(count)]
+                await self._write(batch)
+                if not self._stopped:
+                    self.post(m.Committed(batch[-1][0]))
+                    await self._snapshot_if_due()
+        except Fenced as error:
+            self.fail(error)
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self._writing = None
+
+    async def _write(self, batch: list[tuple[int, m.Record]]) -> None:
+        delay_s = RETRY_FIRST_S
+        while not self._stopped:
+            try:
+                size = await self._loop.run_in_executor(self._writer, self._commit, batch)
+            except Fenced:
+                raise
+            except StoreError as error:
+                log.error("store_write_failed", reason=str(error), retry_in_s=delay_s)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, RETRY_MOST_S)
+            else:
+                self._records_since_snapshot += len(batch)
+                self._bytes_since_snapshot += size
+                return
+
+    def _commit(self, batch: list[tuple[int, m.Record]]) -> int:
+        encoded = [(position, record_to_bytes(record)) for position, record in batch]
+        self.store.commit(self.epoch, encoded)
+        return sum(len(data) for _, data in encoded)
+
+    async def _snapshot_if_due(self) -> None:
+        if (
+            self._records_since_snapshot >= SNAPSHOT_AFTER_RECORDS
+            or self._bytes_since_snapshot >= SNAPSHOT_AFTER_BYTES
+        ):
+            await self.write_snapshot()
+
+    async def write_snapshot(self) -> None:
+        """Writes a snapshot, and lets the store drop the records that it stands for."""
+        self._records_since_snapshot = self._bytes_since_snapshot = 0
+        snapshot = self.process.snapshot()
+
+        def write() -> None:
+            self.store.write_snapshot(self.epoch, snapshot.position, snapshot_to_bytes(snapshot))
+
+        try:
+            await self._loop.run_in_executor(self._writer, write)
+        except Fenced:
+            raise
+        except StoreError as error:
+            log.error("snapshot_failed", reason=str(error))
+
+    async def stop(self) -> None:
+        """Writes what has gathered, and closes the store."""
+        if self._wake is not None:
+            self._wake.cancel()
+        while self._writing is not None and not self._stopped:
+            await asyncio.wait([self._writing], timeout=RETRY_MOST_S)
+        self._stopped = True
+        await self._loop.run_in_executor(self._writer, self.store.close)
+        self._writer.shutdown()
+
+
+def _set(event: asyncio.Event, value: bool) -> None:
+    if value:
+        event.set()
+    else:
+        event.clear()

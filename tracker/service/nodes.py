@@ -1,0 +1,228 @@
+"""NodeService: joining, streams of ticks, staged contributions, names of units."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from acker.v1 import node_service_pb2 as node_pb
+from tracker import convert
+from tracker.core import messages as m
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
+from tracker.service.engine import Engine
+from tracker.service.errors import Context, abort
+from tracker.service.waiting import Waiting
+
+MAX_UNANSWERED = 10_000
+"""Refusals and grants that a node has not read; a node that lets more gather is cut off."""
+MAX_RESOLVE_WAIT_MS = 60_000
+MAX_RESOLVE_NAMES = 100_000
+
+
+class TickStream:
+    """One stream of ticks: gathers what the process says until the stream can take it."""
+
+    def __init__(self) -> None:
+        self.spec: PipelineSpec | None = None
+        self.ended_by: Refusal | None = None
+        self._attached: int | None = None
+        self._durable: int | None = None
+        self._others: list[node_pb.CommitTicksResponse] = []
+        self._news = asyncio.Event()
+
+    def attached(self, last_number: int) -> None:
+        self._attached = last_number
+        self._news.set()
+
+    def ended(self, refusal: Refusal) -> None:
+        self.ended_by = refusal
+        self._news.set()
+
+    def durable(self, number: int) -> None:
+        self._durable = number
+        self._news.set()
+
+    def refused(self, number: int, refusal: Refusal) -> None:
+        message = node_pb.CommitTicksResponse()
+        message.refused.number = number
+        message.refused.refusal.CopyFrom(convert.refusal_to_pb(refusal))
+        self._add(message)
+
+    def granted(self, grant: m.Grant) -> None:
+        assert self.spec is not None
+        self._add(node_pb.CommitTicksResponse(grant=convert.grant_to_pb(grant, self.spec)))
+
+    def _add(self, message: node_pb.CommitTicksResponse) -> None:
+        self._others.append(message)
+        if len(self._others) > MAX_UNANSWERED:
+            self.ended_by = Refusal(
+                RefusalCode.FULL,
+                f"the node has left {len(self._others)} answers unread, the limit is "
+                f"{MAX_UNANSWERED}; read the stream while ticks are sent",
+            )
+        self._news.set()
+
+    async def next_messages(self) -> list[node_pb.CommitTicksResponse]:
+        """What has gathered, in order; only the newest of the durable numbers. Waits for some."""
+        await self._news.wait()
+        self._news.clear()
+        messages: list[node_pb.CommitTicksResponse] = []
+        if self._attached is not None:
+            messages.append(
+                node_pb.CommitTicksResponse(attached=node_pb.Attached(last_number=self._attached))
+            )
+            self._attached = None
+        if self._durable is not None:
+            committed = node_pb.TicksCommitted(number=self._durable)
+            messages.append(node_pb.CommitTicksResponse(committed=committed))
+            self._durable = None
+        messages.extend(self._others)
+        self._others = []
+        return messages
+
+
+class NodeServicer:
+    """Serves nodes whose home this process is; sends others there."""
+
+    def __init__(
+        self, engine: Engine, addresses: Sequence[str], units: Waiting[tuple[str, int]]
+    ) -> None:
+        self._engine = engine
+        self._addresses = addresses
+        self._units = units
+
+    async def JoinNode(
+        self, request: node_pb.JoinNodeRequest, context: Context
+    ) -> node_pb.JoinNodeResponse:
+        event = m.JoinNode(object(), request.pipeline, request.node_id, request.kind)
+        try:
+            return convert.joined_to_pb(await self._engine.ask(event))
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+
+    async def LeaveNode(
+        self, request: node_pb.LeaveNodeRequest, context: Context
+    ) -> node_pb.LeaveNodeResponse:
+        try:
+            key = convert.key_from_pb(request.key)
+            await self._engine.ask(m.LeaveNode(object(), request.pipeline, key))
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return node_pb.LeaveNodeResponse()
+
+    async def CommitTicks(
+        self,
+        request_iterator: AsyncIterator[node_pb.CommitTicksRequest],
+        context: Context,
+    ) -> None:
+        stream = TickStream()
+        reading = asyncio.ensure_future(self._read(request_iterator, stream, context))
+        try:
+            while stream.ended_by is None:
+                news = asyncio.ensure_future(stream.next_messages())
+                await asyncio.wait((news, reading), return_when=asyncio.FIRST_COMPLETED)
+                if not news.done():
+                    news.cancel()
+                    break
+                for message in news.result():
+                    await context.write(message)
+            if stream.ended_by is None:
+                await reading  # raises what ended it
+        except Refused as refused:
+            stream.ended_by = refused.refusal
+        finally:
+            reading.cancel()
+            self._engine.remove_session(stream)
+        if stream.ended_by is not None:
+            await abort(context, stream.ended_by, self._addresses)
+
+    async def _read(
+        self,
+        requests: AsyncIterator[node_pb.CommitTicksRequest],
+        stream: TickStream,
+        context: Context,
+    ) -> None:
+        engine = self._engine
+        async for request in requests:
+            what = request.WhichOneof("message")
+            if what == "tick":
+                if stream.spec is None:
+                    raise Refused(RefusalCode.INVALID, "a tick came before attach; attach first")
+                try:
+                    content = convert.content_from_pb(request.tick.content)
+                except Refused as refused:
+                    stream.refused(request.tick.number, refused.refusal)
+                    continue
+                engine.post(m.SubmitTick(stream, request.tick.number, content))
+                await engine.room()
+            elif what == "attach" and stream.spec is None:
+                stream.spec = engine.process.spec(request.attach.pipeline)
+                engine.add_session(stream, stream)
+                key = convert.key_from_pb(request.attach.key)
+                engine.post(m.AttachSession(stream, request.attach.pipeline, key))
+            else:
+                raise Refused(
+                    RefusalCode.INVALID, f"a stream begins with one attach, then ticks; got {what}"
+                )
+
+    async def StageContributions(
+        self, request: node_pb.StageContributionsRequest, context: Context
+    ) -> node_pb.StageContributionsResponse:
+        try:
+            contributions = tuple(convert.contribution_from_pb(c) for c in request.contributions)
+            await self._engine.room()
+            await self._engine.ask(
+                m.StageContributions(object(), request.pipeline, request.node_id, contributions)
+            )
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return node_pb.StageContributionsResponse()
+
+    async def ListContributions(
+        self, request: node_pb.ListContributionsRequest, context: Context
+    ) -> node_pb.ListContributionsResponse:
+        try:
+            staged = self._engine.process.staged(
+                request.pipeline, request.node_id, request.query, request.batch
+            )
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return node_pb.ListContributionsResponse(
+            contributions=[convert.contribution_to_pb(c) for c in staged]
+        )
+
+    async def ResolveUnits(
+        self, request: node_pb.ResolveUnitsRequest, context: Context
+    ) -> node_pb.ResolveUnitsResponse:
+        try:
+            return await self._resolve(request)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+
+    async def _resolve(self, request: node_pb.ResolveUnitsRequest) -> node_pb.ResolveUnitsResponse:
+        process = self._engine.process
+        segments = process.spec(request.pipeline).segments
+        if request.segment not in segments:
+            raise Refused(
+                RefusalCode.UNKNOWN_SEGMENT,
+                f"pipeline {request.pipeline!r} has no segment {request.segment!r}; "
+                f"it has {list(segments)[:20]}",
+            )
+        if not 0 <= request.wait_ms <= MAX_RESOLVE_WAIT_MS or (
+            len(request.names) > MAX_RESOLVE_NAMES
+        ):
+            raise Refused(
+                RefusalCode.INVALID,
+                f"asked for {len(request.names)} units, waiting {request.wait_ms} ms; the limits "
+                f"are {MAX_RESOLVE_NAMES} and {MAX_RESOLVE_WAIT_MS}",
+            )
+        segment = segments.index(request.segment)
+        deadline = asyncio.get_running_loop().time() + request.wait_ms / 1000
+        while True:
+            with self._units.waiter((request.pipeline, segment)) as waiter:
+                slots = process.resolve_units(request.pipeline, segment, request.names)
+                missing = [place for place, slot in enumerate(slots) if slot is None]
+                if not missing or not await waiter.until(deadline):
+                    return node_pb.ResolveUnitsResponse(
+                        slots=[slot or 0 for slot in slots], missing=missing
+                    )

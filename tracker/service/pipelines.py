@@ -1,0 +1,68 @@
+"""PipelineService: registering pipelines and looking at them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from tracker import convert
+from tracker.core import messages as m
+from tracker.core.model import Refused
+from tracker.service.engine import Engine
+from tracker.service.errors import Context, abort
+
+
+class PipelineServicer:
+    """Registers at the shard that decides on a pipeline's name; tells what this process sees."""
+
+    def __init__(self, engine: Engine, addresses: Sequence[str]) -> None:
+        self._engine = engine
+        self._addresses = addresses
+
+    async def RegisterPipeline(
+        self, request: pipeline_pb.RegisterPipelineRequest, context: Context
+    ) -> pipeline_pb.RegisterPipelineResponse:
+        try:
+            spec = convert.spec_from_pb(request.spec)
+            known = {spec.name for spec in self._engine.process.pipelines()}
+            registered = await self._engine.ask(m.RegisterPipeline(object(), spec))
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return pipeline_pb.RegisterPipelineResponse(
+            spec=convert.spec_to_pb(registered), created=spec.name not in known
+        )
+
+    async def GetPipeline(
+        self, request: pipeline_pb.GetPipelineRequest, context: Context
+    ) -> pipeline_pb.GetPipelineResponse:
+        try:
+            return self._describe(request.pipeline)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+
+    async def ListPipelines(
+        self, request: pipeline_pb.ListPipelinesRequest, context: Context
+    ) -> pipeline_pb.ListPipelinesResponse:
+        names = [spec.name for spec in self._engine.process.pipelines()]
+        return pipeline_pb.ListPipelinesResponse(pipelines=[self._describe(n) for n in names])
+
+    def _describe(self, name: str) -> pipeline_pb.GetPipelineResponse:
+        process = self._engine.process
+        return pipeline_pb.GetPipelineResponse(
+            spec=convert.spec_to_pb(process.spec(name)),
+            state=convert.state_to_pb(process.describe(name, time.monotonic_ns())),
+        )
+
+    async def ListShards(
+        self, request: pipeline_pb.ListShardsRequest, context: Context
+    ) -> pipeline_pb.ListShardsResponse:
+        response = pipeline_pb.ListShardsResponse()
+        for shard in self._engine.process.describe_shards():
+            response.shards.add(
+                shard=shard.shard,
+                address=self._addresses[shard.shard],
+                connected=shard.connected,
+                entries_behind=shard.entries_behind,
+            )
+        return response

@@ -1,0 +1,208 @@
+"""ProgressService: subscriptions, min time now, waiting for it.
+
+A subscriber is owed the newest value of each segment, not each value in between: what it has not read
+yet is a set of pipelines with news, however slow it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1 import types_pb2 as pb
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.process import Process
+from tracker.core.slots import FOREVER
+from tracker.service.engine import Engine
+from tracker.service.errors import Context, abort
+from tracker.service.waiting import Waiter, Waiting
+
+MAX_SUBSCRIPTIONS = 10_000
+"""Pipelines that one stream may subscribe to."""
+
+
+class _Subscription:
+    """What one stream hears of one pipeline, and has heard."""
+
+    def __init__(self, process: Process, request: progress_pb.Subscription) -> None:
+        self.spec = process.spec(request.pipeline)
+        self._process = process
+        self._chosen = _segments(self.spec, request.segments)
+        self._heard = dict.fromkeys(self._chosen)  # type: dict[int, int | None]
+        for heard in request.heard:
+            number = _segments(self.spec, [heard.segment])[0]
+            if number in self._heard:
+                self._heard[number] = heard.min_time
+        self._heard_pipeline = (
+            request.heard_min_time if request.HasField("heard_min_time") else None
+        )
+
+    def news(self) -> progress_pb.SubscribeResponse | None:
+        """What is beyond all that was heard; None if nothing is."""
+        min_times = self._process.min_times(self.spec.name)
+        fresh = []
+        for segment in self._chosen:
+            heard = self._heard[segment]
+            if heard is None or min_times[segment] > heard:
+                self._heard[segment] = min_times[segment]
+                fresh.append(
+                    pb.SegmentTime(segment=self.spec.segments[segment], min_time=min_times[segment])
+                )
+        least = min(min_times)
+        if self._heard_pipeline is None or least > self._heard_pipeline:
+            self._heard_pipeline = least
+        elif not fresh:
+            return None
+        return progress_pb.SubscribeResponse(
+            pipeline=self.spec.name,
+            segments=fresh,
+            min_time=self._heard_pipeline,
+            complete=self._heard_pipeline == FOREVER,
+            slack_ns=self.spec.slack_ns,
+        )
+
+
+def _segments(spec: PipelineSpec, names: Sequence[str]) -> list[int]:
+    """Numbers of segments by name; all if none is named."""
+    unknown = [name for name in names if name not in spec.segments]
+    if unknown:
+        raise Refused(
+            RefusalCode.UNKNOWN_SEGMENT,
+            f"pipeline {spec.name!r} has no segment {unknown[0]!r}; "
+            f"it has {list(spec.segments)[:20]}",
+        )
+    return [spec.segments.index(name) for name in names] or list(range(len(spec.segments)))
+
+
+class _Subscriber:
+    """One stream: its subscriptions, and which of them have news. Woken as a waiter is."""
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[str, _Subscription] = {}
+        self.fresh: dict[str, None] = {}
+        self.waiter = Waiter()
+
+    def mark(self, pipeline: str) -> None:
+        self.fresh[pipeline] = None
+        self.waiter.wake()
+
+
+class Hub:
+    """Who hears of which pipeline."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[str, dict[_Subscriber, None]] = {}
+        self.waiting: Waiting[str] = Waiting()
+
+    def add(self, pipeline: str, subscriber: _Subscriber) -> None:
+        self._subscribers.setdefault(pipeline, {})[subscriber] = None
+
+    def remove(self, pipeline: str, subscriber: _Subscriber) -> None:
+        subscribers = self._subscribers.get(pipeline, {})
+        subscribers.pop(subscriber, None)
+        if not subscribers:
+            self._subscribers.pop(pipeline, None)
+
+    def announced(self, pipeline: str) -> None:
+        """Min times of a pipeline are new."""
+        for subscriber in self._subscribers.get(pipeline, ()):
+            subscriber.mark(pipeline)
+        self.waiting.news(pipeline)
+
+
+class ProgressServicer:
+    """Answers from what this process has announced."""
+
+    def __init__(self, engine: Engine, addresses: Sequence[str], hub: Hub) -> None:
+        self._engine = engine
+        self._addresses = addresses
+        self._hub = hub
+
+    async def Subscribe(
+        self,
+        request_iterator: AsyncIterator[progress_pb.SubscribeRequest],
+        context: Context,
+    ) -> None:
+        subscriber = _Subscriber()
+        reading = asyncio.ensure_future(self._read(request_iterator, subscriber))
+        # A client that has said all it wants to say may close its half and go on listening.
+        reading.add_done_callback(lambda _: subscriber.waiter.wake())
+        try:
+            while not (reading.done() and (reading.exception() or not subscriber.subscriptions)):
+                await subscriber.waiter.until(None)
+                fresh, subscriber.fresh = subscriber.fresh, {}
+                for pipeline in fresh:
+                    subscription = subscriber.subscriptions.get(pipeline)
+                    message = subscription.news() if subscription else None
+                    if message is not None:
+                        await context.write(message)
+            await reading  # raises what ended it
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        finally:
+            reading.cancel()
+            for pipeline in subscriber.subscriptions:
+                self._hub.remove(pipeline, subscriber)
+
+    async def _read(
+        self, requests: AsyncIterator[progress_pb.SubscribeRequest], subscriber: _Subscriber
+    ) -> None:
+        async for request in requests:
+            match request.WhichOneof("change"):
+                case "subscribe":
+                    subscription = _Subscription(self._engine.process, request.subscribe)
+                    name = subscription.spec.name
+                    if len(subscriber.subscriptions) >= MAX_SUBSCRIPTIONS:
+                        raise Refused(
+                            RefusalCode.FULL,
+                            f"a stream may subscribe to {MAX_SUBSCRIPTIONS} pipelines; "
+                            "open another one",
+                        )
+                    subscriber.subscriptions[name] = subscription
+                    self._hub.add(name, subscriber)
+                    subscriber.mark(name)
+                case "unsubscribe":
+                    subscriber.subscriptions.pop(request.unsubscribe, None)
+                    self._hub.remove(request.unsubscribe, subscriber)
+                case _:
+                    raise Refused(
+                        RefusalCode.INVALID,
+                        "a subscribe request says nothing; set subscribe or unsubscribe",
+                    )
+
+    async def GetMinTime(
+        self, request: progress_pb.GetMinTimeRequest, context: Context
+    ) -> progress_pb.GetMinTimeResponse:
+        process = self._engine.process
+        try:
+            spec = process.spec(request.pipeline)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        min_times = process.min_times(spec.name)
+        return progress_pb.GetMinTimeResponse(
+            min_time=min(min_times),
+            segments=[
+                pb.SegmentTime(segment=name, min_time=min_time)
+                for name, min_time in zip(spec.segments, min_times, strict=True)
+            ],
+            complete=min(min_times) == FOREVER,
+            slack_ns=spec.slack_ns,
+        )
+
+    async def WaitUntil(
+        self, request: progress_pb.WaitUntilRequest, context: Context
+    ) -> progress_pb.WaitUntilResponse:
+        process = self._engine.process
+        try:
+            spec = process.spec(request.pipeline)
+            segments = _segments(spec, [request.segment] if request.segment else [])
+            while True:
+                with self._hub.waiting.waiter(spec.name) as waiter:
+                    min_times = process.min_times(spec.name)
+                    least = min(min_times[segment] for segment in segments)
+                    if least >= request.slot:
+                        return progress_pb.WaitUntilResponse(min_time=least)
+                    await waiter.until(None)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)

@@ -1,0 +1,165 @@
+"""One tracker process as a gRPC server: the parts put together, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass, field
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from acker.v1 import (
+    node_service_pb2,
+    node_service_pb2_grpc,
+    peer_service_pb2,
+    peer_service_pb2_grpc,
+    pipeline_service_pb2,
+    pipeline_service_pb2_grpc,
+    progress_service_pb2,
+    progress_service_pb2_grpc,
+)
+from tracker.core.process import ProcessConfig
+from tracker.core.routing import RoutingTable
+from tracker.grpc_options import SERVER_OPTIONS
+from tracker.service.engine import Engine, Hooks
+from tracker.service.nodes import NodeServicer
+from tracker.service.peers import PeerLink, PeerServicer
+from tracker.service.pipelines import PipelineServicer
+from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.waiting import Waiting
+from tracker.store import Store, open_store
+
+log = structlog.get_logger(__name__)
+
+_SERVICES = {
+    pipeline_service_pb2: "PipelineService",
+    node_service_pb2: "NodeService",
+    progress_service_pb2: "ProgressService",
+    peer_service_pb2: "PeerService",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One process of a tracker.
+
+    shard: its number; addresses: host:port of every shard, by number, as the others reach it;
+    store: `memory:` or `sqlite:DIRECTORY`; listen: host:port to listen on, if not its address;
+    block_slots: how many neighbouring slots one shard owns, the same for all processes, for ever;
+    grace_s: how long calls in progress may go on when it stops.
+    """
+
+    shard: int
+    addresses: tuple[str, ...]
+    store: str = "memory:"
+    listen: str = ""
+    block_slots: int = 64
+    grace_s: float = 2.0
+    process: ProcessConfig = field(default_factory=ProcessConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shard < len(self.addresses):
+            raise ValueError(
+                f"shard {self.shard} is not among the {len(self.addresses)} addresses "
+                f"{list(self.addresses)}; shards are numbered from 0"
+            )
+
+
+class TrackerServer:
+    """Starts and stops one process; `wait()` returns when it has stopped by itself."""
+
+    def __init__(self, config: ServerConfig, store: Store | None = None) -> None:
+        self.config = config
+        self.address = config.addresses[config.shard]
+        self.failure: BaseException | None = None
+        self._store = store
+        self._peers: dict[int, PeerLink] = {}
+        self._hub = Hub()
+        self._units: Waiting[tuple[str, int]] = Waiting()
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self._ended = asyncio.Event()
+        self.engine: Engine
+
+    async def start(self) -> None:
+        """Recovers, listens, dials the other shards. Raises StoreError, Refused or OSError."""
+        config = self.config
+        store = self._store or open_store(config.store, config.shard)
+        routing = RoutingTable.uniform(len(config.addresses), config.block_slots)
+        owner = f"{socket.gethostname()}:{os.getpid()}"
+        hooks = Hooks(
+            send=lambda shard, frame: self._peers[shard].offer(frame),
+            announced=lambda effect: self._hub.announced(effect.pipeline),
+            units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
+            stopped=self._fail,
+        )
+        self.engine = Engine(config.shard, routing, store, owner, hooks, config.process)
+        await self.engine.start()
+        await self._listen()
+        for shard, address in enumerate(config.addresses):
+            if shard != config.shard:
+                self._peers[shard] = PeerLink(shard, address, self.engine)
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        log.info("serving", shard=config.shard, address=self.address, store=config.store)
+
+    async def _listen(self) -> None:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        engine, addresses = self.engine, list(self.config.addresses)
+        pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
+            PipelineServicer(engine, addresses), server
+        )
+        node_service_pb2_grpc.add_NodeServiceServicer_to_server(
+            NodeServicer(engine, addresses, self._units), server
+        )
+        progress_service_pb2_grpc.add_ProgressServiceServicer_to_server(
+            ProgressServicer(engine, addresses, self._hub), server
+        )
+        peer_service_pb2_grpc.add_PeerServiceServicer_to_server(PeerServicer(engine), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [
+            module.DESCRIPTOR.services_by_name[name].full_name for module, name in _SERVICES.items()
+        ]
+        reflection.enable_server_reflection(
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        listen = self.config.listen or self.address
+        try:
+            port = server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise OSError(
+                f"shard {self.config.shard} cannot listen on {listen}: {error}"
+            ) from error
+        if self.address.endswith(":0"):
+            self.address = addresses[self.config.shard] = f"{self.address[:-2]}:{port}"
+        await server.start()
+        self._server = server
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        self._ended.set()
+
+    async def wait(self) -> None:
+        """Returns when the process has stopped; `failure` says why, if it did so by itself."""
+        await self._ended.wait()
+
+    async def stop(self) -> None:
+        """Says that it serves no more, lets calls end, writes what has gathered."""
+        await self._health.enter_graceful_shutdown()
+        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
+        if self._server is not None:
+            await self._server.stop(self.config.grace_s)
+        await self.engine.stop()
+        self._ended.set()
+        log.info("stopped", shard=self.config.shard)
+
+    async def kill(self) -> None:
+        """Ends as a crash would: nothing more is written, nobody is told. For tests."""
+        self.engine.fail(ConnectionAbortedError("killed"))
+        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
+        if self._server is not None:
+            await self._server.stop(None)
+        await self.engine.stop()

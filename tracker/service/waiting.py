@@ -1,0 +1,70 @@
+"""Waiting for news of something by name, without polling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from tracker.core.model import RefusalCode, Refused
+
+Name = TypeVar("Name", bound=Hashable)
+
+MAX_WAITERS = 20_000
+
+
+class Waiter:
+    """One waiting call."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def until(self, deadline_s: float | None) -> bool:
+        """Whether there was news before a moment of the loop's clock (None: waits for ever)."""
+        if deadline_s is None:
+            await self._event.wait()
+        else:
+            left_s = deadline_s - asyncio.get_running_loop().time()
+            try:
+                await asyncio.wait_for(self._event.wait(), max(0.0, left_s))
+            except TimeoutError:
+                return False
+        self._event.clear()
+        return True
+
+
+class Waiting(Generic[Name]):
+    """Who waits for what. A waiter is registered before its condition is looked at, so that no news
+    falls between the look and the wait."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[Name, dict[Waiter, None]] = {}
+        self._count = 0
+
+    @contextmanager
+    def waiter(self, name: Name) -> Iterator[Waiter]:
+        """A waiter for news of `name`. Raises Refused(FULL) when too many wait."""
+        if self._count >= MAX_WAITERS:
+            raise Refused(
+                RefusalCode.FULL, f"{self._count} calls wait here, the limit is {MAX_WAITERS}"
+            )
+        waiter = Waiter()
+        self._waiters.setdefault(name, {})[waiter] = None
+        self._count += 1
+        try:
+            yield waiter
+        finally:
+            self._count -= 1
+            waiters = self._waiters[name]
+            del waiters[waiter]
+            if not waiters:
+                del self._waiters[name]
+
+    def news(self, name: Name) -> None:
+        """Wakes all who wait for `name`."""
+        for waiter in self._waiters.get(name, ()):
+            waiter.wake()
