@@ -33,7 +33,7 @@ class PipelineRegistered:
 
 @dataclass(frozen=True, slots=True)
 class KeyOpened:
-    """A key begins; an older key of the same node has been closed by an entry before."""
+    """A key begins, and with it an older key of the same node ends, in one entry."""
 
     pipeline: str
     key: NodeKey

@@ -313,9 +313,6 @@ class Process:
                 f"{len(home.newest)} nodes have at shard {self.shard}, max_nodes is "
                 f"{pipeline.spec.max_nodes}; let nodes that are gone leave",
             )
-        older = home.newest.get(event.node_id)
-        if older is not None:
-            self._close_key(event.pipeline, older)
         key = NodeKey(event.node_id, self._next_incarnation)
         self._next_incarnation += 1
         home.newest[event.node_id] = key
@@ -578,6 +575,7 @@ class Process:
                     node.batches = older.batches
                     node.fronts = older.fronts
                     node.ungranted = older.ungranted
+                    self._closed_keys.append((number, entry.pipeline, older.key))
                     if older.session is not None:
                         self._end_session(older, self._fenced(entry.pipeline, entry.key))
                 home.nodes[entry.key.node_id] = node
