@@ -1,0 +1,1 @@
+"""Runnable examples; each one checks its own result and is run by the tests."""

@@ -1,0 +1,140 @@
+"""What happened in a run, as JSON lines, for a checker that knows nothing else.
+
+Each process writes a file of its own, one line at a time and flushed, so that a process that is killed
+loses nothing that it has written; `merge` joins them by time. All moments are nanoseconds of
+CLOCK_MONOTONIC, which all processes of one machine share. The lines, by `kind`:
+
+    header     pipeline, segments [name], edges [[source, target, delay]], fronts {name: segment}
+    created    segment, slot, item: an item is in flight from this moment (at_ns) on, or from earlier
+    consumed   segment, item: the item is completely processed, durably, by this moment (at_ns)
+    tick       node, number, handed_ns, acknowledged_ns, created and consumed [[segment, slot, count]],
+               promises [[front, slot]], leaves [front]: a tick that was acknowledged
+    heard      subscriber, segment (null: the whole pipeline), min_time: heard at at_ns; exclusive
+    final      segments {name: {min_time, open_slots, open_items}}, late_items, nodes {id: node time}:
+               what each process of the tracker says at the end (process: which one)
+    expected   min_times {segment: slot}: what the run was to end with
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tracker.client import NodeClient
+from tracker.core.model import Cells, PipelineSpec, TickContent
+
+
+class Recorder:
+    """Appends lines to the history of one process. Thread-safe."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 - until `close`
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+    def write(self, kind: str, at_ns: int | None = None, **fields: Any) -> None:
+        """One line; `at_ns` is now unless it is given. Nothing is written after `close`."""
+        line = {"kind": kind, "at_ns": time.monotonic_ns() if at_ns is None else at_ns, **fields}
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                self._file.flush()
+
+    def header(self, spec: PipelineSpec, fronts: Mapping[str, str]) -> None:
+        self.write(
+            "header",
+            pipeline=spec.name,
+            segments=list(spec.segments),
+            edges=[[edge.source, edge.target, edge.delay] for edge in spec.edges],
+            fronts=dict(fronts),
+            slack_ns=spec.slack_ns,
+            start_slot=spec.start_slot,
+        )
+
+    def created(self, segment: str, slot: int, item: str, at_ns: int | None = None) -> None:
+        self.write("created", at_ns, segment=segment, slot=slot, item=item)
+
+    def consumed(self, segment: str, item: str, at_ns: int | None = None) -> None:
+        self.write("consumed", at_ns, segment=segment, item=item)
+
+    def heard(self, subscriber: str, segment: str | None, min_time: int) -> None:
+        self.write("heard", subscriber=subscriber, segment=segment, min_time=min_time)
+
+    def expected(self, min_times: Mapping[str, int]) -> None:
+        self.write("expected", min_times=dict(min_times))
+
+    def tick(
+        self, node_id: str, number: int, handed_ns: int, content: TickContent, segments: list[str]
+    ) -> None:
+        """A tick that has just been acknowledged."""
+        now_ns = time.monotonic_ns()
+        self.write(
+            "tick",
+            now_ns,
+            node=node_id,
+            number=number,
+            handed_ns=handed_ns,
+            acknowledged_ns=now_ns,
+            created=_named(content.created, segments),
+            consumed=_named(content.consumed, segments),
+            promises=[[heartbeat.front, heartbeat.slot] for heartbeat in content.heartbeats],
+            leaves=list(content.leaves),
+        )
+
+
+def _named(cells: Cells, segments: list[str]) -> list[list[Any]]:
+    return [[segments[segment], slot, count] for segment, slot, _, count in cells.rows()]
+
+
+@contextmanager
+def recording_ticks(recorder: Recorder) -> Iterator[None]:
+    """Within, every tick that any node client of this process commits is written down when it is
+    acknowledged, with the moment in which it was handed over."""
+    commit = NodeClient.commit
+
+    def recorded(node: NodeClient, content: TickContent, *options: Any, **more: Any) -> Future[int]:
+        handed_ns = time.monotonic_ns()
+        future = commit(node, content, *options, **more)
+
+        def acknowledged(done: Future[int]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                segments = list(node.spec.segments)
+                recorder.tick(node.node_id, done.result(), handed_ns, content, segments)
+
+        future.add_done_callback(acknowledged)
+        return future
+
+    NodeClient.commit = recorded  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        NodeClient.commit = commit  # type: ignore[method-assign]
+
+
+def merge(parts: Iterable[Path], target: Path) -> int:
+    """Joins the files of several processes into one, by time; returns the number of lines."""
+    histories = [sorted(read(part), key=lambda line: line["at_ns"]) for part in sorted(parts)]
+    count = 0
+    with open(target, "w", encoding="utf-8") as out:
+        for line in heapq.merge(*histories, key=lambda line: line["at_ns"]):
+            out.write(json.dumps(line, separators=(",", ":")) + "\n")
+            count += 1
+    return count
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file; a last one without its newline was cut off by a kill and is dropped."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]

@@ -1,0 +1,166 @@
+"""Reads a history: JSON lines with a `kind` each. Moments are nanoseconds of one monotonic clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FOREVER = 2**63 - 1
+"""The min time of what is complete."""
+
+NEVER_NS = 2**63 - 1
+"""The moment of what has not happened."""
+
+
+class MalformedHistory(Exception):
+    """The file is no history; names the line."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of a segment: its slot, when it was created, and when it was completely processed."""
+
+    segment: str
+    name: str
+    slot: int
+    created_ns: int
+    consumed_ns: int
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A min time (exclusive) that a subscriber heard; `segment` is None for the whole pipeline."""
+
+    subscriber: str
+    segment: str | None
+    min_time: int
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Tick:
+    """An acknowledged tick; created and consumed: (segment, slot, number of items)."""
+
+    node: str
+    number: int
+    created: tuple[tuple[str, int, int], ...]
+    consumed: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class SegmentEnd:
+    """What a process of the tracker says of a segment at the end."""
+
+    min_time: int
+    open_slots: int
+    open_items: int
+
+
+@dataclass(frozen=True)
+class Final:
+    """What one process of the tracker says at the end; nodes: the last tick applied, by node id."""
+
+    process: str
+    segments: dict[str, SegmentEnd]
+    late_items: int
+    nodes: dict[str, int]
+
+
+@dataclass
+class History:
+    """A whole run. `created` and `consumed` have every line, also repeated ones."""
+
+    pipeline: str = ""
+    segments: tuple[str, ...] = ()
+    edges: tuple[tuple[str, str, int], ...] = ()
+    created: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """(segment, item, slot, moment)"""
+    consumed: list[tuple[str, str, int]] = field(default_factory=list)
+    """(segment, item, moment)"""
+    heard: list[Heard] = field(default_factory=list)
+    ticks: list[Tick] = field(default_factory=list)
+    finals: list[Final] = field(default_factory=list)
+    expected: dict[str, int] | None = None
+
+    def items(self) -> list[Item]:
+        """Each item once: with its first creation and its last consumption."""
+        done: dict[tuple[str, str], int] = {}
+        for segment, name, at_ns in self.consumed:
+            done[segment, name] = max(at_ns, done.get((segment, name), at_ns))
+        found: dict[tuple[str, str], Item] = {}
+        for segment, name, slot, at_ns in self.created:
+            consumed_ns = done.get((segment, name), NEVER_NS)
+            item = Item(segment, name, slot, at_ns, consumed_ns)
+            found.setdefault((segment, name), item)
+        return list(found.values())
+
+
+def read_history(path: Path) -> History:
+    """Reads a file. Raises MalformedHistory, naming the line, for what is no history."""
+    lines = []
+    with open(path, encoding="utf-8") as text:
+        for number, line in enumerate(text, 1):
+            try:
+                lines.append((number, json.loads(line)))
+            except ValueError as error:
+                raise MalformedHistory(f"line {number} is not JSON: {error}") from None
+    return history_of(lines)
+
+
+def history_of(lines: Iterable[tuple[int, dict[str, Any]]]) -> History:
+    """From numbered lines; they may be in any order."""
+    history = History()
+    for number, line in lines:
+        try:
+            _take(history, line)
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedHistory(f"line {number}: {error!r} in {line}") from None
+    if not history.pipeline:
+        raise MalformedHistory("it has no line of kind 'header'")
+    _check_segments(history)
+    history.heard.sort(key=lambda heard: heard.at_ns)
+    return history
+
+
+def _take(history: History, line: dict[str, Any]) -> None:
+    match line["kind"]:
+        case "header":
+            history.pipeline = str(line["pipeline"])
+            history.segments = tuple(line["segments"])
+            history.edges = tuple((s, t, int(delay)) for s, t, delay in line["edges"])
+        case "created":
+            slot, at_ns = int(line["slot"]), int(line["at_ns"])
+            history.created.append((line["segment"], line["item"], slot, at_ns))
+        case "consumed":
+            history.consumed.append((line["segment"], line["item"], int(line["at_ns"])))
+        case "heard":
+            history.heard.append(
+                Heard(
+                    line["subscriber"], line["segment"], int(line["min_time"]), int(line["at_ns"])
+                )
+            )
+        case "tick":
+            created = tuple((s, int(slot), int(n)) for s, slot, n in line["created"])
+            consumed = tuple((s, int(slot), int(n)) for s, slot, n in line["consumed"])
+            history.ticks.append(Tick(line["node"], int(line["number"]), created, consumed))
+        case "final":
+            ends = {name: SegmentEnd(**values) for name, values in line["segments"].items()}
+            final = Final(line["process"], ends, int(line["late_items"]), dict(line["nodes"]))
+            history.finals.append(final)
+        case "expected":
+            history.expected = {name: int(slot) for name, slot in line["min_times"].items()}
+        case other:
+            raise ValueError(f"unknown kind {other!r}")
+
+
+def _check_segments(history: History) -> None:
+    known = set(history.segments)
+    named = {segment for segment, *_ in history.created}
+    named |= {segment for segment, *_ in history.consumed}
+    named |= {heard.segment for heard in history.heard if heard.segment is not None}
+    named |= {end for source, target, _ in history.edges for end in (source, target)}
+    if unknown := named - known:
+        raise MalformedHistory(f"it names segments that its header has not: {sorted(unknown)}")
