@@ -148,10 +148,10 @@ class CellTable:
         """Raises AssertionError where an invariant does not hold."""
         used = [row for rows in self._rows for row in rows.values()]
         assert sorted(used + self._free) == list(range(len(self._checksums))), "a row is lost"
-        filled: list[int] = np.count_nonzero(self._checksums, axis=1).tolist()
-        assert sum(filled) == sum(self.open_slots), "a free row holds a checksum"
+        filled = int(np.count_nonzero(self._checksums))
+        assert filled == sum(self.open_slots), "a free row holds a checksum"
         for segment, rows in enumerate(self._rows):
-            by_row = [filled[row] for row in rows.values()]
+            by_row = [int(np.count_nonzero(self._checksums[row])) for row in rows.values()]
             assert all(by_row), "an empty page is kept"
             assert sum(by_row) == self.open_slots[segment], "open slots are miscounted"
             assert rows.keys() <= set(self._page_heaps[segment]), "a page is missing from the heap"
