@@ -17,7 +17,12 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import types_pb2 as pb
 from tracker.core import messages as m
-from tracker.core.describe import PipelineDescription
+from tracker.core.describe import (
+    FrontDescription,
+    NodeDescription,
+    PipelineDescription,
+    SegmentDescription,
+)
 from tracker.core.model import (
     Batch,
     Cells,
@@ -234,6 +239,24 @@ def state_to_pb(state: PipelineDescription) -> pipeline_pb.PipelineState:
     for node in state.nodes:
         message.nodes.add(key=key_to_pb(node.key), node_time=node.node_time)
     return message
+
+
+def state_from_pb(message: pipeline_pb.PipelineState) -> PipelineDescription:
+    return PipelineDescription(
+        min_time=message.min_time,
+        complete=message.complete,
+        begun=message.begun,
+        segments=tuple(
+            SegmentDescription(s.segment, s.min_time, s.low, s.open_slots, s.open_items)
+            for s in message.segments
+        ),
+        fronts=tuple(
+            FrontDescription(f.node_id, f.front, f.segment, f.heartbeat, f.silent_ms, f.settled)
+            for f in message.fronts
+        ),
+        nodes=tuple(NodeDescription(key_from_pb(n.key), n.node_time) for n in message.nodes),
+        late_items=message.late_items,
+    )
 
 
 # --- nodes ----------------------------------------------------------------------------------------

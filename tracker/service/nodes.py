@@ -62,6 +62,10 @@ class TickStream:
             )
         self._news.set()
 
+    def wake(self) -> None:
+        """Lets `next_messages` return, with nothing if nothing has gathered."""
+        self._news.set()
+
     async def next_messages(self) -> list[node_pb.CommitTicksResponse]:
         """What has gathered, in order; only the newest of the durable numbers. Waits for some."""
         await self._news.wait()
@@ -116,15 +120,11 @@ class NodeServicer:
         context: Context,
     ) -> None:
         stream = TickStream()
-        reading = asyncio.ensure_future(self._read(request_iterator, stream, context))
+        reading = asyncio.ensure_future(self._read(request_iterator, stream))
+        reading.add_done_callback(lambda _: stream.wake())
         try:
-            while stream.ended_by is None:
-                news = asyncio.ensure_future(stream.next_messages())
-                await asyncio.wait((news, reading), return_when=asyncio.FIRST_COMPLETED)
-                if not news.done():
-                    news.cancel()
-                    break
-                for message in news.result():
+            while stream.ended_by is None and not reading.done():
+                for message in await stream.next_messages():
                     await context.write(message)
             if stream.ended_by is None:
                 await reading  # raises what ended it
@@ -132,6 +132,7 @@ class NodeServicer:
             stream.ended_by = refused.refusal
         finally:
             reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
             self._engine.remove_session(stream)
         if stream.ended_by is not None:
             await abort(context, stream.ended_by, self._addresses)
@@ -140,7 +141,6 @@ class NodeServicer:
         self,
         requests: AsyncIterator[node_pb.CommitTicksRequest],
         stream: TickStream,
-        context: Context,
     ) -> None:
         engine = self._engine
         async for request in requests:

@@ -7,6 +7,7 @@ what matters.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,6 +30,13 @@ RECONNECT_FIRST_S = 0.05
 RECONNECT_MOST_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
 
+_STREAM_ENDS = (
+    grpc.aio.AioRpcError,
+    grpc.aio.UsageError,
+    asyncio.InvalidStateError,  # a write to a call that has just ended
+    TimeoutError,
+)
+
 
 class PeerLink:
     """Sends frames to one other shard, and reconnects for ever."""
@@ -37,15 +45,17 @@ class PeerLink:
         self.shard = shard
         self.address = address
         self._engine = engine
-        self._queue: asyncio.Queue[m.Frame] = asyncio.Queue(MAX_QUEUED_FRAMES)
+        self._frames: deque[m.Frame] = deque()
+        self._news = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def offer(self, frame: m.Frame) -> None:
         """Queues a frame, or drops it if there is no room."""
-        try:
-            self._queue.put_nowait(frame)
-        except asyncio.QueueFull:
+        if len(self._frames) >= MAX_QUEUED_FRAMES:
             log.warning("frame_dropped", to_shard=self.shard, limit=MAX_QUEUED_FRAMES)
+            return
+        self._frames.append(frame)
+        self._news.set()
 
     async def _run(self) -> None:
         delay_s = RECONNECT_FIRST_S
@@ -56,31 +66,31 @@ class PeerLink:
                     await asyncio.wait_for(call.wait_for_connection(), CONNECT_TIMEOUT_S)
                     delay_s = RECONNECT_FIRST_S
                     await self._pump(call)
-            except (grpc.aio.AioRpcError, grpc.aio.UsageError, TimeoutError) as error:
+            except _STREAM_ENDS as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 log.debug("peer_unreachable", shard=self.shard, reason=reason)
+            except Exception:
+                # The link must outlive whatever ended this stream: without it min time holds.
+                log.exception("peer_link_failed", shard=self.shard)
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RECONNECT_MOST_S)
 
     async def _pump(self, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
-        while not self._queue.empty():  # meant for a stream that is gone
-            self._queue.get_nowait()
+        self._frames.clear()  # meant for a stream that is gone
         log.info("peer_connected", shard=self.shard)
         self._engine.post(m.PeerConnected(self.shard))
         ended = asyncio.ensure_future(call.read())
+        ended.add_done_callback(lambda _: self._news.set())
         try:
             while not ended.done():
-                frame = asyncio.ensure_future(self._queue.get())
-                await asyncio.wait((frame, ended), return_when=asyncio.FIRST_COMPLETED)
-                if not frame.done():
-                    frame.cancel()
-                    break
-                await call.write(convert.frame_to_pb(frame.result()))
-                while not self._queue.empty():
-                    await call.write(convert.frame_to_pb(self._queue.get_nowait()))
+                await self._news.wait()
+                self._news.clear()
+                while self._frames and not ended.done():
+                    await call.write(convert.frame_to_pb(self._frames.popleft()))
         finally:
             ended.cancel()
             call.cancel()
+            await asyncio.gather(ended, return_exceptions=True)
             log.info("peer_disconnected", shard=self.shard)
             self._engine.post(m.PeerDisconnected(self.shard))
 

@@ -142,6 +142,7 @@ class ProgressServicer:
             await abort(context, refused.refusal, self._addresses)
         finally:
             reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
             for pipeline in subscriber.subscriptions:
                 self._hub.remove(pipeline, subscriber)
 

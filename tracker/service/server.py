@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import structlog
@@ -41,6 +42,11 @@ _SERVICES = {
     progress_service_pb2: "ProgressService",
     peer_service_pb2: "PeerService",
 }
+
+
+def _any(servicer: object) -> Any:
+    """A servicer with coroutines: the stubs' types know blocking ones alone."""
+    return servicer
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +116,21 @@ class TrackerServer:
         server = grpc.aio.server(options=SERVER_OPTIONS)
         engine, addresses = self.engine, list(self.config.addresses)
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
-            PipelineServicer(engine, addresses), server
+            _any(PipelineServicer(engine, addresses)),
+            server,
         )
         node_service_pb2_grpc.add_NodeServiceServicer_to_server(
-            NodeServicer(engine, addresses, self._units), server
+            _any(NodeServicer(engine, addresses, self._units)),
+            server,
         )
         progress_service_pb2_grpc.add_ProgressServiceServicer_to_server(
-            ProgressServicer(engine, addresses, self._hub), server
+            _any(ProgressServicer(engine, addresses, self._hub)),
+            server,
         )
-        peer_service_pb2_grpc.add_PeerServiceServicer_to_server(PeerServicer(engine), server)
+        peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
+            _any(PeerServicer(engine)),
+            server,
+        )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [
             module.DESCRIPTOR.services_by_name[name].full_name for module, name in _SERVICES.items()

@@ -1,0 +1,30 @@
+"""What other programs import: commit as a node, hear min time, administer, embed a tracker."""
+
+from __future__ import annotations
+
+from tracker.client.admin import Admin, PipelineInfo, ShardInfo
+from tracker.client.errors import (
+    FencedError,
+    LowmarkError,
+    RefusedError,
+    TickRefusedError,
+    UnavailableError,
+)
+from tracker.client.node import NodeClient
+from tracker.client.subscriber import AsyncSubscriber, Subscriber
+from tracker.client.updates import Update
+
+__all__ = [
+    "Admin",
+    "AsyncSubscriber",
+    "FencedError",
+    "LowmarkError",
+    "NodeClient",
+    "PipelineInfo",
+    "RefusedError",
+    "ShardInfo",
+    "Subscriber",
+    "TickRefusedError",
+    "UnavailableError",
+    "Update",
+]

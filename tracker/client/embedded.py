@@ -1,0 +1,144 @@
+"""A whole tracker inside a test or a notebook: real servers on loopback, in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from tracker.client.admin import Admin
+from tracker.client.node import NodeClient
+from tracker.client.subscriber import Subscriber
+from tracker.core.model import PipelineSpec
+from tracker.core.process import ProcessConfig
+from tracker.service.server import ServerConfig, TrackerServer
+from tracker.store import MemoryStore
+
+START_TIMEOUT_S = 30.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listened on a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class EmbeddedTracker:
+    """A tracker of some shards, until it is closed. Use `tracker.embedded()`."""
+
+    def __init__(
+        self,
+        shards: int = 1,
+        store: str = "memory:",
+        block_slots: int = 64,
+        process: ProcessConfig | None = None,
+    ) -> None:
+        self.addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(shards))
+        self._memory = [MemoryStore() for _ in range(shards)] if store == "memory:" else None
+        self._configs = [
+            ServerConfig(
+                shard,
+                self.addresses,
+                store,
+                block_slots=block_slots,
+                grace_s=0.1,
+                process=process or ProcessConfig(),
+            )
+            for shard in range(shards)
+        ]
+        self._servers: dict[int, TrackerServer] = {}
+        self._closing: list[NodeClient | Subscriber | Admin] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="lowmark-embedded", daemon=True
+        )
+        self._thread.start()
+        try:
+            for shard in range(shards):
+                self.start_shard(shard)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def target(self) -> str:
+        """Where it listens, for clients: host:port, with commas if there are several."""
+        return ",".join(self.addresses)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_TIMEOUT_S)
+
+    def start_shard(self, shard: int) -> None:
+        """Starts a shard, or starts it again; it recovers from what it had made durable."""
+
+        async def start() -> None:
+            store = self._memory[shard] if self._memory is not None else None
+            server = TrackerServer(self._configs[shard], store)
+            await server.start()
+            self._servers[shard] = server
+
+        self._do(start())
+
+    def kill_shard(self, shard: int) -> None:
+        """Ends a shard as a crash would."""
+        self._do(self._servers.pop(shard).kill())
+
+    def stop_shard(self, shard: int) -> None:
+        """Ends a shard in good order."""
+        self._do(self._servers.pop(shard).stop())
+
+    def register(self, spec: PipelineSpec) -> PipelineSpec:
+        """Registers a pipeline; returns it as registered."""
+        with Admin(self.target) as admin:
+            return admin.register(spec)[0]
+
+    def admin(self) -> Admin:
+        """Closed with the tracker."""
+        return self._keep(Admin(self.target))
+
+    def node(self, pipeline: str, node_id: str, kind: str = "other") -> NodeClient:
+        """A node that has not joined; closed with the tracker."""
+        return self._keep(NodeClient(self.target, pipeline, node_id, kind))
+
+    def subscriber(self, pipeline: str, segments: Sequence[str] | None = None) -> Subscriber:
+        """Closed with the tracker."""
+        return self._keep(Subscriber(self.target, pipeline, segments))
+
+    def _keep(self, client: Any) -> Any:
+        self._closing.append(client)
+        return client
+
+    def close(self) -> None:
+        """Ends the clients made here, then the shards."""
+        for client in reversed(self._closing):
+            client.close()
+        self._closing.clear()
+        for shard in list(self._servers):
+            self.stop_shard(shard)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> EmbeddedTracker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def embedded(
+    shards: int = 1,
+    store: str = "memory:",
+    block_slots: int = 64,
+    process: ProcessConfig | None = None,
+) -> EmbeddedTracker:
+    """Starts a tracker in this process: `with tracker.embedded() as t: ... t.target ...`."""
+    return EmbeddedTracker(shards, store, block_slots, process)
