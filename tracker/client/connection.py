@@ -1,10 +1,11 @@
 """Reaching a tracker: any of its processes, or the one that is home, with retries until a deadline.
 
-Channels are made when they are first used, so that an object made before a fork works after it.
+Channels are made when they are first used, in the process that uses them.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from tracker.client.errors import LowmarkError, UnavailableError, refusal_of
+from tracker.client.errors import ClosedError, LowmarkError, UnavailableError, refusal_of
 from tracker.core.model import RefusalCode
 from tracker.grpc_options import CHANNEL_OPTIONS
 
@@ -24,12 +25,25 @@ CALL_TIMEOUT_S = 5.0
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 1.0
 MAX_REDIRECTS = 8
+"""Redirects in a row: more say that the processes disagree on who is home."""
 
-_RETRIED = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
+_GIVEN_UP = {
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
 }
+"""Failures, other than refusals, that another attempt does not change."""
+
+
+def is_retried(error: grpc.RpcError) -> bool:
+    """Whether another attempt may succeed where this one, which was not refused, failed."""
+    return error.code() not in _GIVEN_UP
+
+
+def describe_failure(error: grpc.RpcError) -> str:
+    """A failed call's status and text, for people."""
+    return f"{error.code().name}: {error.details()}"
 
 
 def parse_targets(target: str | Sequence[str]) -> tuple[str, ...]:
@@ -67,22 +81,31 @@ class Connection:
         self.targets = parse_targets(target)
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
-        self._turn = random.randrange(len(self.targets))  # so that clients spread
+        self._turn = -1
+        self._closed = threading.Event()
+        self._process: int | None = None
 
     def channel(self, address: str) -> grpc.Channel:
+        """The channel to a process. Raises ClosedError after `close`, and in a process that was
+        forked off after channels had been made: they do not work there."""
         with self._lock:
+            if self._closed.is_set():
+                raise ClosedError(f"the connection to {', '.join(self.targets)} is closed")
+            if self._process is None:
+                self._process = os.getpid()
+            elif self._process != os.getpid():
+                raise ClosedError(
+                    f"the connection to {', '.join(self.targets)} was opened in process "
+                    f"{self._process}, which forked this one; open it after the fork"
+                )
             if address not in self._channels:
                 self._channels[address] = grpc.insecure_channel(address, CHANNEL_OPTIONS)
             return self._channels[address]
 
-    def target(self) -> str:
-        """The process to ask; the same one until `next_target`."""
-        return self.targets[self._turn % len(self.targets)]
-
     def next_target(self) -> str:
-        """Another process, after the present one has not answered."""
+        """Another process at each call, in turn."""
         self._turn += 1
-        return self.target()
+        return self.targets[self._turn % len(self.targets)]
 
     def call(
         self,
@@ -95,43 +118,51 @@ class Connection:
         """Makes a unary call at the process that can answer it; returns the answer and the address.
 
         make: from a channel to the stub's method; `prefer`: the address to ask first. Raises
-        RefusedError, or UnavailableError when no process answered within `timeout_s` seconds.
+        RefusedError, UnavailableError when no process answered within `timeout_s` seconds, or
+        ClosedError.
         """
         deadline = time.monotonic() + timeout_s
         backoff, redirects = Backoff(), 0
-        address = prefer or self.target()
+        address = prefer or self.next_target()
         while True:
-            left_s = deadline - time.monotonic()
+            left_s = max(0.001, deadline - time.monotonic())
+            method = make(self.channel(address))
             try:
-                answer = make(self.channel(address))(
-                    request, timeout=max(0.001, min(left_s, call_timeout_s))
-                )
-                return answer, address
+                return method(request, timeout=min(left_s, call_timeout_s)), address
             except grpc.RpcError as error:
-                refused = refusal_of(error)
-                if refused is not None and refused.refusal.code is RefusalCode.NOT_HOME:
-                    redirects += 1
-                    if refused.home_address and redirects <= MAX_REDIRECTS:
-                        address = refused.home_address
-                        continue
-                    raise refused from None
-                if refused is not None and refused.refusal.code is not RefusalCode.NOT_READY:
-                    raise refused from None
-                if refused is None and error.code() not in _RETRIED:
-                    raise LowmarkError(
-                        f"{address}: {error.code().name}: {error.details()}"
-                    ) from None
-                pause_s = backoff.pause_s()
-                if time.monotonic() + pause_s >= deadline:
-                    raise UnavailableError(
-                        f"the tracker at {', '.join(self.targets)} did not answer within "
-                        f"{timeout_s:g} s (last: {address}: {error.details()})"
-                    ) from None
-                time.sleep(pause_s)
-                address = self.next_target()
+                failure = error
+            except ValueError:  # the channel was closed meanwhile, by close()
+                raise ClosedError(
+                    f"the connection to {', '.join(self.targets)} was closed during a call"
+                ) from None
+            refused = refusal_of(failure)
+            if refused is not None and refused.refusal.code is RefusalCode.NOT_HOME:
+                redirects += 1
+                if refused.home_address and redirects <= MAX_REDIRECTS:
+                    address = refused.home_address
+                    continue
+                raise refused
+            if refused is not None and refused.refusal.code is not RefusalCode.NOT_READY:
+                raise refused
+            if refused is None and not is_retried(failure):
+                raise LowmarkError(f"{address}: {describe_failure(failure)}")
+            pause_s = backoff.pause_s()
+            if time.monotonic() + pause_s >= deadline:
+                raise UnavailableError(
+                    f"the tracker at {', '.join(self.targets)} did not answer within "
+                    f"{timeout_s:g} s (last: {address}: {describe_failure(failure)})"
+                )
+            if self._closed.wait(pause_s):
+                raise ClosedError(
+                    f"the connection to {', '.join(self.targets)} was closed during a call"
+                )
+            address, redirects = self.next_target(), 0
 
     def close(self) -> None:
+        """Ends the calls under way; what is called from now on raises ClosedError."""
+        self._closed.set()
         with self._lock:
-            for channel in self._channels.values():
-                channel.close()
+            if self._process == os.getpid():
+                for channel in self._channels.values():
+                    channel.close()
             self._channels.clear()

@@ -13,12 +13,17 @@ class LowmarkError(Exception):
     """Any error of the client."""
 
 
+class ClosedError(LowmarkError):
+    """The client object was closed, or belongs to another process; what waits in it has failed."""
+
+
 class UnavailableError(LowmarkError):
     """No process of the tracker answered in time."""
 
 
 class RefusedError(LowmarkError):
-    """The tracker refused; `refusal` says why, for programs and for people."""
+    """The tracker refused; `refusal` says why, for programs and for people. `home_address`: whom to
+    ask instead, where the refusal names one."""
 
     def __init__(self, refusal: Refusal, home_address: str = "") -> None:
         super().__init__(f"{refusal.message} [{refusal.code.value}]")
@@ -27,11 +32,12 @@ class RefusedError(LowmarkError):
 
 
 class FencedError(RefusedError):
-    """The key is closed: another process runs under the node's id, or it was evicted."""
+    """The key can commit no more: another process runs under the node's id, or it was evicted."""
 
 
 class TickRefusedError(RefusedError):
-    """One tick was refused whole; ticks behind it go on."""
+    """One tick was refused whole: nothing of it was applied. The ticks behind it go on, but for those
+    that promise or let a front leave."""
 
 
 def refusal_of(error: grpc.RpcError) -> RefusedError | None:

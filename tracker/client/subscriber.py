@@ -115,7 +115,11 @@ class Subscriber:
         after `timeout_s` seconds (None: waits for ever). Raises RefusedError, and UnavailableError
         if the tracker cannot be reached at first."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        slot = until if isinstance(until, int) else slot_until(until, self._slack_ns(timeout_s))
+        slot = (
+            until
+            if isinstance(until, int)
+            else slot_until(until, self.slack_ns(timeout_s or CALL_TIMEOUT_S))
+        )
         request = progress_pb.WaitUntilRequest(
             pipeline=self.pipeline, segment=segment or "", slot=slot
         )
@@ -138,9 +142,10 @@ class Subscriber:
                     self._closed.wait(backoff.pause_s())
         return False
 
-    def _slack_ns(self, timeout_s: float | None) -> int:
+    def slack_ns(self, timeout_s: float = CALL_TIMEOUT_S) -> int:
+        """Width of the pipeline's slots in nanoseconds. Raises RefusedError, UnavailableError."""
         if not self._heard.slack_ns:
-            self._heard.slack_ns = self._get(timeout_s or CALL_TIMEOUT_S).slack_ns
+            self._heard.slack_ns = self._get(timeout_s).slack_ns
         return self._heard.slack_ns
 
     def close(self) -> None:

@@ -42,7 +42,8 @@ class TickWindow(Generic[Token, Content]):
         self._sent = 0
         """How many of those that wait were sent on this stream, or accepted before it."""
         self._stale = 0
-        """Ticks under way under numbers that have changed since; the home finds each out of order."""
+        """Ticks under way under numbers that have changed since: the home refuses each, as out of
+        order, before it answers anything that was sent later."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -110,11 +111,11 @@ class TickWindow(Generic[Token, Content]):
         With a tick go those behind it that promise (heartbeats, leaving fronts): accepted without
         it, they would say that its items are known, and min time could pass them (rule 1).
         """
+        if self._stale:
+            self._stale -= 1
+            return []
         if refusal.code is RefusalCode.OUT_OF_ORDER:
-            if self._stale:
-                self._stale -= 1
-            else:
-                self._rewind(number, refusal.expected - 1 - self.durable)
+            self._rewind(number, refusal.expected - 1 - self.durable)
             return []
         place = number - self.durable - 1
         if not 0 <= place < self._sent:
@@ -136,8 +137,7 @@ class TickWindow(Generic[Token, Content]):
         return out
 
     def _rewind(self, number: int, sent: int) -> None:
-        """Sends again from place `sent` on. What was sent behind `number` on this stream comes back
-        as out of order, once each, before any answer to what is sent from now on."""
+        """Sends again from place `sent` on. What was sent behind `number` on this stream is stale."""
         if not 0 <= sent <= self._sent:
             raise ValueError(
                 f"the home expects tick {self.durable + sent + 1}, and ticks {self.durable + 1} to "
