@@ -9,6 +9,7 @@ while the source is silent.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.tracked import check_version
 from tracker.client import LowmarkError, NodeClient
+from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, Refusal, TickContent
 from tracker.core.slots import slot_of
 from tracker.core.units import file_name
@@ -33,6 +35,8 @@ from tracker.core.units import file_name
 _JOIN_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0
+
+log = logging.getLogger("lowmark.spark")
 
 
 class FrontLabels:
@@ -100,13 +104,18 @@ class SparkFront:
         self._batches = PublishedBatches(out)
         self._node = NodeClient(target, pipeline, node_id or front, kind="front")
         self._format, self._options = fmt, options
-        self._heartbeat_interval_ms, self._clock, self._limits = heartbeat_interval_ms, clock, limits
+        self._heartbeat_interval_ms, self._clock, self._limits = (
+            heartbeat_interval_ms,
+            clock,
+            limits,
+        )
         self._ready, self._stopping = threading.Event(), threading.Event()
         self._heart = threading.Thread(
             target=self._promise_loop, name=f"lowmark-promise-{front}", daemon=True
         )
         self._query: StreamingQuery | None = None
         self._follower: Follower | None = None
+        self._refusal: TrackingError | None = None
 
     def start(self, writer: DataStreamWriter) -> StreamingQuery:
         """Start the query of a raw stream: `front.start(frame.writeStream.option(...))`, with the
@@ -147,7 +156,8 @@ class SparkFront:
     @property
     def failure(self) -> TrackingError | None:
         """Why the query was stopped, if it was."""
-        return self._follower.failure if self._follower else None
+        failed = self._follower.failure if self._follower else None
+        return failed or self._refusal
 
     def stop(self, *, leave: bool = False) -> None:
         """Stop the query and commit what it published. `leave`: the front ends for good and no longer
@@ -207,14 +217,26 @@ class SparkFront:
             if pending is not None and not pending.done():
                 continue
             promise = self._labels.promise(slot_of(self._clock(), self._slack_ns))
-            if promise != promised:
-                promised = promise
-                try:
-                    pending = self._node.commit(
-                        TickContent(heartbeats=(Heartbeat(self.front, promise),))
-                    )
-                except LowmarkError:
-                    promised = None
+            try:
+                if pending is not None:
+                    pending.result()
+                if promise != promised:
+                    content = TickContent(heartbeats=(Heartbeat(self.front, promise),))
+                    pending, promised = self._node.commit(content), promise
+            except RefusedError as error:
+                self._give_up(error)
+                return
+            except LowmarkError:
+                pending, promised = None, None  # the tracker is away: the newest one goes later
+
+    def _give_up(self, error: RefusedError) -> None:
+        """The tracker no longer takes this front's promises: its query must not publish any more."""
+        assert self._query is not None
+        self._refusal = TrackingError(
+            f"front {self.front!r} was refused ({error.refusal.code.value}): {error.refusal.message}"
+        )
+        log.error("%s", self._refusal)
+        self._query.stop()
 
     # --- BatchTicks -------------------------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-import numpy as np
-
+from local_tracker.core.merge import merge_cells
 from tracker.core.ack_values import unit_value
 from tracker.core.model import Batch, Cells, StagedContribution, TickContent, Unit
 
@@ -113,8 +112,8 @@ def compose(units: BatchUnits, contributions: tuple[Cells, Cells] | None = None)
     )
     extra_created, extra_consumed = contributions or (Cells.empty(), Cells.empty())
     return TickContent(
-        created=merge([_cells(created), extra_created]),
-        consumed=merge([_cells(units.consumed), extra_consumed]),
+        created=_merged([_cells(created), extra_created]),
+        consumed=_merged([_cells(units.consumed), extra_consumed]),
         batch=Batch(units.query, units.batch, units.fingerprint),
         units_created=tuple(created),
         units_consumed=units.consumed,
@@ -135,24 +134,8 @@ def _cells(units: Iterable[Unit]) -> Cells:
     return Cells.of((unit.segment, unit.slot, unit_value(unit.name), 1) for unit in units)
 
 
-def merge(parts: Iterable[Cells]) -> Cells:
-    """The same cells with each (segment, slot) once, in order; those that come to nothing are left
-    out."""
-    cells = Cells.concatenate(parts)
-    if len(cells) < 2:
-        return cells
-    order = np.lexsort((cells.slots, cells.segments))
-    segments, slots = cells.segments[order], cells.slots[order]
-    starts = np.flatnonzero(
-        np.concatenate(([True], (segments[1:] != segments[:-1]) | (slots[1:] != slots[:-1])))
-    )
-    merged = Cells(
-        segments[starts],
-        slots[starts],
-        np.bitwise_xor.reduceat(cells.checksums[order], starts),
-        np.add.reduceat(cells.counts[order], starts),
-    )
-    return merged.select((merged.checksums != 0) | (merged.counts != 0))
+def _merged(parts: Iterable[Cells]) -> Cells:
+    return merge_cells(Cells.concatenate(parts))
 
 
 # --- acks of user code ----------------------------------------------------------------------------
@@ -201,7 +184,7 @@ def count_contributions(
         )
         created.append(Cells.of(whole[0]))
         consumed.append(Cells.of(whole[1]))
-    return merge(created), merge(consumed)
+    return _merged(created), _merged(consumed)
 
 
 def _counted_run(mine: Sequence[StagedContribution], evaluations: Evaluations) -> str | None:
@@ -263,4 +246,4 @@ def _total(said: Iterable[tuple[_Rows, _Rows]]) -> tuple[_Rows, _Rows]:
 
 
 def _rows(cells: Iterable[Cells]) -> _Rows:
-    return tuple(merge(cells).rows())
+    return tuple(_merged(cells).rows())

@@ -24,15 +24,19 @@ from typing import Any, Protocol
 
 from local_tracker.spark.compose import same_input
 from local_tracker.spark.logs import CheckpointLog
-from tracker.client import LowmarkError, NodeClient, TickRefusedError
+from tracker.client import LowmarkError, NodeClient
+from tracker.client.errors import RefusedError
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
 
 POLL_INTERVAL_MS = 5
 """How often the next `commits/N` is looked for: one `stat`, some microseconds."""
 
 _LISTING_EVERY_POLLS = 100  # batch ids may skip: the directory is listed now and then
-_ALIVE_EVERY_POLLS = 20
+_ALIVE_EVERY_POLLS = 40
 _MAX_RELABELS = 5
+_RETRY_AFTER_S = 1.0
+_WAIT_STEP_S = 0.25
+_STEPS_PER_WARNING = 40
 
 log = logging.getLogger("lowmark.spark")
 
@@ -67,11 +71,9 @@ class BatchTicks(Protocol):
 @dataclass(frozen=True, slots=True)
 class FollowerLimits:
     """max_batches_behind: how far a query may run ahead of the tracker before it is stopped; must be
-    below `spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged.
-    durable_timeout_s: how long to wait for one tick before saying that the tracker is away."""
+    below `spark.sql.streaming.minBatchesToRetain`, or a killed driver could find the logs purged."""
 
     max_batches_behind: int = 90
-    durable_timeout_s: float = 10.0
 
 
 class Follower:
@@ -221,7 +223,7 @@ class Follower:
         behind = self._records.qsize()
         if behind > self._limits.max_batches_behind and not self._ending.is_set():
             raise TrackingError(
-                f"{self._about()}: {behind} batches wait for the tracker at {self._node.target}, "
+                f"{self._about()}: {behind} batches wait for the tracker, "
                 f"the limit is {self._limits.max_batches_behind}, beyond which a restart might find "
                 f"their logs purged; the query is stopped and goes on where it was when it is "
                 f"started again; to allow more, raise spark.sql.streaming.minBatchesToRetain"
@@ -230,43 +232,43 @@ class Follower:
     def _commit_loop(self) -> None:
         while (item := self._records.get()) is not None:
             batch, record = item
-            self._commit(batch, record, self._ticks.tick(record, self._stopping))
+            self._commit(batch, record)
             self._ticks.durable(batch)
             with self._changed:
                 self._last_durable = batch
                 self._changed.notify_all()
 
-    def _commit(self, batch: int, record: Any, content: TickContent) -> None:
-        """Commit one tick until it is durable. Raises TrackingError when it is refused."""
+    def _commit(self, batch: int, record: Any) -> None:
+        """Commit a batch's tick until it is durable. Raises TrackingError when it is refused."""
+        content: TickContent | None = None
         relabels = 0
         while True:
             try:
+                content = content or self._ticks.tick(record, self._stopping)
                 return self._commit_once(batch, content)
-            except TickRefusedError as error:
-                refusal = error.refusal
-                again = self._ticks.relabelled(record, refusal)
+            except RefusedError as error:
                 relabels += 1
-                if again is None or relabels > _MAX_RELABELS:
-                    raise TrackingError(_refused(self._about(), batch, refusal)) from None
-                content = again
+                content = self._ticks.relabelled(record, error.refusal)
+                if content is None or relabels > _MAX_RELABELS:
+                    raise TrackingError(_refused(self._about(), batch, error.refusal)) from None
             except (LowmarkError, CancelledError) as error:
-                log.warning("%s: batch %d is committed again: %s", self._about(), batch, error)
-                if self._stopping.wait(1.0):
+                log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
+                if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None
 
     def _commit_once(self, batch: int, content: TickContent) -> None:
         future = self._node.commit(content)
-        waited_s = 0.0
+        waits = 0
         while not self._stopping.is_set():
             try:
-                future.result(timeout=0.25)
+                future.result(timeout=_WAIT_STEP_S)
                 return
             except FutureTimeout:
-                waited_s += 0.25
-                if waited_s % self._limits.durable_timeout_s == 0:
+                waits += 1
+                if waits % _STEPS_PER_WARNING == 0:
                     log.warning(
-                        "%s: batch %d waits for the tracker at %s since %.0f s",
-                        self._about(), batch, self._node.target, waited_s,
+                        "%s: batch %d waits for the tracker since %.0f s",
+                        self._about(), batch, waits * _WAIT_STEP_S,
                     )  # fmt: skip
         raise Stopping
 
@@ -281,7 +283,10 @@ class Follower:
         self._ending.set()
         self._records.put(None)
         log.error("%s", error)
-        self._on_failure(error)
+        try:
+            self._on_failure(error)
+        except Exception:
+            log.exception("%s: could not be stopped", self._about())
 
     def _about(self) -> str:
         return f"query {self.name!r} ({self._checkpoint.query_id})"

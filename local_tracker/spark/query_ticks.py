@@ -227,8 +227,8 @@ class QueryTicks:
         return found
 
     def _min_times(self) -> dict[int, int]:
-        described = self._admin.pipeline(self._spec.name)
-        return {number: s.min_time for number, s in enumerate(described.segments)}
+        state = self._admin.pipeline(self._spec.name).state
+        return {number: segment.min_time for number, segment in enumerate(state.segments)}
 
     def _compose(
         self, record: QueryRecord, consumed: tuple[Unit, ...], slots: Mapping[int, int]

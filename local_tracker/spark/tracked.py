@@ -169,7 +169,7 @@ class Tracked:
             node, admin, routes.spec, checkpoint, routes.reads,
             self._outputs(query, routes, node), evaluations, _Twins(query),
         )  # fmt: skip
-        tracked_query = TrackedQuery(query, node, checkpoint)
+        tracked_query = TrackedQuery(query, node, admin, checkpoint)
         follower = Follower(
             node_id, node, checkpoint, ticks, last_batches,
             is_active=lambda: bool(query.isActive),
@@ -258,8 +258,11 @@ class TrackedQuery:
 
     _follower: Follower
 
-    def __init__(self, query: StreamingQuery, node: NodeClient, checkpoint: CheckpointLog) -> None:
-        self.query, self.checkpoint, self._node = query, checkpoint, node
+    def __init__(
+        self, query: StreamingQuery, node: NodeClient, admin: Admin, checkpoint: CheckpointLog
+    ) -> None:
+        self.query, self.checkpoint = query, checkpoint
+        self._node, self._admin = node, admin
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.query, name)
@@ -310,6 +313,7 @@ class TrackedQuery:
                 "when it is started again", self.query.id,
             )  # fmt: skip
         self._node.close()
+        self._admin.close()
 
 
 class BatchWriter:

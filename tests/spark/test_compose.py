@@ -15,7 +15,6 @@ from local_tracker.spark.compose import (
     count_contributions,
     fingerprint,
     label_slots,
-    merge,
     same_input,
 )
 from tracker.core.ack_values import unit_value
@@ -32,7 +31,7 @@ def batch(consumed: tuple[Unit, ...], created: tuple[CreatedUnit, ...]) -> Batch
 
 def test_a_tick_takes_out_what_was_read_and_puts_in_what_was_written() -> None:
     tick = compose(batch((Unit(PARSE, A, 12), Unit(PARSE, B, 10)), (CreatedUnit(OUT, (ENRICH,)),)))
-    assert tick.consumed.rows() == [
+    assert sorted(tick.consumed.rows()) == [
         (PARSE, 10, unit_value(B), 1),
         (PARSE, 12, unit_value(A), 1),
     ]
@@ -46,14 +45,14 @@ def test_a_tick_takes_out_what_was_read_and_puts_in_what_was_written() -> None:
 def test_a_unit_with_two_readers_is_created_in_both_segments_with_the_delay_of_each_edge() -> None:
     tick = compose(batch((Unit(PARSE, A, 5),), (CreatedUnit(OUT, (ENRICH, AUDIT)),)))
     value = unit_value(OUT)
-    assert tick.created.rows() == [(ENRICH, 5, value, 1), (AUDIT, 8, value, 1)]
+    assert sorted(tick.created.rows()) == [(ENRICH, 5, value, 1), (AUDIT, 8, value, 1)]
 
 
 def test_a_unit_that_is_listed_twice_is_created_once() -> None:
     twice = (CreatedUnit(OUT, (ENRICH,)), CreatedUnit(OUT, (ENRICH, AUDIT)))
     tick = compose(batch((Unit(PARSE, A, 5),), twice))
     value = unit_value(OUT)
-    assert tick.created.rows() == [(ENRICH, 5, value, 1), (AUDIT, 8, value, 1)]
+    assert sorted(tick.created.rows()) == [(ENRICH, 5, value, 1), (AUDIT, 8, value, 1)]
 
 
 def test_units_of_one_slot_share_a_cell() -> None:
@@ -87,11 +86,6 @@ def test_the_fingerprint_tells_input_from_what_it_means() -> None:
         fingerprint('{"logOffset":1}', {ENRICH: (A, B)}, created),
     ):
         assert first != other and same_input(first, other)
-
-
-def test_merging_drops_what_cancels() -> None:
-    cells = Cells.of([(0, 1, 5, 1), (0, 1, 5, -1), (1, 1, 6, 1), (1, 1, 1, 1)])
-    assert merge([cells]).rows() == [(1, 1, 7, 2)]
 
 
 # --- acks of user code ----------------------------------------------------------------------------

@@ -1,0 +1,160 @@
+"""What the Spark tests share: a pipeline with a front that publishes rows, and its witness.
+
+Every row's value is the slot under which it was published, so that what is announced can be held
+against what is done: when min time t is heard for a segment, every published row with a slot below t
+must be in the files that the segment's query has committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
+from local_tracker.spark.published import PublishedBatches
+from tracker.client import Admin, NodeClient, Subscriber
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.core.slots import FOREVER
+from tracker.core.units import file_name, unit_name
+
+SCHEMA = "slot long, row long"
+WAIT_S = 60.0
+
+
+class Pipeline:
+    """A registered chain of segments, fed by one front that publishes Parquet files of rows: a slot,
+    and a number of the row."""
+
+    def __init__(
+        self, target: str, name: str, directory: Path, segments: Sequence[str], *more: Edge
+    ) -> None:
+        chain = itertools.pairwise(segments)
+        edges = (*(Edge(u, v) for u, v in chain), *more)
+        self.target, self.name, self.directory = target, name, directory
+        self.input = str(directory / "in")
+        os.makedirs(self.input)
+        self.admin = Admin(target)
+        side = {edge.target for edge in more} - set(segments)
+        self.segments = (*segments, *sorted(side))
+        self.admin.register(PipelineSpec(name, self.segments, edges, fronts=("front",)))
+        self.slots: list[int] = []  # of all rows published so far
+        self._batch = 0
+        self._front = NodeClient(target, name, "front", kind="front")
+        self._front.join(WAIT_S)
+        self._front.join_front("front", segments[0], WAIT_S)
+
+    def publish(self, slot: int, rows: int = 3) -> None:
+        """One file of rows, its tick, and a promise beyond it."""
+        name = file_name(slot, "front", self._batch, "parquet")
+        self._batch += 1
+        hidden, path = f"{self.input}/.{name}", f"{self.input}/{name}"
+        ordinals = range(len(self.slots), len(self.slots) + rows)
+        columns = {"slot": [slot] * rows, "row": list(ordinals)}
+        pq.write_table(pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()}), hidden)
+        self.slots += [slot] * rows
+        os.rename(hidden, path)
+        cells = Cells.of([(0, slot, unit_value(unit_name(path)), 1)])
+        self._front.commit(TickContent(created=cells)).result(WAIT_S)
+        promise = Heartbeat("front", slot + 1)
+        self._front.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
+
+    def leave(self) -> None:
+        """The front ends: what is published is all there is."""
+        self._front.leave_front("front").result(WAIT_S)
+
+    def assert_finished(self) -> None:
+        """Min time reaches the end in every segment, and nothing is left open."""
+        with Subscriber(self.target, self.name) as subscriber:
+            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), self.describe()
+        for segment in self.describe().segments:
+            assert segment.open_slots == 0, segment
+            assert segment.min_time == FOREVER, segment
+
+    def describe(self) -> Any:
+        return self.admin.pipeline(self.name).state
+
+    def close(self) -> None:
+        self._front.close()
+        self.admin.close()
+
+
+class Witness:
+    """Hears all that is announced, and holds each announcement against what is done by then.
+
+    `done`: by segment, the slots of the rows that its query has committed.
+    """
+
+    def __init__(self, pipeline: Pipeline, done: dict[str, Callable[[], Sequence[int]]]) -> None:
+        self.heard: list[tuple[str, int]] = []
+        self.faults: list[str] = []
+        self._pipeline, self._done = pipeline, done
+        self._subscriber = Subscriber(pipeline.target, pipeline.name)
+        self._thread = threading.Thread(target=self._listen, name="witness")
+        self._thread.start()
+
+    def _listen(self) -> None:
+        try:
+            for update in self._subscriber.updates():
+                if update.segment in self._done:
+                    self.heard.append((update.segment, update.min_time))
+                    self._check(update.segment, update.min_time)
+        except Exception as error:
+            self.faults.append(f"the witness could not go on: {error!r}")
+
+    def _check(self, segment: str, min_time: int) -> None:
+        published = [slot for slot in list(self._pipeline.slots) if slot < min_time]
+        done = [slot for slot in self._done[segment]() if slot < min_time]
+        if sorted(published) != sorted(done):
+            self.faults.append(
+                f"min time {min_time} of {segment} was announced with {len(done)} of "
+                f"{len(published)} rows below it done"
+            )
+
+    def __enter__(self) -> Witness:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._subscriber.close()
+        self._thread.join()
+        if error[0] is None:
+            assert self.heard, "nothing was announced"
+            assert not self.faults, self.faults
+
+
+def sink_rows(checkpoint: str, out: str) -> Callable[[], list[int]]:
+    """Slots of the rows in the Parquet files that the batches of a file sink have committed."""
+
+    def rows() -> list[int]:
+        log = CheckpointLog(checkpoint)
+        names = [n for batch in log.committed() for n in SinkLog(out).created(batch)]
+        return _slots(names, pq.read_table)
+
+    return rows
+
+
+def published_rows(checkpoint: str, out: str) -> Callable[[], list[int]]:
+    """Slots of the rows in the JSON files that the batches of a writer have published."""
+
+    def rows() -> list[int]:
+        log = CheckpointLog(checkpoint)
+        names = [
+            name
+            for batch in log.committed()
+            for name in PublishedBatches(out).units(log.query_id, batch)
+        ]
+        return _slots([n for n in names if os.path.getsize(local_path(n))], pa_json.read_json)
+
+    return rows
+
+
+def _slots(names: Iterable[str], read: Callable[[str], pa.Table]) -> list[int]:
+    return [slot for name in names for slot in read(local_path(name))["slot"].to_pylist()]

@@ -1,0 +1,155 @@
+"""Ack calls of user code: counted once, whatever Spark evaluates, and not before the batch commits.
+
+The operator hands malformed rows to the world outside of the query (segment `side`), where a plain
+node takes them out again. Were an ack counted twice it would cancel itself, and once too seldom it
+would never be there: in both cases `side` could not become empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from local_tracker import acks
+from local_tracker.spark import Tracked, TrackedQuery, TrackingError
+from tests.spark.conftest import Pipelines
+from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, published_rows
+from tracker.client import NodeClient
+from tracker.core.ack_values import child_value, child_values
+from tracker.core.model import Cells, Edge, TickContent
+
+Batches = Iterator[Any]
+
+
+@pytest.fixture
+def pipeline(pipelines: Pipelines) -> Pipeline:
+    return pipelines("parse", edges=(Edge("parse", "side"),))
+
+
+@pytest.fixture
+def tracked(spark: SparkSession, pipeline: Pipeline) -> Iterator[Tracked]:
+    made = Tracked(spark, pipeline.target, pipeline.name)
+    made.track(acks)
+    yield made
+    made.stop()
+
+
+def parse_operator() -> Callable[[Batches], Batches]:
+    """Hands every row with an odd number to the side. Made here, so that it travels by value."""
+
+    @acks.operator("parse")
+    def parse(batches: Batches) -> Batches:
+        for batch in batches:
+            slots, rows = (batch.column(place).to_numpy() for place in (0, 1))
+            odd = rows % 2 == 1
+            values = child_values(rows[odd].astype(np.uint64), "malformed", 0)
+            acks.create("side", slots[odd], values)
+            yield batch
+
+    return parse
+
+
+def start(
+    tracked: Tracked,
+    spark: SparkSession,
+    pipeline: Pipeline,
+    each: Callable[[DataFrame], DataFrame],
+) -> TrackedQuery:
+    """The query: applies `each`, and evaluates it twice, by a count and by writing it."""
+    writer = tracked.writer(str(pipeline.directory / "out"), "json")
+
+    def two_actions(frame: DataFrame, batch: int) -> None:
+        assert frame.count() > 0
+        writer(frame, batch)
+
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 2)
+    return tracked.start(
+        each(frame.parquet(pipeline.input))
+        .writeStream.foreachBatch(two_actions)
+        .option("checkpointLocation", str(pipeline.directory / "cp")),
+        node_id="parse",
+        reads="parse",
+    )
+
+
+def take_out_of_side(pipeline: Pipeline) -> None:
+    """Consumes each malformed row once, as whoever reads the side output would."""
+    odd = [(slot, row) for row, slot in enumerate(pipeline.slots) if row % 2 == 1]
+    segment = pipeline.segments.index("side")
+    assert pipeline.describe().segments[segment].open_items == len(odd)
+    cells = Cells.of((segment, slot, child_value(row, "malformed", 0), 1) for slot, row in odd)
+    with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
+        node.join(WAIT_S)
+        node.commit(TickContent(consumed=cells)).result(WAIT_S)
+
+
+def run_to_the_end(
+    tracked: Tracked,
+    spark: SparkSession,
+    pipeline: Pipeline,
+    each: Callable[[DataFrame], DataFrame],
+) -> None:
+    done = published_rows(str(pipeline.directory / "cp"), str(pipeline.directory / "out"))
+    with Witness(pipeline, {"parse": done}):
+        for slot in (3, 4, 5, 9):
+            pipeline.publish(slot, rows=5)
+        query = start(tracked, spark, pipeline, each)
+        query.processAllAvailable()
+        assert query.last_durable_batch == 1
+        take_out_of_side(pipeline)
+        pipeline.leave()
+        pipeline.assert_finished()
+    rows = spark.read.schema(SCHEMA).json(str(pipeline.directory / "out")).collect()
+    assert sorted(row.row for row in rows) == list(range(len(pipeline.slots)))
+
+
+def test_two_actions_count_once(tracked: Tracked, spark: SparkSession, pipeline: Pipeline) -> None:
+    parse = parse_operator()
+    run_to_the_end(tracked, spark, pipeline, lambda frame: frame.mapInArrow(parse, SCHEMA))
+
+
+def test_a_task_that_fails_after_its_hand_over_counts_once(
+    tracked: Tracked, spark: SparkSession, pipeline: Pipeline
+) -> None:
+    parse = parse_operator()
+
+    def fail_at_first(batches: Batches) -> Batches:
+        kept = list(batches)  # so that `parse` has come to its end, and handed over
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
+            raise RuntimeError("the first attempt fails")
+        yield from kept
+
+    run_to_the_end(
+        tracked,
+        spark,
+        pipeline,
+        lambda frame: frame.mapInArrow(parse, SCHEMA).mapInArrow(fail_at_first, SCHEMA),
+    )
+
+
+def test_code_that_is_not_deterministic_fails_the_query(
+    tracked: Tracked, spark: SparkSession, pipeline: Pipeline
+) -> None:
+    if not spark.sparkContext.master.startswith("local["):
+        pytest.skip("once is enough")
+
+    @acks.operator("moody")
+    def moody(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        assert context is not None
+        acks.create("side", 3, 1 + context.taskAttemptId())
+        yield from batches
+
+    pipeline.publish(3)
+    query = start(tracked, spark, pipeline, lambda frame: frame.mapInArrow(moody, SCHEMA))
+    with pytest.raises(TrackingError, match="operator 'moody' in batch 0"):
+        query.awaitTermination()
+    assert pipeline.describe().segments[1].open_items == 0
+    assert pipeline.describe().min_time <= 3

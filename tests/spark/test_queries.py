@@ -1,0 +1,296 @@
+"""Ordinary queries, tracked by units: files to files, a chain, a writer in foreachBatch.
+
+For each: nothing is announced early, min time reaches the end, all cells are empty, and the sink
+holds what the same query over the same input gives without tracking.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamReader
+
+from local_tracker.spark import FollowerLimits, Tracked, TrackingError
+from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.tracked import check_version
+from tests.spark.conftest import Pipelines
+from tests.spark.support import SCHEMA, Pipeline, Witness, published_rows, sink_rows
+from tracker.client import LowmarkError
+from tracker.core.model import Edge
+
+
+@pytest.fixture
+def tracked_in(spark: SparkSession) -> Iterator[object]:
+    made: list[Tracked] = []
+
+    def make(pipeline: Pipeline) -> Tracked:
+        made.append(Tracked(spark, pipeline.target, pipeline.name))
+        return made[-1]
+
+    yield make
+    for tracked in made:
+        tracked.stop()
+
+
+def reader(spark: SparkSession, files: int = 2) -> DataStreamReader:
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files)
+
+
+def doubled(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("slot", "row * 2 AS twice")
+
+
+def untracked(spark: SparkSession, pipeline: Pipeline) -> list[tuple[int, int]]:
+    frame = doubled(spark.read.schema(SCHEMA).parquet(pipeline.input))
+    return sorted(tuple(row) for row in frame.collect())  # type: ignore[misc]
+
+
+def contents(frame: DataFrame) -> list[tuple[int, int]]:
+    return sorted(tuple(row) for row in frame.select("slot", "twice").collect())  # type: ignore[misc]
+
+
+def test_files_to_files(spark: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+    pipeline = pipelines("parse")
+    out, checkpoint = str(pipeline.directory / "out"), str(pipeline.directory / "cp")
+    tracked = tracked_in(pipeline)
+    with Witness(pipeline, {"parse": sink_rows(checkpoint, out)}):
+        pipeline.publish(5)
+        query = tracked.start(
+            doubled(reader(spark).parquet(pipeline.input))
+            .writeStream.format("parquet")
+            .option("path", out)
+            .option("checkpointLocation", checkpoint),
+            node_id="parse",
+            reads="parse",
+        )
+        for slot in range(10, 34, 2):  # enough batches for a compaction of the logs
+            pipeline.publish(slot)
+            query.processAllAvailable()
+        pipeline.leave()
+        pipeline.assert_finished()
+    assert query.last_durable_batch >= 11
+    assert contents(spark.read.parquet(out)) == untracked(spark, pipeline)
+
+
+def test_a_chain_with_a_writer(spark: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+    """A file sink, read by two queries: one writes in foreachBatch, after a look at the batch."""
+    pipeline = pipelines("parse", "enrich", edges=(Edge("parse", "audit"),))
+    where = {name: str(pipeline.directory / name) for name in ("a", "b", "ca", "cb", "cc", "c")}
+    tracked = tracked_in(pipeline)
+    writer = tracked.writer(where["b"], "json")
+
+    def enrich(frame: DataFrame, batch: int) -> None:
+        if not frame.isEmpty():
+            writer(frame, batch)
+
+    done = {
+        "parse": sink_rows(where["ca"], where["a"]),
+        "enrich": published_rows(where["cb"], where["b"]),
+        "audit": sink_rows(where["cc"], where["c"]),
+    }
+    with Witness(pipeline, done):
+        tracked.start(
+            doubled(reader(spark).parquet(pipeline.input))
+            .writeStream.format("parquet")
+            .option("path", where["a"])
+            .option("checkpointLocation", where["ca"]),
+            node_id="parse",
+            reads={pipeline.input: "parse"},
+            creates=["enrich", "audit"],
+        )
+        readers = {
+            "enrich": reader(spark, 3)
+            .schema("slot long, twice long")
+            .parquet(where["a"])
+            .writeStream.foreachBatch(enrich)
+            .option("checkpointLocation", where["cb"]),
+            "audit": reader(spark, 1)
+            .schema("slot long, twice long")
+            .parquet(where["a"])
+            .writeStream.format("parquet")
+            .option("path", where["c"])
+            .option("checkpointLocation", where["cc"]),
+        }
+        for slot in (3, 4, 4, 9, 11):
+            pipeline.publish(slot)
+        for node_id, query in readers.items():
+            tracked.start(query, node_id=node_id, reads=node_id)
+        pipeline.leave()
+        pipeline.assert_finished()
+    expected = untracked(spark, pipeline)
+    assert contents(spark.read.json(where["b"])) == expected
+    assert contents(spark.read.parquet(where["c"])) == expected
+
+
+# --- without Spark's executors mattering ----------------------------------------------------------
+
+
+@pytest.fixture
+def local(spark: SparkSession) -> SparkSession:
+    if not spark.sparkContext.master.startswith("local["):
+        pytest.skip("once is enough")
+    return spark
+
+
+def start_copy(tracked: Tracked, spark: SparkSession, pipeline: Pipeline, **options: object):
+    return tracked.start(
+        doubled(reader(spark, 1).parquet(pipeline.input))
+        .writeStream.format("parquet")
+        .option("path", str(pipeline.directory / "out"))
+        .option("checkpointLocation", str(pipeline.directory / "cp")),
+        **{"node_id": "parse", "reads": "parse", **options},  # type: ignore[arg-type]
+    )
+
+
+def test_a_restarted_query_goes_on(local: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+    pipeline = pipelines("parse")
+    tracked = tracked_in(pipeline)
+    for slot in (1, 2):
+        pipeline.publish(slot)
+        query = start_copy(tracked, local, pipeline)
+        query.processAllAvailable()
+        query.stop()
+    assert query.last_durable_batch == 1
+    pipeline.leave()
+    pipeline.assert_finished()
+
+
+def test_a_checkpoint_that_was_rolled_back_is_refused(
+    local: SparkSession, tracked_in, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse")
+    tracked = tracked_in(pipeline)
+    older = pipeline.directory / "older"
+    for slot in (1, 2):
+        pipeline.publish(slot)
+        query = start_copy(tracked, local, pipeline)
+        query.processAllAvailable()
+        query.stop()
+        if slot == 1:
+            shutil.copytree(pipeline.directory / "cp", older)
+    shutil.rmtree(pipeline.directory / "cp")
+    older.rename(pipeline.directory / "cp")
+    with pytest.raises(TrackingError, match=r"tracker has batch 1.*restore the newer one"):
+        start_copy(tracked, local, pipeline)
+
+
+def test_what_does_not_fit_is_refused_at_the_start(
+    local: SparkSession, tracked_in, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse", "enrich")
+    tracked = tracked_in(pipeline)
+    with pytest.raises(LowmarkError, match="nowhere"):
+        start_copy(tracked, local, pipeline, reads="nowhere")
+    with pytest.raises(TrackingError, match=r"no edge between them"):
+        start_copy(tracked, local, pipeline, reads="enrich", creates=["parse"])
+    with pytest.raises(TrackingError, match=r"sink .* cannot be read"):
+        tracked.start(
+            reader(local).parquet(pipeline.input).writeStream.format("noop"),
+            node_id="parse", reads="parse", creates=["enrich"],
+        )  # fmt: skip
+    assert not local.streams.active
+
+
+def test_a_second_query_under_one_node_id_stops_the_first(
+    local: SparkSession, tracked_in, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse")
+    first = start_copy(tracked_in(pipeline), local, pipeline)
+    pipeline.publish(1)
+    first.processAllAvailable()
+    second = tracked_in(pipeline).start(
+        reader(local).parquet(pipeline.input).writeStream.format("noop"),
+        node_id="parse", reads="parse",
+    )  # fmt: skip
+    pipeline.publish(2)
+    with pytest.raises(TrackingError, match="fenced"):
+        first.processAllAvailable()
+        first.awaitTermination()
+    assert not first.isActive
+    second.stop()
+
+
+def test_a_query_far_ahead_of_the_tracker_is_stopped(
+    local: SparkSession, tracked_in, pipelines: Pipelines
+) -> None:
+    """A unit that no one created cannot be placed: the query runs ahead up to its limit."""
+    pipeline = pipelines("parse")
+    for number in range(6):
+        shutil.copy(pipeline_file(pipeline, local), f"{pipeline.input}/stray{number}.parquet")
+    query = start_copy(
+        tracked_in(pipeline), local, pipeline, limits=FollowerLimits(max_batches_behind=2)
+    )
+    with pytest.raises(TrackingError, match="batches wait for the tracker"):
+        query.awaitTermination()
+
+
+def pipeline_file(pipeline: Pipeline, spark: SparkSession) -> Path:
+    directory = pipeline.directory / "one"
+    if not directory.exists():
+        spark.range(3).selectExpr("id AS slot", "id AS row").coalesce(1).write.parquet(
+            str(directory)
+        )
+    return next(directory.glob("*.parquet"))
+
+
+@pytest.mark.parametrize("version", ["3.5.4", "4.30.0", "5.0"])
+def test_other_versions_get_a_clear_message(version: str) -> None:
+    with pytest.raises(TrackingError, match=f"PySpark {version} is not supported.*4.3"):
+        check_version(version)
+
+
+# --- publishing -----------------------------------------------------------------------------------
+
+
+def publish(batches: PublishedBatches, number: int, text: str = "x", offsets: str = "o") -> None:
+    def write(directory: str) -> None:
+        Path(directory).mkdir(parents=True)
+        (Path(directory) / "part-0").write_text(text)
+        (Path(directory) / "_SUCCESS").write_text("")
+
+    batches.publish("q", number, offsets, "run", write, lambda name, _: f"b{number}-{name}")
+
+
+def test_a_batch_is_published_once(tmp_path: Path) -> None:
+    batches = PublishedBatches(str(tmp_path))
+    publish(batches, 0, "first")
+    publish(batches, 0, "again")
+    assert (tmp_path / "b0-part-0").read_text() == "first"
+    assert batches.units("q", 0) == (f"file://{tmp_path}/b0-part-0",)
+    assert batches.units("q", 1) == ()
+
+
+def test_what_was_not_published_is_written_anew(tmp_path: Path) -> None:
+    batches = PublishedBatches(str(tmp_path))
+    killed = tmp_path / "_lowmark/q/00000000"
+    killed.mkdir(parents=True)
+    (killed / "part-9").write_text("left by a killed driver")
+    publish(batches, 0, "whole")
+    assert [path.name for path in tmp_path.glob("b*")] == ["b0-part-0"]
+
+
+def test_publishing_is_finished_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = PublishedBatches(str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            publish(batches, 0, "first")
+    publish(batches, 0, "again")
+    assert (tmp_path / "b0-part-0").read_text() == "first"
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_batch_of_other_offsets_is_refused(tmp_path: Path) -> None:
+    batches = PublishedBatches(str(tmp_path))
+    publish(batches, 0)
+    with pytest.raises(Exception, match="rolled back"):
+        publish(batches, 0, offsets="other")
