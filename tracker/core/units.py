@@ -85,9 +85,10 @@ def parse_file_name(name: str) -> LabelledFile | None:
     slot, front, batch, suffix = match.groups()
     labelled = LabelledFile(int(slot), unquote(front), int(batch), suffix)
     try:
-        return labelled if file_name(labelled.slot, labelled.front, labelled.batch, suffix) == name else None
+        again = file_name(labelled.slot, labelled.front, labelled.batch, suffix)
     except ValueError:
         return None
+    return labelled if again == name else None
 
 
 def slot_in_name(name: str) -> int | None:

@@ -1,0 +1,113 @@
+"""Units are named as Spark's logs name them, and a front's file names tell the slot."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.units import (
+    LabelledFile,
+    file_name,
+    local_path,
+    parse_file_name,
+    slot_in_name,
+    unit_name,
+)
+
+# Written down from the source log of a PySpark 4.3.0 query that read files of these names.
+AS_SPARK_LOGS = {
+    "/in é/a b.json": "file:///in%20é/a%20b.json",
+    "/p%41.json": "file:///p%2541.json",
+    "/q?.json": "file:///q%3F.json",
+    "/h#.json": "file:///h%23.json",
+    "/n\u00a0b.json": "file:///n%C2%A0b.json",
+    "/😀.json": "file:///😀.json",
+    "/t~'()!$&+,;=@.json": "file:///t~'()!$&+,;=@.json",
+    "/b\\s.json": "file:///b%5Cs.json",
+    '/c"q.json': "file:///c%22q.json",
+    "/<>^`{}|[].json": "file:///%3C%3E%5E%60%7B%7D%7C%5B%5D.json",
+    "/z\u3000.json": "file:///z%E3%80%80.json",
+    "/e\u0301.json": "file:///e\u0301.json",
+    "/c\x85\x7f\x01\t.json": "file:///c%C2%85%7F%01%09.json",
+    "/s-12-E%2DR-00000001.json": "file:///s-12-E%252DR-00000001.json",
+}
+
+
+@pytest.mark.parametrize("path", AS_SPARK_LOGS)
+def test_a_unit_is_named_as_spark_logs_it(path: str) -> None:
+    assert unit_name(path) == AS_SPARK_LOGS[path]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_a_unit_name_leads_back_to_its_file(name: str) -> None:
+    path = "/" + name.lstrip("/")
+    assert unit_name(local_path(unit_name(path))) == unit_name(path)
+    if "//" not in path:
+        assert local_path(unit_name(path)) == path
+
+
+def test_only_absolute_paths_name_a_unit() -> None:
+    with pytest.raises(ValueError, match=r"'in/a\.json' is not an absolute path"):
+        unit_name("in/a.json")
+
+
+@given(
+    st.integers(LOWEST_SLOT, HIGHEST_SLOT),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=15),
+    st.integers(0, 10**12),
+    st.sampled_from(["parquet", "json", "snappy.parquet"]),
+)
+def test_a_front_can_read_its_file_names(slot: int, front: str, batch: int, suffix: str) -> None:
+    name = file_name(slot, front, batch, suffix)
+    assert parse_file_name(name) == LabelledFile(slot, front, batch, suffix)
+    assert slot_in_name(name) == slot
+    assert slot_in_name(unit_name(f"/some dir/{name}")) == slot
+    assert name[0] not in "._", "Spark passes over names that begin so"
+
+
+@given(
+    st.tuples(st.integers(LOWEST_SLOT, HIGHEST_SLOT), st.text("aB-.%1"), st.integers(0, 10**9)),
+    st.tuples(st.integers(LOWEST_SLOT, HIGHEST_SLOT), st.text("aB-.%1"), st.integers(0, 10**9)),
+)
+def test_different_files_have_different_names(
+    one: tuple[int, str, int], other: tuple[int, str, int]
+) -> None:
+    names = {file_name(slot, f"f{front}", batch, "json") for slot, front, batch in (one, other)}
+    assert len(names) == len({one, other})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-00000-2a4e-c000.snappy.parquet",
+        "s12.json",
+        "s12-a.json",
+        "s012-a-00000001.json",
+        "s-0-a-00000001.json",
+        "s12-a-1.json",
+        "s9223372036854775807-a-00000001.json",
+        ".s12-a-00000001.json.tmp",
+    ],
+)
+def test_other_names_tell_no_slot(name: str) -> None:
+    assert slot_in_name(name) is None
+    assert slot_in_name(f"file:///in/{name}") is None
+
+
+@pytest.mark.parametrize(
+    ("slot", "front", "batch", "suffix", "message"),
+    [
+        (2**63 - 1, "a", 0, "json", "slot 9223372036854775807 is not within"),
+        (0, "", 0, "json", "makes no file name"),
+        (0, "a", -1, "json", "batch -1 of front 'a'"),
+        (0, "a", 0, ".json/x", "makes no file name"),
+        (0, "é" * 100, 0, "json", "file name of 617 bytes, the limit is 250"),
+    ],
+)
+def test_what_makes_no_file_name_is_refused(
+    slot: int, front: str, batch: int, suffix: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        file_name(slot, front, batch, suffix)
