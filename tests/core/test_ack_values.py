@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -64,7 +65,7 @@ def test_ranges_of_offsets_telescope(cuts: list[int]) -> None:
     """However readers cut the same offsets, their ranges cancel against the producer's."""
     cuts.sort()
     whole = ack_values.range_value("t-0", cuts[0], cuts[-1])
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in itertools.pairwise(cuts):
         whole ^= ack_values.range_value("t-0", begin, end)
     assert whole == 0
 

@@ -53,7 +53,11 @@ APART = spec_of("abc", ("a", "b", 0))
         (APART, [10, FOREVER, FOREVER], [10, 10, FOREVER]),
         (APART, [FOREVER, FOREVER, 3], [FOREVER, FOREVER, 3]),
         # Overflow is forever, and slots may be negative.
-        (CHAIN, [HIGHEST_SLOT, HIGHEST_SLOT - 2, FOREVER], [HIGHEST_SLOT, HIGHEST_SLOT - 2, FOREVER]),
+        (
+            CHAIN,
+            [HIGHEST_SLOT, HIGHEST_SLOT - 2, FOREVER],
+            [HIGHEST_SLOT, HIGHEST_SLOT - 2, FOREVER],
+        ),
         (CHAIN, [LOWEST_SLOT, 0, 0], [LOWEST_SLOT, LOWEST_SLOT, LOWEST_SLOT + 5]),
     ],
 )
@@ -96,7 +100,9 @@ def test_a_pin_is_the_lowest_slot_that_breaks_no_announcement(
 
     def breaks(slot: int) -> bool:
         own = [slot if u == segment else FOREVER for u in range(size)]
-        return any(low < said for low, said in zip(reachable_lows(spec, own), announced, strict=True))
+        return any(
+            low < said for low, said in zip(reachable_lows(spec, own), announced, strict=True)
+        )
 
     assert not breaks(pin)
     assert pin == LOWEST_SLOT or breaks(pin - 1)

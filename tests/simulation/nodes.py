@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers import Failure
@@ -40,6 +41,7 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
+from tracker.core.node import TickWindow
 from tracker.core.slots import HIGHEST_SLOT
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_NS = 40_000_000
 RETRY_NS = 3_000_000
+WINDOW_LIMIT = 1_000
 TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
 JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
 
@@ -73,11 +76,9 @@ class Node:
         self.key: NodeKey | None = None
         self.session: tuple[str, int, int] | None = None
         self.attached = False
-        self.window: deque[TickContent] = deque()
-        self.first_number = 1
+        self.window: TickWindow[TickContent, TickContent] = TickWindow(WINDOW_LIMIT)
         self.progress_ns = self.sim.now
-        self.resend_due = False
-        self.on_left: bool = False
+        self.on_left = False
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -138,7 +139,8 @@ class Node:
         return self.request
 
     def _join(self) -> None:
-        self.key, self.session, self.attached = None, None, False
+        self.key = None
+        self._detach()
         event = JoinNode(self._new_request(), self.world.spec.name, self.name, self.kind)
         self.sim.call(self.home, event)
 
@@ -172,11 +174,12 @@ class Node:
             raise Failure("broken", f"{self.name} was answered {result}")
 
     def _joined(self, joined: Joined) -> None:
-        self.key, self.window, self.first_number = joined.key, deque(), 1
+        self.key = joined.key
         last = {batch.scope: batch.id for batch in joined.last_batches}.get(self.name, -1)
         while self.journal and self.journal[0][0] <= last:
             self.journal.popleft()
-        self.window.extend(content for _, content in self.journal)
+        for _, content in self.journal:
+            self._add(content)
         self.attach()
         self.joined(joined)
 
@@ -197,6 +200,7 @@ class Node:
         self._requests += 1
         self.session = (self.name, self.life, self._requests)
         self.attached = False
+        self.window.detached()
         self.progress_ns = self.sim.now
         self.sim.stream(self, AttachSession(self.session, self.world.spec.name, self.key))
 
@@ -204,9 +208,16 @@ class Node:
         """Commits the next tick; it is sent again until it is durable."""
         if not self.window:
             self.progress_ns = self.sim.now
-        self.window.append(content)
-        if self.attached:
-            self._submit(self.first_number + len(self.window) - 1)
+        self._add(content)
+        self._send()
+
+    def _add(self, content: TickContent) -> None:
+        self.window.add(content, content, promises=bool(content.heartbeats or content.leaves))
+
+    def _send(self) -> None:
+        assert self.session is not None or not self.attached
+        for number, content in self.window.to_send():
+            self.sim.stream(self, SubmitTick(self.session, number, content))
 
     def publish(self, content: TickContent) -> None:
         """Writes a step down and commits its tick."""
@@ -218,24 +229,15 @@ class Node:
         self.next_batch += 1 if self.sim.rng.random() < 0.9 else 3  # ids may skip
         return Batch(self.name, self.next_batch, self.next_batch.to_bytes(8, "big"))
 
-    def _submit(self, number: int) -> None:
-        assert self.session is not None
-        content = self.window[number - self.first_number]
-        self.sim.stream(self, SubmitTick(self.session, number, content))
-
-    def _submit_from(self, number: int) -> None:
-        self.resend_due = False
-        if self.attached:
-            for due in range(max(number, self.first_number), self.first_number + len(self.window)):
-                self._submit(due)
-
     def _hear_session(self, effect: Effect) -> None:
         self.progress_ns = self.sim.now
         if isinstance(effect, SessionAttached):
             self.attached = True
-            self._submit_from(effect.last_number + 1)
+            self.window.attached(effect.last_number)
+            self._send()
         elif isinstance(effect, TicksDurable):
-            self._durable(effect.number)
+            for content, _ in self.window.committed(effect.number):
+                self._durable(content)
         elif isinstance(effect, TickRefused):
             self._refused(effect.number, effect.refusal)
         elif isinstance(effect, FrontGranted):
@@ -243,17 +245,12 @@ class Node:
         elif isinstance(effect, SessionRefused):
             self._session_refused(effect.refusal)
 
-    def _durable(self, number: int) -> None:
-        if number >= self.first_number + len(self.window):
-            raise Failure("broken", f"{self.name}: tick {number} is durable, and was never sent")
-        while self.first_number <= number:
-            content = self.window.popleft()
-            self.first_number += 1
-            if self.journal and content.batch == self.journal[0][1].batch:
-                self.journal.popleft()
-                if self.sim.chance("repeated_batches"):
-                    self.commit(content)  # as after a kill between the tick and a checkpoint
-            self.tick_is_durable(content)
+    def _durable(self, content: TickContent) -> None:
+        if self.journal and content is self.journal[0][1]:
+            self.journal.popleft()
+            if self.sim.chance("repeated_batches"):
+                self.commit(content)  # as after a kill between the tick and a checkpoint
+        self.tick_is_durable(content)
 
     def tick_is_durable(self, content: TickContent) -> None:
         """A subclass may wait for it."""
@@ -262,31 +259,27 @@ class Node:
         """A front of the node may label."""
 
     def _refused(self, number: int, refusal: Refusal) -> None:
-        if number < self.first_number:
-            return  # the answer to a duplicate of a tick that is durable by now
-        if refusal.code is RefusalCode.OUT_OF_ORDER:
-            number = refusal.expected
-        elif refusal.code is RefusalCode.ROLLED_BACK and number == self.first_number:
-            raise Failure("broken", f"{self.name}: {refusal.message}")
-        elif refusal.code in JOIN_AGAIN:
+        if self.on_left:
+            return
+        self.sim.count("refused_ticks")
+        if refusal.code in JOIN_AGAIN:
             self._begin_anew()
             return
-        elif refusal.code is RefusalCode.COMPLETE and self.window[0].joins:
-            self.too_late()
-            return
-        elif refusal.code not in TRY_AGAIN:
-            raise Failure("broken", f"{self.name}: tick {number} was refused: {refusal.message}")
-        self.sim.count("refused_ticks")
-        if not self.resend_due:
-            self.resend_due = True
-            self._later(RETRY_NS, lambda: self._submit_from(number))
+        for content, why in self.window.refused(number, refusal):
+            if why.code is RefusalCode.COMPLETE and content.joins:
+                self.too_late()
+                return
+            if why.code not in TRY_AGAIN:
+                raise Failure("broken", f"{self.name}: tick {number} was refused: {why.message}")
+            self._later(RETRY_NS, partial(self.commit, content))
+        self._send()
 
     def too_late(self) -> None:
         """The pipeline was complete before a front could join."""
         raise Failure("broken", f"{self.name} is no front and was refused as one")
 
     def _session_refused(self, refusal: Refusal) -> None:
-        self.session, self.attached = None, False
+        self._detach()
         if self.on_left:
             return
         if refusal.code in JOIN_AGAIN:
@@ -296,9 +289,13 @@ class Node:
         else:
             raise Failure("broken", f"{self.name} was refused: {refusal}")
 
+    def _detach(self) -> None:
+        self.session, self.attached = None, False
+        self.window.detached()
+
     def session_broke(self) -> None:
         """The stream is gone; what was under way on it may or may not have arrived."""
-        self.session, self.attached = None, False
+        self._detach()
         self._later(RETRY_NS, self._attach_if_idle)
 
     def _attach_if_idle(self) -> None:
@@ -424,7 +421,7 @@ class FrontNode(Node):
         self.sim.count("fronts_too_late")
         self.leaving = True
         self.world.front_leaves(self.front)
-        self.window.clear()
+        self.window.drain()
         self.leave_node()
 
     def come_again(self, batches: int) -> None:
@@ -497,7 +494,9 @@ class WorkerNode(Node):
             return True
         slot = self.sim.resolve_unit(self.world, item.segment, item.unit)
         if slot is not None and slot != item.slot:
-            raise Failure("broken", f"unit {item.unit} of slot {item.slot} was said to be at {slot}")
+            raise Failure(
+                "broken", f"unit {item.unit} of slot {item.slot} was said to be at {slot}"
+            )
         return slot is not None
 
     def _children(self, item: Item) -> list[Item]:

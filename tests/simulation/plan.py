@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -62,8 +63,8 @@ def draw_plan(seed: int) -> Plan:
     rng = random.Random(seed)
     shards = rng.choices([1, 2, 3, 4], [1, 5, 4, 1])[0]
     calm = rng.random() < 0.15
-    faults_until_ns = rng.randint(30, 90) * MS
-    pipelines = tuple(_draw_pipeline(rng, f"p{n}") for n in range(rng.choice([1, 1, 1, 1, 2])))
+    faults_until_ns = rng.randint(25, 80) * MS
+    pipelines = tuple(_draw_pipeline(rng, f"p{n}") for n in range(rng.choice([1, 1, 1, 1, 1, 2])))
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
         seed=seed,
@@ -77,7 +78,7 @@ def draw_plan(seed: int) -> Plan:
         loss=0.0 if calm else rng.choice([0.0, 0.02, 0.1]),
         duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
         tick_duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
-        commit_ns=rng.choice([0.2, 1.0, 3.0]) * MS,
+        commit_ns=rng.choice([0.3, 1.5, 4.0]) * MS,
         process_crashes=0 if calm else rng.choice([0, 1, 1, 2, 3]),
         node_crashes=0 if calm else rng.choice([0, 1, 2]),
         session_breaks=0 if calm else rng.choice([0, 1, 2]),
@@ -92,7 +93,7 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
     segments = tuple(f"s{n}" for n in range(size))
     edges = _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
-    declared = rng.randint(1, 3)
+    declared = rng.choice([1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 1])
     stays = rng.random() < 0.3
     fronts = tuple(
@@ -107,7 +108,7 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
         for n in range(declared + late)
     )
     by_name = rng.random() < 0.6
-    workers = [set[int]() for _ in range(rng.randint(1, 3))]
+    workers = [set[int]() for _ in range(rng.choice([1, 2, 2, 3]))]
     for number in range(size):
         rng.choice(workers).add(number)
         rng.choice(workers).add(number)
@@ -126,14 +127,14 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
         fronts=fronts,
         workers=tuple((f"{name}-worker{n}", frozenset(w)) for n, w in enumerate(workers)),
         unit_share=rng.choice([0.0, 0.0, 0.5]),
-        hops=rng.choice([1, 2, 3]),
+        hops=rng.choice([1, 1, 2, 3]),
     )
 
 
 def _draw_edges(rng: random.Random, segments: tuple[str, ...]) -> tuple[Edge, ...]:
     """A chain, with ways that fork, join, loop and lead back."""
     delay = lambda: rng.choice([0, 0, 1, 3])  # noqa: E731
-    edges = {(a, b): delay() for a, b in zip(segments, segments[1:], strict=False)}
+    edges = {(a, b): delay() for a, b in itertools.pairwise(segments)}
     for _ in range(rng.choice([0, 0, 1, 2])):
         edges[rng.choice(segments), rng.choice(segments)] = delay()
     if len(edges) > 1 and rng.random() < 0.15:

@@ -20,8 +20,8 @@ from tests.simulation.checkers import (
     AnnouncementChecker,
     Failure,
     SubscriberChecker,
-    what_is_left,
     has_arrived,
+    what_is_left,
 )
 from tests.simulation.nodes import FrontNode, Node, WorkerNode, unit_item
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan, Plan, draw_plan
@@ -44,6 +44,7 @@ from tracker.core.messages import (
     Send,
     SessionAttached,
     SessionRefused,
+    SubmitTick,
     TickRefused,
     TicksDurable,
     UnitsArrived,
@@ -54,10 +55,10 @@ from tracker.core.model import PipelineSpec, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.routing import RoutingTable
 
-CONFIG = ProcessConfig(report_interval_ms=3, retransmit_ms=25, max_entries_per_frame=8)
+CONFIG = ProcessConfig(report_interval_ms=4, retransmit_ms=40, max_entries_per_frame=8)
 SETTLE_LIMIT_NS = 4_000 * MS
 """After the faults end, all nodes must have committed all they have within this time."""
-ARRIVE_LIMIT_NS = 200 * MS
+ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
 STEP_LIMIT = 50_000
 
@@ -103,12 +104,14 @@ class Simulator:
         self._last_on_link: dict[Any, int] = {}
         self._link_life: Counter[tuple[int, int]] = Counter()
         self._names = 0
+        self._unheard = False
         self.shards = [Shard(number) for number in range(self.plan.shards)]
         self.worlds: dict[str, World] = {}
         self.checkers: dict[str, AnnouncementChecker] = {}
         self.subscribers: list[tuple[int, str, SubscriberChecker]] = []
         self.nodes: dict[str, Node] = {}
         self.registered: set[str] = set()
+        self._waiting_to_start: list[Node] = []
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
 
     # --- the run ------------------------------------------------------------------------------
@@ -212,7 +215,13 @@ class Simulator:
         if node.world.spec.name in self.registered:
             node.start()
         else:
-            self.after(2 * MS, partial(self._start_when_registered, node))
+            self._waiting_to_start.append(node)
+
+    def _is_registered(self, name: str) -> None:
+        self.registered.add(name)
+        for node in [n for n in self._waiting_to_start if n.world.spec.name == name]:
+            self._waiting_to_start.remove(node)
+            self.after(self.rng.randint(0, 2) * MS, node.start)
 
     def _come_again(self, node: FrontNode, plan: FrontPlan) -> None:
         if node.finished:
@@ -225,6 +234,7 @@ class Simulator:
 
     def _plan_faults(self) -> None:
         plan, rng = self.plan, self.rng
+
         def at_random(times: int, call: Callable[[], None]) -> None:
             for _ in range(times):
                 self.after(rng.randrange(plan.faults_until_ns), call)
@@ -317,14 +327,22 @@ class Simulator:
         self.after(self._latency(), partial(self._deliver, shard, event))
 
     def stream(self, node: Node, event: Event) -> None:
-        """The next message of a node's stream of ticks; a copy may follow at any time."""
-        self.after(
-            self._in_order(node.session, self._latency()),
-            partial(self._deliver, node.home, event),
-        )
-        if self.faulty and self.rng.random() < self.plan.tick_duplication:
+        """The next message of a node's stream of ticks. A stream repeats nothing; a copy of a tick
+        that follows later all the same must not hurt, and its answers are lost."""
+        delay = self._in_order(node.session, self._latency())
+        self.after(delay, partial(self._deliver, node.home, event))
+        if (
+            self.faulty
+            and isinstance(event, SubmitTick)
+            and self.rng.random() < self.plan.tick_duplication
+        ):
             self.count("duplicated_ticks")
-            self.after(self._latency(5.0), partial(self._deliver, node.home, event))
+            self.after(delay + self._latency(5.0), partial(self._deliver_copy, node.home, event))
+
+    def _deliver_copy(self, shard: int, event: Event) -> None:
+        self._unheard = True
+        self._deliver(shard, event)
+        self._unheard = False
 
     def _deliver(self, shard: int, event: Event) -> None:
         """An event reaches a process; nobody hears it if the process is down."""
@@ -349,9 +367,7 @@ class Simulator:
         self.after(delay, partial(self._frame_arrives, link, life, frame))
         if self.faulty and self.rng.random() < self.plan.duplication:
             self.count("duplicated_frames")
-            self.after(
-                delay + self._latency(10.0), partial(self._frame_arrives, link, life, frame)
-            )
+            self.after(delay + self._latency(10.0), partial(self._frame_arrives, link, life, frame))
 
     def _frame_arrives(self, link: tuple[int, int], life: int, frame: Frame) -> None:
         if self._link_life[link] == life:
@@ -393,8 +409,9 @@ class Simulator:
         assert shard.process is not None
         self.trace_line(lambda: f"shard {shard.number} <- {_short(event)}")
         effects = shard.process.handle(event, self.now)
-        self._take_effects(shard, effects)
-        shard.process.validate()
+        if effects:  # an event from which nothing follows is validated with the next one
+            self._take_effects(shard, effects)
+            shard.process.validate()
 
     def _take_effects(self, shard: Shard, effects: list[Effect]) -> None:
         for effect in effects:
@@ -437,29 +454,32 @@ class Simulator:
         if effect.request[0] == "register":  # type: ignore[index]
             if not isinstance(effect.result, PipelineSpec):
                 return  # asked again later
-            self.registered.add(effect.result.name)
+            self._is_registered(effect.result.name)
             return
         name: str = effect.request[0]  # type: ignore[index]
         if isinstance(effect.result, Joined):
             for grant in effect.result.fronts:
                 if grant.granted:
-                    self._front_may_label(name, grant.front, max(grant.slot, grant.heartbeat))
+                    self._front_may_label(effect.request, grant.front, max(grant.slot, grant.heartbeat))
         if self.faulty and self.rng.random() < self.plan.loss:
             self.count("lost_answers")
             return
         self._to_node(name, effect.request, effect)
 
-    def _front_may_label(self, node: str, front: str, slot: int) -> None:
-        """From the moment at which a home says so, wherever the message goes."""
-        world = self.nodes[node].world
-        if (node, front) in world.fronts:
-            world.front_granted((node, front), slot)
+    def _front_may_label(self, addressee: tuple[str, int, int], front: str, slot: int) -> None:
+        """From the moment at which a home says so, unless the life that it says it to is over."""
+        name, life, _ = addressee
+        node = self.nodes[name]
+        if node.alive and node.life == life and (name, front) in node.world.fronts:
+            node.world.front_granted((name, front), slot)
 
     def _take_for_session(self, shard: Shard, effect: Any) -> None:
+        if self._unheard and isinstance(effect, TickRefused):
+            return
         name: str = effect.session[0]
         if isinstance(effect, FrontGranted) and effect.grant.granted:
             grant = effect.grant
-            self._front_may_label(name, grant.front, max(grant.slot, grant.heartbeat))
+            self._front_may_label(effect.session, grant.front, max(grant.slot, grant.heartbeat))
         self._to_node(name, effect.session, effect)
 
     def _take_nothing(self, shard: Shard, effect: Effect) -> None:
@@ -491,9 +511,7 @@ class Simulator:
             self._commit_soon(shard)
         if self.faulty and rng.random() < 0.3:
             # The process hears of it later, or never.
-            self.after(
-                self._latency(), partial(self._say_committed, shard, epoch, store.position)
-            )
+            self.after(self._latency(), partial(self._say_committed, shard, epoch, store.position))
         else:
             self._say_committed(shard, epoch, store.position)
 

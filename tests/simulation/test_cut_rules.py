@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.cut_rules import RULES, CutRule, PublishedRule, ToyShard, ToyTick, random_schedule
+from tests.simulation.cut_rules import (
+    RULES,
+    CutRule,
+    PublishedRule,
+    ToyShard,
+    ToyTick,
+    random_schedule,
+)
 
 SCHEDULES = 1500
 

@@ -1,0 +1,117 @@
+"""Faults planted into the production core, one at a time, from outside: the simulator has to find
+each of them. Production code has no switches for this."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from tracker.core.cut import Combiner
+from tracker.core.links import Link
+from tracker.core.messages import Entries, Entry, KeyTick, ReceivedEntries
+from tracker.core.process import Process
+from tracker.core.shard import FrontId, ShardPipeline
+from tracker.core.slots import FOREVER, LOWEST_SLOT
+
+
+@dataclass
+class _Reported:
+    """A shard's report: its vector, lowest open slots by segment, fronts' (segment, promise)."""
+
+    vector: dict[int, int]
+    lows: dict[int, int]
+    fronts: dict[FrontId, tuple[int, int]]
+
+
+@contextmanager
+def published_rule() -> Iterator[None]:
+    """Accept what a shard reports once its vector is at most the element-wise minimum of all
+    vectors, and combine what was accepted; what was touched outside that minimum is not looked at."""
+    move_cut = Process._move_cut
+
+    def move_and_queue(self: Process, shard: int, applied: Iterable[tuple[int, int]]) -> None:
+        move_cut(self, shard, applied)
+        for pipeline in self._pipelines.values():
+            combiner = pipeline.combiner
+            state = _Reported(
+                dict(self._vectors.of(shard)),
+                {low.segment: low.slot for low in combiner.views[shard].lows.values()},
+                {f: (r.segment, r.heartbeat) for f, r in combiner.views[shard].fronts.items()},
+            )
+            combiner.__dict__.setdefault("waiting", {}).setdefault(shard, deque()).append(state)
+            self._dirty[pipeline.spec.name] = None
+
+    def accept(combiner: Combiner) -> dict[int, _Reported]:
+        accepted: dict[int, _Reported] = combiner.__dict__.setdefault("accepted", {})
+        cut = combiner._vectors.cut
+        for shard, queue in combiner.__dict__.setdefault("waiting", {}).items():
+            while queue and all(queue[0].vector.get(home, 0) <= cut[home] for home in cut):
+                accepted[shard] = queue.popleft()
+        return accepted
+
+    def low(self: Combiner, segment: int) -> int:
+        accepted = accept(self)
+        if accepted.keys() != self.views.keys():
+            return LOWEST_SLOT
+        return min(state.lows.get(segment, FOREVER) for state in accepted.values())
+
+    def promise(self: Combiner, segment: int) -> int:
+        promises = []
+        for state in accept(self).values():
+            if not self.settled_fronts.keys() <= state.fronts.keys():
+                return LOWEST_SLOT  # the rule knows fixed fronts: they hold until all are there
+            promises += [promise for fed, promise in state.fronts.values() if fed == segment]
+        return min(promises, default=FOREVER)
+
+    with (
+        mock.patch.object(Process, "_move_cut", move_and_queue),
+        mock.patch.object(Combiner, "low", low),
+        mock.patch.object(Combiner, "promise", promise),
+    ):
+        yield
+
+
+@contextmanager
+def no_duplicate_check() -> Iterator[None]:
+    """A shard takes entries of a home log that it has taken before for new ones, and applies their
+    ticks whatever their numbers are."""
+    take, apply = Process._take_entries, ShardPipeline.apply_tick
+
+    def is_plain_tick(process: Process, entry: Entry) -> bool:
+        """Of a key that is still known, and without fronts: what is left is cells alone."""
+        if not isinstance(entry, KeyTick) or entry.tick.pipeline not in process._pipelines:
+            return False
+        content = entry.tick.content
+        known = process._pipelines[entry.tick.pipeline].shard.node_times
+        return entry.tick.key in known and not (content.heartbeats + content.joins + content.leaves)
+
+    def take_again(self: Process, shard: int, link: Link, body: Entries) -> None:
+        repeated = body.first + len(body.entries) - 1 <= link.accepted
+        if repeated and all(is_plain_tick(self, entry) for entry in body.entries):
+            self._append(ReceivedEntries(shard, body.first, body.entries))
+        else:
+            take(self, shard, link, body)
+
+    def apply_again(self: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
+        key, number = entry.tick.key, entry.tick.number
+        applied = self.node_times.get(key, 0)
+        self.node_times[key] = number - 1
+        units = apply(self, entry, home)
+        self.node_times[key] = max(applied, number)
+        return units
+
+    with (
+        mock.patch.object(Process, "_take_entries", take_again),
+        mock.patch.object(ShardPipeline, "apply_tick", apply_again),
+    ):
+        yield
+
+
+FAULTS: dict[str, Callable[[], Any]] = {
+    "published-rule": published_rule,
+    "no-duplicate-check": no_duplicate_check,
+}
