@@ -9,25 +9,27 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class OnlyImportsContract(Contract):
-    """Every module of `source_modules` (packages with all that is in them) directly imports nothing
-    but modules of `allowed_modules` (likewise) and of itself. The word `stdlib` among the allowed
-    stands for the whole standard library."""
+    """The modules of `source_modules`, with all that is in them, directly import nothing but each
+    other and `allowed_modules`: those alone, or with `.**` also all that is in them. `stdlib` among
+    the allowed stands for the whole standard library."""
 
     # import-linter puts lists of strings in the place of these.
     source_modules: Any = fields.ListField(subfield=fields.StringField())
     allowed_modules: Any = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: Any, verbose: bool) -> ContractCheck:
-        found: list[tuple[str, str]] = []
-        sources = [m for m in graph.modules if _inside(m, self.source_modules)]
-        missing = [s for s in self.source_modules if s not in graph.modules]
-        allowed = [*self.source_modules, *self.allowed_modules]
+        patterns = [f"{source}.**" for source in self.source_modules]
+        allowed = [*patterns, *self.allowed_modules]
         if "stdlib" in allowed:
             allowed += sys.stdlib_module_names
-        for module in sorted(sources):
-            for imported in sorted(graph.find_modules_directly_imported_by(module)):
-                if not _inside(imported, allowed):
-                    found.append((module, imported))
+        found = [
+            (module, imported)
+            for module in sorted(graph.modules)
+            if _matches(module, patterns)
+            for imported in sorted(graph.find_modules_directly_imported_by(module))
+            if not _matches(imported, allowed)
+        ]
+        missing = [source for source in self.source_modules if source not in graph.modules]
         return ContractCheck(
             kept=not found and not missing, metadata={"found": found, "missing": missing}
         )
@@ -39,5 +41,9 @@ class OnlyImportsContract(Contract):
             output.print_error(f"{module} may not import {imported}", bold=False)
 
 
-def _inside(module: str, packages: list[str]) -> bool:
-    return any(module == package or module.startswith(package + ".") for package in packages)
+def _matches(module: str, patterns: list[str]) -> bool:
+    for pattern in patterns:
+        package = pattern.removesuffix(".**")
+        if module == package or (package != pattern and module.startswith(package + ".")):
+            return True
+    return False

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
 
 from tests.docs.pages import ROOT, blocks, pages
+from tracker.cli import app
 
 
 def _make_targets() -> set[str]:
@@ -40,3 +47,42 @@ def test_continuous_integration_runs_the_tests_and_nothing_else() -> None:
         if line and not line.startswith(("#", "set ", "cd "))
     ]
     assert lines == ["exec make test"]
+
+
+def _shown_commands() -> list[str]:
+    """Every `lowmark ...` line in a shell block of a page."""
+    shells = [b for page in pages() for b in blocks(page) if b.info == "sh"]
+    lines = [line for block in shells for line in block.text.splitlines()]
+    return [line.split("#")[0].strip() for line in lines if line.startswith("lowmark ")]
+
+
+def test_pages_show_how_to_start_a_tracker() -> None:
+    assert any(command.startswith("lowmark serve") for command in _shown_commands())
+
+
+@pytest.mark.parametrize("command", _shown_commands())
+def test_the_command_line_takes_what_pages_show(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.yaml").touch()
+    program, *words = shlex.split(command)
+    assert _parse(program, words)
+
+
+def test_parsing_finds_what_the_command_line_does_not_know() -> None:
+    for words in (["no-such-command"], ["serve", "--no-such-option"]):
+        with pytest.raises(Exception, match="[Nn]o such"):
+            _parse("lowmark", words)
+
+
+def _parse(program: str, words: list[str]) -> str:
+    """Parses a command without running it; returns the name of the innermost command."""
+    parsed: Any = typer.main.get_command(app)
+    context = parsed.context_class(parsed, info_name=program)
+    name = ""
+    while hasattr(parsed, "resolve_command"):
+        name, parsed, words = parsed.resolve_command(context, words)
+        context = parsed.context_class(parsed, info_name=name, parent=context)
+    parsed.parse_args(context, words)
+    return name
