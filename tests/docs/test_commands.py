@@ -72,7 +72,7 @@ def test_the_command_line_takes_what_pages_show(
 
 def test_parsing_finds_what_the_command_line_does_not_know() -> None:
     for words in (["no-such-command"], ["serve", "--no-such-option"]):
-        with pytest.raises(Exception, match="[Nn]o such"):
+        with pytest.raises(Exception, match=r"[Nn]o such"):
             _parse("lowmark", words)
 
 
