@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracker.client.admin import Admin, PipelineInfo, ShardInfo
 from tracker.client.errors import (
+    ClosedError,
     FencedError,
     LowmarkError,
     RefusedError,
@@ -17,6 +18,7 @@ from tracker.client.updates import Update
 __all__ = [
     "Admin",
     "AsyncSubscriber",
+    "ClosedError",
     "FencedError",
     "LowmarkError",
     "NodeClient",

@@ -8,15 +8,21 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import structlog
+
 from tracker.client.admin import Admin
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import PipelineSpec
 from tracker.core.process import ProcessConfig
+from tracker.service.run import configure_logging
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.store import MemoryStore
 
 START_TIMEOUT_S = 30.0
+START_ATTEMPTS = 5
+GRACE_S = 0.1
+"""How long calls may go on when a shard stops: its clients are those of one test or notebook."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -41,19 +47,11 @@ class EmbeddedTracker:
         block_slots: int = 64,
         process: ProcessConfig | None = None,
     ) -> None:
-        self.addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(shards))
+        if not structlog.is_configured():
+            configure_logging("warning")  # a notebook or a test run wants to hear of trouble alone
+        self.addresses: tuple[str, ...] = ()
+        self._configs: list[ServerConfig] = []
         self._memory = [MemoryStore() for _ in range(shards)] if store == "memory:" else None
-        self._configs = [
-            ServerConfig(
-                shard,
-                self.addresses,
-                store,
-                block_slots=block_slots,
-                grace_s=0.1,
-                process=process or ProcessConfig(),
-            )
-            for shard in range(shards)
-        ]
         self._servers: dict[int, TrackerServer] = {}
         self._closing: list[NodeClient | Subscriber | Admin] = []
         self._loop = asyncio.new_event_loop()
@@ -62,11 +60,34 @@ class EmbeddedTracker:
         )
         self._thread.start()
         try:
-            for shard in range(shards):
-                self.start_shard(shard)
+            self._start(shards, store, block_slots, process or ProcessConfig())
         except BaseException:
             self.close()
             raise
+
+    def _start(self, shards: int, store: str, block_slots: int, process: ProcessConfig) -> None:
+        for attempt in range(START_ATTEMPTS):
+            self.addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(shards))
+            self._configs = [
+                ServerConfig(
+                    shard,
+                    self.addresses,
+                    store,
+                    block_slots=block_slots,
+                    grace_s=GRACE_S,
+                    process=process,
+                )
+                for shard in range(shards)
+            ]
+            try:
+                for shard in range(shards):
+                    self.start_shard(shard)
+                return
+            except OSError:  # somebody took a port since it was free
+                for shard in list(self._servers):
+                    self.stop_shard(shard)
+                if attempt == START_ATTEMPTS - 1:
+                    raise
 
     @property
     def target(self) -> str:

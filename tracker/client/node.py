@@ -6,20 +6,23 @@ until then the client keeps it and sends it again after a reconnect.
 
 from __future__ import annotations
 
-import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeAlias
 
 import grpc
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
+from acker.v1 import types_pb2 as pb
 from tracker import convert
-from tracker.client.connection import Backoff, Connection
+from tracker.client.connection import Backoff, Connection, describe_failure, is_retried
 from tracker.client.errors import (
+    ClosedError,
     FencedError,
     LowmarkError,
     RefusedError,
@@ -29,6 +32,7 @@ from tracker.client.errors import (
 )
 from tracker.core.messages import Grant, Joined
 from tracker.core.model import (
+    Cells,
     FrontJoin,
     PipelineSpec,
     Refusal,
@@ -38,18 +42,30 @@ from tracker.core.model import (
 )
 from tracker.core.node import TickWindow
 from tracker.core.slots import FOREVER
+from tracker.grpc_options import MAX_MESSAGE_BYTES
 
 MAX_UNACKNOWLEDGED = 10_000
+"""Ticks that wait for their acknowledgement, before `commit` waits."""
+MAX_UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
+"""The same, in bytes on the wire."""
+MAX_TICK_BYTES = MAX_MESSAGE_BYTES - 1024
 COMMIT_TIMEOUT_S = 60.0
-"""How long `commit` waits for room in the window."""
+"""How long `commit` waits for room."""
 JOIN_TIMEOUT_S = 30.0
-_ENDS = {RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE}
-"""Refusals of a stream after which its key can never commit again."""
+
+_STREAM_RETRIED = {RefusalCode.NOT_HOME, RefusalCode.NOT_READY, RefusalCode.FULL}
+"""Refusals of a stream after which another one may go on."""
+
+_Future: TypeAlias = Future[int]
+_Outcome: TypeAlias = tuple[_Future, int | LowmarkError]
 
 
 class NodeClient:
-    """A node of a pipeline. Safe for use by several threads; make it in the process that uses it, or
-    make it before a fork and `join` after it."""
+    """A node of a pipeline. Safe for use by several threads, in one process: make it before a fork if
+    you like, and `join` after it. Don't wait for a tick in a callback of a future of another one.
+
+    target: host:port of one process of the tracker or of several (with commas, or a sequence).
+    """
 
     def __init__(
         self,
@@ -59,42 +75,62 @@ class NodeClient:
         kind: str = "other",
         *,
         max_unacknowledged: int = MAX_UNACKNOWLEDGED,
+        max_unacknowledged_bytes: int = MAX_UNACKNOWLEDGED_BYTES,
     ) -> None:
         self.pipeline = pipeline
         self.node_id = node_id
         self.kind = kind
         self._connection = Connection(target)
-        self._home: str | None = None
-        self._joined: Joined | None = None
-        self._window = TickWindow(max_unacknowledged)
+        self._limits = (max_unacknowledged, max_unacknowledged_bytes)
         self._changed = threading.Condition()
-        self._futures: dict[int, Future[int]] = {}
-        self._tokens = itertools.count()
+        # All below is read and written while holding `_changed`.
+        self._home: str = self._connection.targets[0]
+        self._joined: Joined | None = None
+        self._window: TickWindow[_Future, pb.TickContent] = TickWindow(max_unacknowledged)
+        self._bytes: dict[_Future, int] = {}
+        self._waiting_bytes = 0
         self._grants: dict[str, Grant] = {}
+        self._leaving: dict[str, _Future] = {}
         self._failure: LowmarkError | None = None
-        self._closing = False
+        self._closed = False
         self._stream = 0
-        self._attached = False
+        """Grows with each stream and each end of one: who holds an older number has been replaced."""
         self._call: Any = None
         self._thread: threading.Thread | None = None
+        self._process = 0
 
     # --- joining ----------------------------------------------------------------------------------
 
     def join(self, timeout_s: float = JOIN_TIMEOUT_S) -> Joined:
         """Gets a new incarnation, which closes the one before; returns what the tracker last heard
-        of this id. Raises RefusedError or UnavailableError."""
+        of this id. May be called again, say when the node was fenced: what still waits fails then.
+        Raises RefusedError, UnavailableError, ClosedError."""
         request = node_pb.JoinNodeRequest(
             pipeline=self.pipeline, node_id=self.node_id, kind=self.kind
         )
-        answer, self._home = self._connection.call(
+        answer, home = self._connection.call(
             lambda channel: node_grpc.NodeServiceStub(channel).JoinNode, request, timeout_s
         )
-        self._joined = convert.joined_from_pb(answer)
-        self._thread = threading.Thread(
-            target=self._run, name=f"lowmark-node-{self.node_id}", daemon=True
-        )
-        self._thread.start()
-        return self._joined
+        joined = convert.joined_from_pb(answer)
+        with self._changed:
+            if self._closed:
+                raise self._closed_error()
+            self._end_stream()
+            dropped = self._drain()
+            self._home, self._joined, self._failure = home, joined, None
+            self._window = TickWindow(self._limits[0])
+            self._leaving = {}
+            self._grants = {grant.front: grant for grant in joined.fronts if grant.granted}
+            if self._thread is None:
+                self._process = os.getpid()
+                self._thread = threading.Thread(
+                    target=self._run, name=f"lowmark-node-{self.node_id}", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+        anew = LowmarkError(f"node {self.node_id!r} joined anew before they were durable")
+        _resolve([(future, anew) for future in dropped])
+        return joined
 
     @property
     def joined(self) -> Joined:
@@ -122,49 +158,69 @@ class NodeClient:
 
     def commit(self, content: TickContent, timeout_s: float = COMMIT_TIMEOUT_S) -> Future[int]:
         """Commits a tick; the future resolves with its number when it is durable, or raises
-        TickRefusedError. Waits for room when too many ticks are unacknowledged; raises
-        UnavailableError when there is none after `timeout_s` seconds, FencedError when the key is
-        closed."""
-        self.joined  # noqa: B018 - raises before joining
-        future: Future[int] = Future()
+        TickRefusedError. Ticks are applied in the order of their commits. When one is refused, those
+        behind it go on, but for those with heartbeats or leaving fronts, which are refused with it:
+        they would promise beyond its items.
+
+        Waits for room when too many ticks are unacknowledged; raises UnavailableError if there is
+        none after `timeout_s` seconds, FencedError when the key is closed, ClosedError, and
+        TickRefusedError where what is handed over cannot be sent."""
+        message = _message(self.pipeline, content)
+        size = message.ByteSize()
+        promises = bool(content.heartbeats or content.leaves)
+        future: _Future = Future()
         with self._changed:
-            room = self._changed.wait_for(
-                lambda: self._failure or self._closing or not self._window.full, timeout_s
-            )
-            if self._failure is not None:
-                raise self._failure
-            if self._closing:
-                raise LowmarkError(f"node {self.node_id!r} is closed; nothing more is committed")
-            if not room:
-                raise UnavailableError(
-                    f"node {self.node_id!r}: {len(self._window)} ticks are unacknowledged, the limit "
-                    f"is {self._window.limit}, and none was acknowledged within {timeout_s:g} s"
-                )
-            token = next(self._tokens)
-            self._futures[token] = future
-            self._window.add(token, content)
+            self._await(lambda: self._has_room(size), timeout_s, "none was acknowledged")
+            self._window.add(future, message, promises=promises)
+            self._bytes[future] = size
+            self._waiting_bytes += size
             self._changed.notify_all()
         return future
 
+    def _has_room(self, size: int) -> bool:
+        fits = not self._bytes or self._waiting_bytes + size <= self._limits[1]
+        return fits and not self._window.full
+
+    def _await(self, ready: Any, timeout_s: float, otherwise: str) -> None:
+        """Waits, while holding `_changed`; raises what ended the node, or UnavailableError."""
+        self.joined  # noqa: B018 - raises before joining
+        if self._process != os.getpid():
+            raise ClosedError(
+                f"node {self.node_id!r} joined in process {self._process}, which forked this one; "
+                "join after the fork, under another id"
+            )
+        done = self._changed.wait_for(
+            lambda: self._closed or self._failure is not None or ready(), timeout_s
+        )
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise self._closed_error()
+        if not done:
+            raise UnavailableError(
+                f"node {self.node_id!r}: {len(self._window)} ticks of {self._waiting_bytes} bytes "
+                f"are unacknowledged (the limits are {self._limits[0]} and {self._limits[1]}), and "
+                f"{otherwise} within {timeout_s:g} s; is the tracker at "
+                f"{', '.join(self._connection.targets)} running?"
+            )
+
     def join_front(self, front: str, segment: str, timeout_s: float = JOIN_TIMEOUT_S) -> Grant:
         """Lets a front of this node feed a segment; returns when every shard has answered. The front
-        may label from `grant.slot` on. Raises TickRefusedError, or UnavailableError if some shard
-        does not answer."""
+        may label from `grant.slot` on, and from its own last label. Raises TickRefusedError, or
+        UnavailableError if some shard does not answer."""
         deadline = time.monotonic() + timeout_s
+        leaving = self._leaving.get(front)
+        if leaving is not None:  # the grant that it had before counts no more
+            self._result(leaving, timeout_s)
         content = TickContent(joins=(FrontJoin(front, self.segment(segment)),))
-        self.commit(content, timeout_s).result(timeout_s)
+        self._result(self.commit(content, timeout_s), deadline - time.monotonic())
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._failure or front in self._grants, deadline - time.monotonic()
+            self._await(
+                lambda: front in self._grants,
+                deadline - time.monotonic(),
+                f"not every shard has answered the joining of front {front!r}",
             )
-            if self._failure is not None:
-                raise self._failure
-            grant = self._grants.get(front)
-        if grant is None:
-            raise UnavailableError(
-                f"front {front!r} of node {self.node_id!r} was not granted within {timeout_s:g} s: "
-                "some shard has not answered its joining; are all shards running?"
-            )
+            grant = self._grants[front]
         if grant.slot == FOREVER:
             raise RefusedError(
                 Refusal(
@@ -175,40 +231,59 @@ class NodeClient:
             )
         return grant
 
+    def _result(self, future: _Future, timeout_s: float) -> int:
+        try:
+            return future.result(max(0.0, timeout_s))
+        except FutureTimeout:
+            raise UnavailableError(
+                f"node {self.node_id!r}: a tick was not durable within {timeout_s:g} s"
+            ) from None
+
     def leave_front(self, front: str) -> Future[int]:
         """Lets a front end: nothing more is labelled by it. Commit its items before."""
+        future = self.commit(TickContent(leaves=(front,)))
         with self._changed:
-            self._grants.pop(front, None)
-        return self.commit(TickContent(leaves=(front,)))
+            self._leaving[front] = future
+
+        def left(done: _Future) -> None:
+            with self._changed:
+                if self._leaving.get(front) is done:
+                    del self._leaving[front]
+                    if not done.cancelled() and done.exception() is None:
+                        self._grants.pop(front, None)
+
+        future.add_done_callback(left)
+        return future
+
+    def flush(self, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
+        """Returns when every tick committed so far is durable or refused. Raises UnavailableError if
+        some is neither after `timeout_s` seconds, or what ended the node."""
+        with self._changed:
+            waiting = set(self._bytes)
+            self._await(
+                lambda: waiting.isdisjoint(self._bytes), timeout_s, "not all became durable"
+            )
 
     def leave(self, timeout_s: float = JOIN_TIMEOUT_S) -> None:
-        """Closes the key for good, after all ticks are durable; its fronts must have left."""
+        """Closes the key for good, after all ticks are durable, and this object; the node's fronts
+        must have left. Raises RefusedError, UnavailableError."""
+        deadline = time.monotonic() + timeout_s
         self.flush(timeout_s)
         request = node_pb.LeaveNodeRequest(
             pipeline=self.pipeline, key=convert.key_to_pb(self.joined.key)
         )
-        with self._changed:
-            self._closing = True
-        self._connection.call(
-            lambda channel: node_grpc.NodeServiceStub(channel).LeaveNode,
-            request,
-            timeout_s,
-            prefer=self._home,
-        )
+        try:
+            self._connection.call(
+                lambda channel: node_grpc.NodeServiceStub(channel).LeaveNode,
+                request,
+                max(0.001, deadline - time.monotonic()),
+                prefer=self._home,
+            )
+        except RefusedError as error:
+            # An answer that was lost, and asked for again: the key is closed.
+            if error.refusal.code is not RefusalCode.UNKNOWN_NODE:
+                raise
         self.close()
-
-    def flush(self, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
-        """Returns when all committed ticks are durable or refused; raises UnavailableError if they
-        are not after `timeout_s` seconds."""
-        with self._changed:
-            done = self._changed.wait_for(lambda: self._failure or not len(self._window), timeout_s)
-            if self._failure is not None:
-                raise self._failure
-            if not done:
-                raise UnavailableError(
-                    f"node {self.node_id!r}: {len(self._window)} ticks are not durable after "
-                    f"{timeout_s:g} s"
-                )
 
     @property
     def durable(self) -> int:
@@ -235,6 +310,15 @@ class NodeClient:
             node_id=node_id or self.node_id,
             contributions=[convert.contribution_to_pb(c) for c in contributions],
         )
+        if request.ByteSize() > MAX_TICK_BYTES:
+            raise RefusedError(
+                Refusal(
+                    RefusalCode.INVALID,
+                    f"pipeline {self.pipeline!r}: {len(contributions)} contributions of "
+                    f"{request.ByteSize()} bytes are over the limit of {MAX_TICK_BYTES} bytes a "
+                    "call; stage them by several calls",
+                )
+            )
         self._connection.call(
             lambda channel: node_grpc.NodeServiceStub(channel).StageContributions,
             request,
@@ -277,17 +361,19 @@ class NodeClient:
         }
 
     def close(self) -> None:
-        """Ends the stream. Ticks that are not durable fail; the key stays, for a later incarnation."""
+        """Ends the stream. Ticks that are not durable fail; the key stays, for a later incarnation
+        (`flush` before, or `leave` instead, where that is not what you want)."""
         with self._changed:
-            self._closing = True
-            call = self._call
+            self._closed = True
+            self._end_stream()
+            dropped = self._drain()
+            thread = self._thread
             self._changed.notify_all()
-        if call is not None:
-            call.cancel()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._give_up(LowmarkError(f"node {self.node_id!r} was closed before they were durable"))
+        _resolve([(future, self._closed_error()) for future in dropped])
         self._connection.close()
+        here = self._process == os.getpid()
+        if here and thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def __enter__(self) -> NodeClient:
         return self
@@ -295,112 +381,180 @@ class NodeClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"node {self.node_id!r} is closed; what was not durable has failed")
+
     # --- the background thread --------------------------------------------------------------------
 
     def _run(self) -> None:
         backoff = Backoff()
-        while not self._closing and self._failure is None:
-            try:
-                self._hold_stream(backoff)
-            except grpc.RpcError as error:
-                self._stream_broke(error)
-            except ValueError as error:
-                self._give_up(LowmarkError(f"node {self.node_id!r}: {error}"))
-            with self._changed:
-                if not self._closing and self._failure is None:
-                    self._changed.wait_for(lambda: self._closing, backoff.pause_s())
-
-    def _stream_broke(self, error: grpc.RpcError) -> None:
-        refused = refusal_of(error)
-        if refused is None:
-            self._home = self._connection.next_target()
-            return
-        code = refused.refusal.code
-        if code is RefusalCode.NOT_HOME and refused.home_address:
-            self._home = refused.home_address
-        elif code in _ENDS:
-            self._give_up(FencedError(refused.refusal))
-
-    def _hold_stream(self, backoff: Backoff) -> None:
-        """Opens a stream to the home and serves it until it breaks."""
-        assert self._home is not None
-        stub = node_grpc.NodeServiceStub(self._connection.channel(self._home))
-        with self._changed:
-            self._stream += 1
-            self._attached = False
-            self._window.detached()
-            call = self._call = stub.CommitTicks(self._requests(self._stream))
-        try:
-            for response in call:
-                backoff.reset()
-                self._take(response)
-        finally:
-            call.cancel()
-            with self._changed:
-                self._stream += 1
-                self._changed.notify_all()
-
-    def _requests(self, stream: int) -> Iterator[node_pb.CommitTicksRequest]:
-        """What is sent on one stream; ends with it. Runs in a thread of gRPC's."""
-        key = convert.key_to_pb(self.joined.key)
-        yield node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=self.pipeline, key=key))
         while True:
             with self._changed:
-                fresh: list[tuple[int, TickContent]] = []
-
-                def ready(fresh: list[tuple[int, TickContent]] = fresh) -> bool:
-                    if self._attached and self._stream == stream:
-                        fresh.extend(self._window.to_send())
-                    return bool(fresh) or self._stream != stream or self._closing
-
-                self._changed.wait_for(ready)
-                if self._stream != stream or (self._closing and not fresh):
+                self._changed.wait_for(lambda: self._closed or self._failure is None)
+                if self._closed:
                     return
-            for number, content in fresh:
-                tick = node_pb.NumberedTick(number=number, content=convert.content_to_pb(content))
-                yield node_pb.CommitTicksRequest(tick=tick)
+                stream, call = self._open_stream()
+            failure = self._serve_stream(stream, call, backoff)
+            with self._changed:
+                if self._stream == stream:
+                    self._end_stream()
+                    dropped = self._fail(failure) if failure is not None else []
+                else:
+                    failure, dropped = None, []  # replaced by a newer incarnation, or closed
+            if failure is not None:
+                _resolve([(future, failure) for future in dropped])
+            else:
+                with self._changed:
+                    ended = self._stream
+                    self._changed.wait_for(
+                        lambda ended=ended: self._closed or self._stream != ended,  # type: ignore[misc]
+                        backoff.pause_s(),
+                    )
 
-    def _take(self, response: node_pb.CommitTicksResponse) -> None:
-        outcomes: list[tuple[int, int | LowmarkError]] = []
+    def _open_stream(self) -> tuple[int, Any]:
+        """A new stream to the home; `_changed` is held."""
+        self._stream += 1
+        self._window.detached()
+        stub = node_grpc.NodeServiceStub(self._connection.channel(self._home))
+        self._call = stub.CommitTicks(self._requests(self._stream, self.joined))
+        return self._stream, self._call
+
+    def _end_stream(self) -> None:
+        """Whoever serves or feeds the present stream stops; `_changed` is held."""
+        self._stream += 1
+        self._window.detached()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        self._changed.notify_all()
+
+    def _serve_stream(self, stream: int, call: Any, backoff: Backoff) -> LowmarkError | None:
+        """Takes what the home says until the stream ends. Returns why the node cannot go on; None if
+        another stream may."""
+        attached = False
+        try:
+            for response in call:
+                attached = True
+                backoff.reset()
+                outcomes = self._take(stream, response)
+                _resolve(outcomes)
+        except grpc.RpcError as error:
+            return self._stream_broke(error, attached)
+        except ValueError as error:
+            return LowmarkError(f"pipeline {self.pipeline!r}, node {self.node_id!r}: {error}")
+        return None
+
+    def _stream_broke(self, error: grpc.RpcError, attached: bool) -> LowmarkError | None:
+        refused = refusal_of(error)
+        if refused is None:
+            if is_retried(error):
+                with self._changed:
+                    self._home = self._connection.next_target()
+                return None
+            return LowmarkError(f"node {self.node_id!r}: {describe_failure(error)}")
+        if refused.refusal.code in _STREAM_RETRIED:
+            with self._changed:
+                self._home = refused.home_address or self._connection.next_target()
+            return None
+        if refused.refusal.code is RefusalCode.FENCED and attached:
+            # Perhaps only by an older stream of ours that arrived late: attaching again tells.
+            return None
+        return FencedError(refused.refusal)
+
+    def _requests(self, stream: int, joined: Joined) -> Iterator[node_pb.CommitTicksRequest]:
+        """What is sent on one stream; ends with it. Runs in a thread of gRPC's."""
+        key = convert.key_to_pb(joined.key)
+        yield node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=self.pipeline, key=key))
+        while True:
+            for number, content in self._next_ticks(stream):
+                tick = node_pb.NumberedTick(number=number, content=content)
+                yield node_pb.CommitTicksRequest(tick=tick)
+            if self._stream != stream:
+                return
+
+    def _next_ticks(self, stream: int) -> list[tuple[int, pb.TickContent]]:
+        """Waits until there are ticks to send, or the stream has ended."""
         with self._changed:
+            while self._stream == stream:
+                ticks = self._window.to_send()
+                if ticks:
+                    return ticks
+                self._changed.wait()
+            return []
+
+    def _take(self, stream: int, response: node_pb.CommitTicksResponse) -> list[_Outcome]:
+        """What a message of the home makes of ticks. Raises ValueError if it cannot be right."""
+        outcomes: list[_Outcome] = []
+        with self._changed:
+            if self._stream != stream:
+                return []
             match response.WhichOneof("message"):
                 case "attached":
                     self._window.attached(response.attached.last_number)
-                    self._attached = True
                 case "committed":
-                    done = self._window.committed(response.committed.number)
-                    outcomes.extend((int(str(token)), number) for token, number in done)
+                    outcomes += self._window.committed(response.committed.number)
                 case "refused":
                     refusal = convert.refusal_from_pb(response.refused.refusal)
-                    token = self._window.refused(response.refused.number, refusal)
-                    if token is not None:
-                        outcomes.append((int(str(token)), TickRefusedError(refusal)))
+                    for future, why in self._window.refused(response.refused.number, refusal):
+                        outcomes.append((future, TickRefusedError(why)))
                 case "grant":
                     grant = convert.grant_from_pb(response.grant, self.spec)
                     if grant.granted:
                         self._grants[grant.front] = grant
-            futures = [(self._futures.pop(token), outcome) for token, outcome in outcomes]
+            for future, _ in outcomes:
+                self._waiting_bytes -= self._bytes.pop(future)
             self._changed.notify_all()
-        for future, outcome in futures:
-            _resolve(future, outcome)
+        return outcomes
 
-    def _give_up(self, failure: LowmarkError) -> None:
-        with self._changed:
-            if self._failure is None and not self._closing:
-                self._failure = failure
-            self._window.drain()
-            futures = list(self._futures.values())
-            self._futures.clear()
-            self._changed.notify_all()
-        for future in futures:
-            _resolve(future, failure)
+    def _fail(self, failure: LowmarkError) -> list[_Future]:
+        """The node can commit no more; returns the futures that fail. `_changed` is held."""
+        self._failure = failure
+        self._changed.notify_all()
+        return self._drain()
+
+    def _drain(self) -> list[_Future]:
+        self._bytes.clear()
+        self._waiting_bytes = 0
+        return self._window.drain()
 
 
-def _resolve(future: Future[int], outcome: int | LowmarkError) -> None:
+def _message(pipeline: str, content: TickContent) -> pb.TickContent:
+    """A tick on the wire; raises TickRefusedError where it cannot be put there."""
+    for what, cells in (("created", content.created), ("consumed", content.consumed)):
+        lengths = _lengths(cells)
+        if len(set(lengths)) != 1:
+            raise _invalid(
+                f"pipeline {pipeline!r}: {what} cells have {lengths[0]} segments, {lengths[1]} "
+                f"slots, {lengths[2]} checksums and {lengths[3]} counts; the arrays must be of one "
+                "length"
+            )
     try:
-        if isinstance(outcome, int):
-            future.set_result(outcome)
-        else:
-            future.set_exception(outcome)
-    except InvalidStateError:
-        pass  # cancelled by whoever waited; the tick stays committed
+        message = convert.content_to_pb(content)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _invalid(f"pipeline {pipeline!r}: a tick cannot be written down: {error}") from error
+    if message.ByteSize() > MAX_TICK_BYTES:
+        raise _invalid(
+            f"pipeline {pipeline!r}: a tick of {message.ByteSize()} bytes is over the limit of "
+            f"{MAX_TICK_BYTES} bytes; commit smaller ticks"
+        )
+    return message
+
+
+def _lengths(cells: Cells) -> tuple[int, int, int, int]:
+    return len(cells.segments), len(cells.slots), len(cells.checksums), len(cells.counts)
+
+
+def _invalid(message: str) -> TickRefusedError:
+    return TickRefusedError(Refusal(RefusalCode.INVALID, message))
+
+
+def _resolve(outcomes: list[_Outcome]) -> None:
+    """Tells those who wait. `_changed` is not held: their callbacks may commit."""
+    for future, outcome in outcomes:
+        try:
+            if isinstance(outcome, int):
+                future.set_result(outcome)
+            else:
+                future.set_exception(outcome)
+        except InvalidStateError:
+            pass  # cancelled by whoever waited; the tick stays committed

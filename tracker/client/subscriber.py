@@ -1,37 +1,51 @@
-"""Hearing min time: as a stream of updates, as a value, as a wait. Synchronous and asyncio.
+"""Hearing min time: its current value and then each change, or one wait. Synchronous and asyncio.
 
 A subscriber may name several processes of the tracker: it goes to the next when one is gone, resumes
-with what it has heard, and never hears a min time go back.
+with what it has told, and never tells a min time that goes back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import queue
-import random
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
+from typing import Any
 
 import grpc
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
-from tracker.client.connection import Backoff, Connection, parse_targets
-from tracker.client.errors import LowmarkError, RefusedError, UnavailableError, refusal_of
-from tracker.client.updates import Heard, Update, slot_until
+from tracker.client.connection import (
+    CALL_TIMEOUT_S,
+    Backoff,
+    Connection,
+    describe_failure,
+    is_retried,
+    parse_targets,
+)
+from tracker.client.errors import (
+    ClosedError,
+    LowmarkError,
+    RefusedError,
+    UnavailableError,
+    refusal_of,
+)
+from tracker.client.updates import Heard, Update, slot_until, subscribe_request
+from tracker.core.model import Refusal, RefusalCode
 from tracker.grpc_options import CHANNEL_OPTIONS
 
-CALL_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
 WAIT_CALL_S = 30.0
-"""One WaitUntil call lasts at most this long; then it is made again."""
+"""One WaitUntil call lasts at most this long; then it is made again, at the next process."""
 _END = None
 
 
 class Subscriber:
-    """Min times of one pipeline; of some segments, or of all.
+    """Min times of one pipeline; of some segments, or of all. Safe for use by several threads.
 
     target: host:port of one process or of several (with commas, or a sequence)."""
 
@@ -42,68 +56,63 @@ class Subscriber:
         segments: Sequence[str] | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self._chosen = tuple(segments or ())
         self._connection = Connection(target)
-        self._heard = Heard(pipeline, segments or ())
+        self._heard = Heard(pipeline)
         self._closed = threading.Event()
-        self._calls: dict[object, grpc.Call] = {}
+        self._calls: dict[int, Any] = {}
 
     def updates(self) -> Iterator[Update]:
-        """The current value of each chosen segment and of the pipeline, then each change, until
-        `close()`. Reconnects for ever; raises RefusedError if the pipeline or a segment is unknown."""
+        """The current value of each chosen segment and of the whole pipeline, then each change, until
+        `close()`; who reads slowly gets the newest value of each, not all in between. Reconnects for
+        ever; raises RefusedError if the pipeline or a segment is unknown. Each call of it begins
+        anew with the current values."""
+        told: dict[str | None, int] = {}
         backoff = Backoff()
         while not self._closed.is_set():
+            address = self._connection.next_target()
             try:
-                for message in self._stream(self._connection.target()):
+                for message in self._stream(address, told):
                     backoff.reset()
-                    yield from self._heard.take(message)
+                    self._heard.hear(message)
+                    yield from self._heard.news(told, self._chosen)
             except grpc.RpcError as error:
-                refused = refusal_of(error)
-                if refused is not None:
-                    raise refused from None
-            self._connection.next_target()
+                _raise_if_final(error, address)
+            except (ClosedError, ValueError):
+                if not self._closed.is_set():
+                    raise
             self._closed.wait(backoff.pause_s())
 
-    def _stream(self, address: str) -> Iterator[progress_pb.SubscribeResponse]:
+    def _stream(
+        self, address: str, told: dict[str | None, int]
+    ) -> Iterator[progress_pb.SubscribeResponse]:
         requests: queue.SimpleQueue[progress_pb.SubscribeRequest | None] = queue.SimpleQueue()
-        requests.put(self._heard.subscribe())
+        requests.put(subscribe_request(self.pipeline, self._chosen, told))
         stub = progress_grpc.ProgressServiceStub(self._connection.channel(address))
         call = stub.Subscribe(iter(requests.get, _END))
-        self._calls[requests] = call
+        self._calls[id(call)] = call
         try:
             if not self._closed.is_set():
                 yield from call
         finally:
             requests.put(_END)
             call.cancel()
-            del self._calls[requests]
+            del self._calls[id(call)]
 
-    def min_time(self, segment: str | None = None, timeout_s: float = CALL_TIMEOUT_S) -> int:
+    def min_time(self, segment: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
         """Min time now, of a segment or of the whole pipeline: a slot, exclusive. Never less than
-        what this subscriber has heard. Raises RefusedError, UnavailableError."""
-        answer = self._get(timeout_s)
-        self._heard.take(
-            progress_pb.SubscribeResponse(
-                pipeline=self.pipeline,
-                segments=answer.segments,
-                min_time=answer.min_time,
-                slack_ns=answer.slack_ns,
-            )
-        )
-        if segment is None:
-            assert self._heard.whole is not None
-            return self._heard.whole
-        if segment not in self._heard.segments:
-            raise LowmarkError(f"pipeline {self.pipeline!r} has no segment {segment!r}")
-        return self._heard.segments[segment]
+        what this subscriber has told. Raises RefusedError, UnavailableError."""
+        self._ask(timeout_s)
+        return _min_time(self._heard, segment)
 
-    def _get(self, timeout_s: float) -> progress_pb.GetMinTimeResponse:
+    def _ask(self, timeout_s: float) -> None:
         request = progress_pb.GetMinTimeRequest(pipeline=self.pipeline)
         answer, _ = self._connection.call(
             lambda channel: progress_grpc.ProgressServiceStub(channel).GetMinTime,
             request,
             timeout_s,
         )
-        return answer
+        self._heard.hear(answer)
 
     def wait_until(
         self,
@@ -111,45 +120,36 @@ class Subscriber:
         segment: str | None = None,
         timeout_s: float | None = None,
     ) -> bool:
-        """Waits until min time has reached a slot, or everything before a moment is complete; False
-        after `timeout_s` seconds (None: waits for ever). Raises RefusedError, and UnavailableError
-        if the tracker cannot be reached at first."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        slot = (
-            until
-            if isinstance(until, int)
-            else slot_until(until, self.slack_ns(timeout_s or CALL_TIMEOUT_S))
-        )
-        request = progress_pb.WaitUntilRequest(
-            pipeline=self.pipeline, segment=segment or "", slot=slot
-        )
+        """Waits until min time, of a segment or of the whole pipeline, has reached a slot, or until
+        everything labelled before a moment is complete. False if `timeout_s` seconds pass first
+        (None: waits for ever), reconnecting all the while. Raises RefusedError, ClosedError."""
+        deadline = _deadline(timeout_s)
+        if not isinstance(until, int) and not self._heard.slack_ns:
+            try:
+                self._ask(_left(deadline, float("inf")))
+            except UnavailableError:
+                return False
+        request = _wait_request(self.pipeline, self._heard, until, segment)
         backoff = Backoff()
-        while not self._closed.is_set():
-            left_s = WAIT_CALL_S if deadline is None else deadline - time.monotonic()
+        while not _has_reached(self._heard, segment, request.slot):
+            left_s = _left(deadline, WAIT_CALL_S)
             if left_s <= 0:
                 return False
+            address = self._connection.next_target()
+            stub = progress_grpc.ProgressServiceStub(self._connection.channel(address))
             try:
-                channel = self._connection.channel(self._connection.target())
-                stub = progress_grpc.ProgressServiceStub(channel)
-                stub.WaitUntil(request, timeout=min(left_s, WAIT_CALL_S))
-                return True
+                answer = stub.WaitUntil(request, timeout=left_s)
+                self._heard.reached(segment, answer.min_time)
             except grpc.RpcError as error:
-                refused = refusal_of(error)
-                if refused is not None:
-                    raise refused from None
+                _raise_if_final(error, address)
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    self._connection.next_target()
-                    self._closed.wait(backoff.pause_s())
-        return False
-
-    def slack_ns(self, timeout_s: float = CALL_TIMEOUT_S) -> int:
-        """Width of the pipeline's slots in nanoseconds. Raises RefusedError, UnavailableError."""
-        if not self._heard.slack_ns:
-            self._heard.slack_ns = self._get(timeout_s).slack_ns
-        return self._heard.slack_ns
+                    self._closed.wait(min(backoff.pause_s(), left_s))
+            except ValueError:
+                raise ClosedError("the subscriber was closed while it waited") from None
+        return True
 
     def close(self) -> None:
-        """Ends `updates()` and the waits, also in other threads."""
+        """Ends `updates()`; waits in other threads raise ClosedError."""
         self._closed.set()
         for call in list(self._calls.values()):
             call.cancel()
@@ -172,80 +172,75 @@ class AsyncSubscriber:
         segments: Sequence[str] | None = None,
     ) -> None:
         self.pipeline = pipeline
+        self._chosen = tuple(segments or ())
         self._targets = parse_targets(target)
-        self._turn = random.randrange(len(self._targets))
-        self._heard = Heard(pipeline, segments or ())
+        self._turn = -1
+        self._heard = Heard(pipeline)
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closed = False
 
-    def _stub(self) -> progress_grpc.ProgressServiceAsyncStub:
+    def _next_stub(self) -> tuple[str, Any]:
+        if self._closed:
+            raise ClosedError("the subscriber is closed")
+        self._turn += 1
         address = self._targets[self._turn % len(self._targets)]
         if address not in self._channels:
             self._channels[address] = grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
-        return progress_grpc.ProgressServiceStub(self._channels[address])
+        return address, progress_grpc.ProgressServiceStub(self._channels[address])
 
     async def updates(self) -> AsyncIterator[Update]:
-        """The current value of each chosen segment and of the pipeline, then each change, for as long
-        as it is iterated. Reconnects for ever; raises RefusedError."""
+        """As `Subscriber.updates`, until `close()`."""
+        told: dict[str | None, int] = {}
         backoff = Backoff()
-        while True:
-            call = self._stub().Subscribe()
+        while not self._closed:
+            address, stub = self._next_stub()
+            call = stub.Subscribe()
             try:
-                await call.write(self._heard.subscribe())
+                await call.write(subscribe_request(self.pipeline, self._chosen, told))
                 async for message in call:
                     backoff.reset()
-                    for update in self._heard.take(message):
+                    self._heard.hear(message)
+                    for update in self._heard.news(told, self._chosen):
                         yield update
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-                refused = refusal_of(error) if isinstance(error, grpc.RpcError) else None
-                if refused is not None:
-                    raise refused from None
+            except grpc.aio.AioRpcError as error:
+                _raise_if_final(error, address)
+            except asyncio.InvalidStateError:
+                pass  # the stream was over before it could be written to
+            except asyncio.CancelledError:
+                # A call that `close()` ends reports itself as cancelled; a cancelled task goes on up.
+                if not self._closed:
+                    raise
             finally:
                 call.cancel()
-            self._turn += 1
-            await asyncio.sleep(backoff.pause_s())
+            if not self._closed:
+                await asyncio.sleep(backoff.pause_s())
 
-    async def min_time(self, segment: str | None = None, timeout_s: float = CALL_TIMEOUT_S) -> int:
-        """Min time now, a slot, exclusive; never less than heard. Raises RefusedError,
-        UnavailableError."""
-        answer = await self._get(timeout_s)
-        self._heard.take(
-            progress_pb.SubscribeResponse(
-                pipeline=self.pipeline,
-                segments=answer.segments,
-                min_time=answer.min_time,
-                slack_ns=answer.slack_ns,
-            )
-        )
-        if segment is None:
-            assert self._heard.whole is not None
-            return self._heard.whole
-        if segment not in self._heard.segments:
-            raise LowmarkError(f"pipeline {self.pipeline!r} has no segment {segment!r}")
-        return self._heard.segments[segment]
+    async def min_time(
+        self, segment: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> int:
+        """As `Subscriber.min_time`."""
+        await self._ask(timeout_s)
+        return _min_time(self._heard, segment)
 
-    async def _get(self, timeout_s: float) -> progress_pb.GetMinTimeResponse:
-        deadline = time.monotonic() + timeout_s
+    async def _ask(self, timeout_s: float) -> None:
+        deadline = _deadline(timeout_s)
         backoff = Backoff()
+        request = progress_pb.GetMinTimeRequest(pipeline=self.pipeline)
         while True:
+            address, stub = self._next_stub()
             try:
-                return await self._stub().GetMinTime(
-                    progress_pb.GetMinTimeRequest(pipeline=self.pipeline),
-                    timeout=max(0.001, deadline - time.monotonic()),
-                )
+                left_s = max(0.001, _left(deadline, CALL_TIMEOUT_S))
+                self._heard.hear(await stub.GetMinTime(request, timeout=left_s))
+                return
             except grpc.aio.AioRpcError as error:
-                await self._pause(error, backoff, deadline)
-
-    async def _pause(self, error: grpc.aio.AioRpcError, backoff: Backoff, deadline: float) -> None:
-        refused: RefusedError | None = refusal_of(error)
-        if refused is not None:
-            raise refused from None
-        self._turn += 1
-        pause_s = backoff.pause_s()
-        if time.monotonic() + pause_s >= deadline:
-            raise UnavailableError(
-                f"the tracker at {', '.join(self._targets)} did not answer: {error.details()}"
-            ) from None
-        await asyncio.sleep(pause_s)
+                _raise_if_final(error, address)
+                pause_s = backoff.pause_s()
+                if _left(deadline, float("inf")) <= pause_s:
+                    raise UnavailableError(
+                        f"the tracker at {', '.join(self._targets)} did not answer within "
+                        f"{timeout_s:g} s (last: {address}: {describe_failure(error)})"
+                    ) from None
+            await asyncio.sleep(pause_s)
 
     async def wait_until(
         self,
@@ -253,31 +248,32 @@ class AsyncSubscriber:
         segment: str | None = None,
         timeout_s: float | None = None,
     ) -> bool:
-        """Waits until min time has reached a slot, or everything before a moment is complete; False
-        after `timeout_s` seconds (None: waits for ever)."""
-        deadline = time.monotonic() + timeout_s if timeout_s is not None else float("inf")
-        if not isinstance(until, int):
-            if not self._heard.slack_ns:
-                self._heard.slack_ns = (await self._get(timeout_s or CALL_TIMEOUT_S)).slack_ns
-            until = slot_until(until, self._heard.slack_ns)
-        request = progress_pb.WaitUntilRequest(
-            pipeline=self.pipeline, segment=segment or "", slot=until
-        )
-        backoff = Backoff()
-        while (left_s := deadline - time.monotonic()) > 0:
+        """As `Subscriber.wait_until`."""
+        deadline = _deadline(timeout_s)
+        if not isinstance(until, int) and not self._heard.slack_ns:
             try:
-                await self._stub().WaitUntil(request, timeout=min(left_s, WAIT_CALL_S))
-                return True
+                await self._ask(_left(deadline, float("inf")))
+            except UnavailableError:
+                return False
+        request = _wait_request(self.pipeline, self._heard, until, segment)
+        backoff = Backoff()
+        while not _has_reached(self._heard, segment, request.slot):
+            left_s = _left(deadline, WAIT_CALL_S)
+            if left_s <= 0:
+                return False
+            address, stub = self._next_stub()
+            try:
+                answer = await stub.WaitUntil(request, timeout=left_s)
+                self._heard.reached(segment, answer.min_time)
             except grpc.aio.AioRpcError as error:
-                refused = refusal_of(error)
-                if refused is not None:
-                    raise refused from None
+                _raise_if_final(error, address)
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    self._turn += 1
-                    await asyncio.sleep(min(backoff.pause_s(), max(0.0, left_s)))
-        return False
+                    await asyncio.sleep(min(backoff.pause_s(), left_s))
+        return True
 
     async def close(self) -> None:
+        """Ends `updates()`, which may be iterated by another task."""
+        self._closed = True
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
@@ -292,3 +288,50 @@ class AsyncSubscriber:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _deadline(timeout_s: float | None) -> float:
+    return float("inf") if timeout_s is None else time.monotonic() + timeout_s
+
+
+def _left(deadline: float, most_s: float) -> float:
+    return min(most_s, deadline - time.monotonic())
+
+
+def _raise_if_final(error: grpc.RpcError, address: str) -> None:
+    """Raises what another attempt at another process would not change."""
+    refused = refusal_of(error)
+    if refused is not None:
+        if refused.refusal.code in (RefusalCode.NOT_READY, RefusalCode.FULL):
+            return
+        raise refused from None
+    if not is_retried(error):
+        raise LowmarkError(f"{address}: {describe_failure(error)}") from None
+
+
+def _min_time(heard: Heard, segment: str | None) -> int:
+    found = heard.get(segment)
+    if found is None:
+        raise _unknown(heard.pipeline, segment, heard.names())
+    return found
+
+
+def _unknown(pipeline: str, segment: str | None, known: list[str]) -> LowmarkError:
+    return RefusedError(
+        Refusal(
+            RefusalCode.UNKNOWN_SEGMENT,
+            f"pipeline {pipeline!r} has no segment {segment!r}; it has {known[:20]}",
+        )
+    )
+
+
+def _wait_request(
+    pipeline: str, heard: Heard, until: int | datetime, segment: str | None
+) -> progress_pb.WaitUntilRequest:
+    slot = until if isinstance(until, int) else slot_until(until, heard.slack_ns)
+    return progress_pb.WaitUntilRequest(pipeline=pipeline, segment=segment or "", slot=slot)
+
+
+def _has_reached(heard: Heard, segment: str | None, slot: int) -> bool:
+    found = heard.get(segment)
+    return found is not None and found >= slot

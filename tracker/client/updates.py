@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, slot_start_ns
+from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_start_ns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -44,47 +46,91 @@ def slot_until(moment: datetime, slack_ns: int) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     unix_ns = (moment - _EPOCH) // timedelta(microseconds=1) * 1000
-    return min(-(-unix_ns // slack_ns), HIGHEST_SLOT)
+    return max(LOWEST_SLOT, min(-(-unix_ns // slack_ns), HIGHEST_SLOT))
+
+
+class MinTimes(Protocol):
+    """What an answer or a message about one pipeline says: SubscribeResponse, GetMinTimeResponse."""
+
+    @property
+    def segments(self) -> Iterable[pb.SegmentTime]: ...
+    @property
+    def min_time(self) -> int: ...
+    @property
+    def slack_ns(self) -> int: ...
 
 
 class Heard:
-    """What one subscriber has heard of one pipeline; lets only news through, so that nothing goes
-    back when another process of the tracker answers."""
+    """The furthest min times that one subscriber has heard of one pipeline, from whichever process:
+    nothing that it tells goes back, though another process may be behind. Safe for threads.
 
-    def __init__(self, pipeline: str, segments: Iterable[str]) -> None:
+    Keys are names of segments, and None for the whole pipeline.
+    """
+
+    def __init__(self, pipeline: str) -> None:
         self.pipeline = pipeline
-        self.chosen = tuple(segments)
-        self.segments: dict[str, int] = {}
-        self.whole: int | None = None
         self.slack_ns = 0
+        """Width of a slot; 0 before anything was heard."""
+        self._slots: dict[str | None, int] = {}
+        self._lock = threading.Lock()
 
-    def subscribe(self) -> progress_pb.SubscribeRequest:
-        """The first message of a stream: what is wanted, and what was heard."""
-        return progress_pb.SubscribeRequest(
-            subscribe=progress_pb.Subscription(
-                pipeline=self.pipeline,
-                segments=self.chosen,
-                heard=[
-                    pb.SegmentTime(segment=name, min_time=slot)
-                    for name, slot in self.segments.items()
-                ],
-                heard_min_time=self.whole,
-            )
-        )
+    def hear(self, message: MinTimes) -> None:
+        """Takes in what a process says."""
+        with self._lock:
+            self.slack_ns = message.slack_ns
+            for segment in message.segments:
+                self._raise(segment.segment, segment.min_time)
+            self._raise(None, message.min_time)
 
-    def take(self, message: progress_pb.SubscribeResponse) -> list[Update]:
-        """The updates in a message that are news: of segments first, then of the pipeline."""
-        self.slack_ns = message.slack_ns
+    def reached(self, segment: str | None, slot: int) -> None:
+        """A process has said that min time is at least this."""
+        with self._lock:
+            self._raise(segment, slot)
+
+    def _raise(self, key: str | None, slot: int) -> None:
+        self._slots[key] = max(slot, self._slots.get(key, slot))
+
+    def get(self, segment: str | None) -> int | None:
+        """The furthest that was heard; None before anything was, or for an unknown segment."""
+        with self._lock:
+            return self._slots.get(segment)
+
+    def names(self) -> list[str]:
+        """The segments of which something was heard."""
+        with self._lock:
+            return [name for name in self._slots if name is not None]
+
+    def news(self, told: dict[str | None, int], chosen: Iterable[str]) -> list[Update]:
+        """What lies beyond `told`, which is brought up to date: of the chosen segments (of all, if
+        none is) in the order in which they were first heard, then of the pipeline."""
+        wanted = set(chosen)
+        with self._lock:
+            slots = list(self._slots.items())
+        slots.sort(key=lambda item: item[0] is None)
         updates = []
-        for segment in message.segments:
-            if segment.min_time > self.segments.get(segment.segment, segment.min_time - 1):
-                self.segments[segment.segment] = segment.min_time
-                updates.append(self._update(segment.segment, segment.min_time))
-        if self.whole is None or message.min_time > self.whole:
-            self.whole = message.min_time
-            updates.append(self._update(None, message.min_time))
+        for key, slot in slots:
+            if key is not None and wanted and key not in wanted:
+                continue
+            if key not in told or slot > told[key]:
+                told[key] = slot
+                time = slot_time(slot, self.slack_ns)
+                updates.append(Update(self.pipeline, key, slot, slot == FOREVER, time))
         return updates
 
-    def _update(self, segment: str | None, slot: int) -> Update:
-        time = slot_time(slot, self.slack_ns)
-        return Update(self.pipeline, segment, slot, slot == FOREVER, time)
+
+def subscribe_request(
+    pipeline: str, chosen: Iterable[str], told: dict[str | None, int]
+) -> progress_pb.SubscribeRequest:
+    """The first message of a stream: what is wanted, and what needs not be said again."""
+    return progress_pb.SubscribeRequest(
+        subscribe=progress_pb.Subscription(
+            pipeline=pipeline,
+            segments=chosen,
+            heard=[
+                pb.SegmentTime(segment=name, min_time=slot)
+                for name, slot in told.items()
+                if name is not None
+            ],
+            heard_min_time=told.get(None),
+        )
+    )
