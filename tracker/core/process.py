@@ -146,6 +146,7 @@ class Process:
         self._home_last = 0
         self._outbox: deque[OutboxEntry] = deque()
         self._closed_keys: deque[tuple[int, str, NodeKey]] = deque()
+        """Closed keys that are not dropped, by the entry that closed them."""
         # Not durable, forgotten by a crash:
         self._home_appended = 0
         self._pending: deque[tuple[int, Record, Hashable | None]] = deque()
@@ -155,6 +156,8 @@ class Process:
         self._last_refresh_ns: int | None = None
         self._last_report_ns = 0
         self._report_number = 0
+        self._dropping = 0
+        """How many closed keys have a dropping entry that is not durable yet: the first ones."""
         self._pins_position = 0
         """Reports wait until the records up to here are durable: a pin is told when it cannot be
         forgotten any more."""
@@ -513,8 +516,11 @@ class Process:
         everywhere = self._confirmed_everywhere()
         while self._outbox and self._outbox[0].number <= everywhere:
             self._outbox.popleft()
-        while self._closed_keys and self._closed_keys[0][0] <= everywhere:
-            _, name, key = self._closed_keys.popleft()
+        while self._dropping < len(self._closed_keys):
+            number, name, key = self._closed_keys[self._dropping]
+            if number > everywhere:
+                break
+            self._dropping += 1
             self._append_home(KeyDropped(name, key))
         if self._unconfirmed_registrations:
             self._answer_registrations()
@@ -590,6 +596,9 @@ class Process:
                         self._end_session(node_closed, self._fenced(entry.pipeline, entry.key))
                 self._closed_keys.append((number, entry.pipeline, entry.key))
             case KeyDropped():
+                _, _, dropped = self._closed_keys.popleft()
+                assert dropped == entry.key, "keys are dropped in the order in which they closed"
+                self._dropping = max(0, self._dropping - 1)
                 home = self._pipelines[entry.pipeline].home
                 node_left = home.nodes.get(entry.key.node_id)
                 if node_left is not None and node_left.key == entry.key and not node_left.evicted:
