@@ -1,0 +1,40 @@
+"""docs/spark.md names what exists; the README's query runs among the Spark tests."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from local_tracker import acks
+from local_tracker.spark import Tracked
+from local_tracker.spark.tracked import TrackedQuery
+from tests.docs.pages import ROOT, Block, blocks
+
+PAGE = ROOT / "docs" / "spark.md"
+TEXT = PAGE.read_text() + (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("program", blocks(PAGE), ids=lambda block: block.text[:20])
+def test_programs_are_python(program: Block) -> None:
+    compile(program.text, program.page, "exec")
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\btracked\.(\w+)\(", TEXT))))
+def test_named_methods_of_tracked_exist(name: str) -> None:
+    assert callable(getattr(Tracked, name))
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\backs\.(\w+)", TEXT))))
+def test_named_acks_exist(name: str) -> None:
+    assert name in acks.__all__
+
+
+def test_named_arguments_and_attributes_exist() -> None:
+    parameters = inspect.signature(Tracked.start).parameters
+    assert {"node_id", "reads", "creates"} <= set(parameters)
+    assert "fmt" in inspect.signature(Tracked.writer).parameters
+    for name in ("wait_durable", "tracking_failure"):
+        assert name in TEXT
+        assert hasattr(TrackedQuery, name)
