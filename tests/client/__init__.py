@@ -1,0 +1,1 @@
+"""Clients and the command line, most of them against real servers."""
