@@ -141,8 +141,20 @@ class SqliteStore:
         return Stored(snapshot, iter(rows))
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+        batch = list(records)
         with self._write(epoch):
-            self._db.executemany("INSERT INTO log VALUES (?, ?)", records)
+            due = self._last() + 1
+            if [position for position, _ in batch] != list(range(due, due + len(batch))):
+                raise StoreError(f"store {self.path}: records must continue at position {due}")
+            self._db.executemany("INSERT INTO log VALUES (?, ?)", batch)
+
+    def _last(self) -> int:
+        """Position of the last record, kept or replaced by the snapshot."""
+        row = self._db.execute(
+            "SELECT max((SELECT ifnull(max(position), 0) FROM log),"
+            " (SELECT ifnull(max(position), 0) FROM snapshot))"
+        ).fetchone()
+        return int(row[0])
 
     def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
         with self._write(epoch):

@@ -1,0 +1,215 @@
+"""Nothing is lost on the way through the contract, and malformed input is refused before the core."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker.v1 import peer_service_pb2 as peer_pb
+from acker.v1 import types_pb2 as pb
+from tracker import convert
+from tracker.convert_storage import (
+    record_from_bytes,
+    record_to_bytes,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+)
+from tracker.core import messages as m
+from tracker.core.model import (
+    Batch,
+    Cells,
+    Edge,
+    FrontJoin,
+    Heartbeat,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    SilentFront,
+    StagedContribution,
+    Tick,
+    TickContent,
+    Unit,
+)
+from tracker.core.process import Process
+from tracker.core.routing import RoutingTable
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+rows = st.lists(st.tuples(st.integers(0, 99), int64, st.integers(0, 2**64 - 1), int64), max_size=20)
+text = st.text(min_size=1, max_size=20)
+units = st.builds(Unit, st.integers(0, 99), text, int64)
+contents = st.builds(
+    TickContent,
+    created=rows.map(Cells.of),
+    consumed=rows.map(Cells.of),
+    heartbeats=st.lists(st.builds(Heartbeat, text, int64), max_size=3).map(tuple),
+    joins=st.lists(st.builds(FrontJoin, text, st.integers(0, 99)), max_size=3).map(tuple),
+    leaves=st.lists(text, max_size=3).map(tuple),
+    batch=st.none() | st.builds(Batch, text, int64, st.binary(max_size=32)),
+    units_created=st.lists(units, max_size=3).map(tuple),
+    units_consumed=st.lists(units, max_size=3).map(tuple),
+)
+
+
+def same(one: TickContent, other: TickContent) -> bool:
+    return (
+        one.created.rows() == other.created.rows()
+        and one.consumed.rows() == other.consumed.rows()
+        and one.heartbeats == other.heartbeats
+        and one.joins == other.joins
+        and one.leaves == other.leaves
+        and one.batch == other.batch
+        and one.units_created == other.units_created
+        and one.units_consumed == other.units_consumed
+    )
+
+
+@given(contents)
+def test_a_tick_survives_the_wire(content: TickContent) -> None:
+    message = pb.TickContent.FromString(convert.content_to_pb(content).SerializeToString())
+    assert same(convert.content_from_pb(message), content)
+
+
+@given(st.lists(contents, max_size=4), rows)
+def test_records_survive_the_store(
+    ticks: list[TickContent], late: list[tuple[int, int, int, int]]
+) -> None:
+    key = NodeKey("n", 7)
+    entries = tuple(
+        m.KeyTick(Tick("p", key, number, content), Cells.of(late))
+        for number, content in enumerate(ticks, 1)
+    )
+    record = m.ReceivedEntries(2, 5, entries)
+    again = record_from_bytes(record_to_bytes(record))
+    assert isinstance(again, m.ReceivedEntries)
+    assert (again.shard, again.first, len(again.entries)) == (2, 5, len(entries))
+    for kept, entry in zip(again.entries, entries, strict=True):
+        assert isinstance(kept, m.KeyTick)
+        assert (kept.tick.key, kept.tick.number) == (entry.tick.key, entry.tick.number)
+        assert same(kept.tick.content, entry.tick.content)
+        assert kept.late.rows() == entry.late.rows()
+
+
+SPEC = PipelineSpec(
+    "p",
+    ("a", "b"),
+    (Edge("a", "b", 3),),
+    fronts=("F",),
+    open=True,
+    start_slot=-5,
+    silent_front=SilentFront.EVICT,
+    evict_after_ms=9,
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        m.HomeEntry(4, m.PipelineRegistered(SPEC)),
+        m.HomeEntry(5, m.KeyOpened("p", NodeKey("n", 1), "front")),
+        m.HomeEntry(6, m.KeyClosed("p", NodeKey("n", 1), 9, True)),
+        m.HomeEntry(7, m.KeyDropped("p", NodeKey("n", 1))),
+        m.Pinned("p", (m.FrontPin("n", "F", -3),)),
+        m.Announcement("p", ((0, 7), (1, 2**63 - 1))),
+        m.Swept("p", 1, 12),
+    ],
+    ids=lambda record: type(getattr(record, "entry", record)).__name__,
+)
+def test_each_kind_of_record_survives_the_store(record: m.Record) -> None:
+    assert record_from_bytes(record_to_bytes(record)) == record
+
+
+def test_every_frame_survives_the_wire() -> None:
+    report = m.ShardReport(
+        3,
+        True,
+        ((0, 5), (1, 6)),
+        (
+            m.PipelineReport(
+                "p",
+                (m.SegmentLow(1, 5, 2, 3, 4),),
+                (m.FrontReport("n", "F", 1, 2, 3, 4, 5),),
+                (("n", "G"),),
+                (m.TouchedRun(1, 6, ((0, -4),)),),
+                ((0, 9),),
+            ),
+        ),
+        ((0, 5), (1, 4)),
+    )
+    for body in (report, m.EntriesReceived(4, True), m.ReportWanted()):
+        message = convert.frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
+        frame = convert.frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
+        assert frame == m.Frame(1, 2, body)
+
+
+def test_a_snapshot_survives_the_store() -> None:
+    process = Process(0, RoutingTable.uniform(1), 1)
+
+    now_ns = 0
+
+    def run(event: m.Event) -> list[m.Effect]:
+        nonlocal now_ns
+        effects: list[m.Effect] = []
+        for each in (event, m.Wake()):
+            now_ns += 10_000_000
+            effects += process.handle(each, now_ns)
+            while process.position > process.committed:
+                effects += process.handle(m.Committed(process.position), now_ns)
+        return effects
+
+    run(m.RegisterPipeline("r", SPEC))
+    joined = next(e for e in run(m.JoinNode("j", "p", "n", "front")) if isinstance(e, m.Answer))
+    assert isinstance(joined.result, m.Joined)
+    run(m.AttachSession("s", "p", joined.result.key))
+    run(m.SubmitTick("s", 1, TickContent(joins=(FrontJoin("F", 0),))))
+    run(
+        m.SubmitTick(
+            "s",
+            2,
+            TickContent(
+                created=Cells.of([(0, 3, 77, 1), (1, 900, 5, 2)]),
+                batch=Batch("q", 4, b"f"),
+                units_created=(Unit(0, "file:///x", 3),),
+            ),
+        )
+    )
+    cells = Cells.of([(0, 3, 1, 1)])
+    contribution = StagedContribution("q", "r", 9, 1, "op", 2, 3, 4, cells, Cells.empty())
+    run(m.StageContributions("c", "p", "n", (contribution,)))
+    data = snapshot_to_bytes(process.snapshot())
+    snapshot = snapshot_from_bytes(data)
+    assert snapshot_to_bytes(snapshot) == data
+    again = Process(0, RoutingTable.uniform(1), 2)
+    again.recover(snapshot, [], now_ns)
+    again.validate()
+    assert again.min_times("p") == process.min_times("p")
+    assert again.resolve_units("p", 0, ["file:///x"]) == [3]
+    assert [c.key for c in again.staged("p", "n", "q", 9)] == [contribution.key]
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
+def test_packed_cells_of_unequal_lengths_are_refused(a: int, b: int, c: int, d: int) -> None:
+    packed = pb.Cells(segments=bytes(a), slots=bytes(b), checksums=bytes(c), counts=bytes(d))
+    if a % 4 == 0 and b == c == d == 2 * a:
+        assert len(convert.cells_from_pb(packed)) == a // 4
+        return
+    with pytest.raises(Refused, match="are not four arrays of one length") as refused:
+        convert.cells_from_pb(packed)
+    assert refused.value.refusal.code is RefusalCode.INVALID
+
+
+@given(st.binary(max_size=200))
+def test_stored_bytes_that_are_no_record_are_refused_not_believed(data: bytes) -> None:
+    for decode in (record_from_bytes, snapshot_from_bytes):
+        try:
+            decode(data)
+        except Refused as refused:
+            assert refused.refusal.code is RefusalCode.INVALID
+
+
+@pytest.mark.parametrize("code", RefusalCode)
+def test_every_refusal_survives_the_wire(code: RefusalCode) -> None:
+    refusal = Refusal(code, "why", home=2, expected=5)
+    assert convert.refusal_from_pb(convert.refusal_to_pb(refusal)) == refusal
