@@ -23,7 +23,11 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
         opened.append(store)
         return store
 
-    request.addfinalizer(lambda: [store.close() for store in opened])
+    def close_all() -> None:
+        for store in opened:
+            store.close()
+
+    request.addfinalizer(close_all)
     return open_again
 
 

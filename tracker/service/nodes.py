@@ -25,10 +25,21 @@ class TickStream:
     def __init__(self) -> None:
         self.spec: PipelineSpec | None = None
         self.ended_by: Refusal | None = None
+        self._handed = 0
+        self._last_durable = 0
         self._attached: int | None = None
         self._durable: int | None = None
         self._others: list[node_pb.CommitTicksResponse] = []
         self._news = asyncio.Event()
+
+    def handed(self, number: int) -> None:
+        """A tick is handed to the process."""
+        self._handed = max(number, self._handed)
+
+    @property
+    def answered(self) -> bool:
+        """Whether every tick handed over is durable or refused."""
+        return self._last_durable >= self._handed
 
     def attached(self, last_number: int) -> None:
         self._attached = last_number
@@ -40,9 +51,11 @@ class TickStream:
 
     def durable(self, number: int) -> None:
         self._durable = number
+        self._last_durable = max(number, self._last_durable)
         self._news.set()
 
     def refused(self, number: int, refusal: Refusal) -> None:
+        self._handed = min(self._handed, number - 1)  # later ones are out of order, and refused too
         message = node_pb.CommitTicksResponse()
         message.refused.number = number
         message.refused.refusal.CopyFrom(convert.refusal_to_pb(refusal))
@@ -123,9 +136,12 @@ class NodeServicer:
         reading = asyncio.ensure_future(self._read(request_iterator, stream))
         reading.add_done_callback(lambda _: stream.wake())
         try:
-            while stream.ended_by is None and not reading.done():
+            # A node that has said all may close its half: what it handed over is still answered.
+            while stream.ended_by is None and not (reading.done() and stream.answered):
                 for message in await stream.next_messages():
                     await context.write(message)
+                if reading.done() and reading.exception() is not None:
+                    break
             if stream.ended_by is None:
                 await reading  # raises what ended it
         except Refused as refused:
@@ -153,6 +169,7 @@ class NodeServicer:
                 except Refused as refused:
                     stream.refused(request.tick.number, refused.refusal)
                     continue
+                stream.handed(request.tick.number)
                 engine.post(m.SubmitTick(stream, request.tick.number, content))
                 await engine.room()
             elif what == "attach" and stream.spec is None:
