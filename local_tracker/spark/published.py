@@ -44,10 +44,12 @@ class Manifest:
 
 
 class PublishedBatches:
-    """The published batches of a local directory."""
+    """The published batches of a local directory, which is made if it is not there: a reader may be
+    started on it before the first batch."""
 
     def __init__(self, location: str) -> None:
         self.directory = Path(local_path(location))
+        self.directory.mkdir(parents=True, exist_ok=True)
 
     def manifest(self, scope: str, batch: int) -> Manifest | None:
         """What was published for a batch; None if nothing was. Raises LogError if it can't be read."""

@@ -19,6 +19,10 @@ LOCAL = "local[2,2]"  # two cores; a task may fail once
 CLUSTER = "local-cluster[2,1,1024]"  # two executors, each a process with one core
 
 
+ONLY_LOCAL = pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+"""For tests in which executors don't matter."""
+
+
 def session(master: str, directory: Path) -> SparkSession:
     """A small, quiet session; `directory` is for what Spark leaves behind."""
     os.environ["PYSPARK_PYTHON"] = sys.executable

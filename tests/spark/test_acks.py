@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery, TrackingError
-from tests.spark.conftest import Pipelines
+from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, published_rows
 from tracker.client import NodeClient
 from tracker.core.ack_values import child_value, child_values
@@ -134,12 +134,10 @@ def test_a_task_that_fails_after_its_hand_over_counts_once(
     )
 
 
+@ONLY_LOCAL
 def test_code_that_is_not_deterministic_fails_the_query(
     tracked: Tracked, spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("once is enough")
-
     @acks.operator("moody")
     def moody(batches: Batches) -> Batches:
         context = TaskContext.get()

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from tests.spark import driver
-from tests.spark.conftest import Pipelines
+from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import WAIT_S, Witness, sink_rows
 from tracker.client import NodeClient
 from tracker.core.ack_values import unit_value
@@ -23,9 +23,8 @@ SLOTS = (10, 20, 30, 40, 50, 60)
 TRIES = 3
 
 
+@ONLY_LOCAL
 def test_a_driver_killed_between_sink_and_commit(spark: SparkSession, pipelines: Pipelines) -> None:
-    if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("once is enough")
     pipeline = pipelines("parse", driver.CREATED_SEGMENT)
     directory = pipeline.directory
     out, checkpoint = str(directory / "out"), str(directory / "cp")

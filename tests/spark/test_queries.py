@@ -17,7 +17,7 @@ from pyspark.sql.streaming import DataStreamReader
 from local_tracker.spark import FollowerLimits, Tracked, TrackingError
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.tracked import check_version
-from tests.spark.conftest import Pipelines
+from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, published_rows, sink_rows
 from tracker.client import LowmarkError
 from tracker.core.model import Edge
@@ -129,13 +129,6 @@ def test_a_chain_with_a_writer(spark: SparkSession, tracked_in, pipelines: Pipel
 # --- without Spark's executors mattering ----------------------------------------------------------
 
 
-@pytest.fixture
-def local(spark: SparkSession) -> SparkSession:
-    if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("once is enough")
-    return spark
-
-
 def start_copy(tracked: Tracked, spark: SparkSession, pipeline: Pipeline, **options: object):
     return tracked.start(
         doubled(reader(spark, 1).parquet(pipeline.input))
@@ -146,12 +139,13 @@ def start_copy(tracked: Tracked, spark: SparkSession, pipeline: Pipeline, **opti
     )
 
 
-def test_a_restarted_query_goes_on(local: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+@ONLY_LOCAL
+def test_a_restarted_query_goes_on(spark: SparkSession, tracked_in, pipelines: Pipelines) -> None:
     pipeline = pipelines("parse")
     tracked = tracked_in(pipeline)
     for slot in (1, 2):
         pipeline.publish(slot)
-        query = start_copy(tracked, local, pipeline)
+        query = start_copy(tracked, spark, pipeline)
         query.processAllAvailable()
         query.stop()
     assert query.last_durable_batch == 1
@@ -159,15 +153,16 @@ def test_a_restarted_query_goes_on(local: SparkSession, tracked_in, pipelines: P
     pipeline.assert_finished()
 
 
+@ONLY_LOCAL
 def test_a_checkpoint_that_was_rolled_back_is_refused(
-    local: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse")
     tracked = tracked_in(pipeline)
     older = pipeline.directory / "older"
     for slot in (1, 2):
         pipeline.publish(slot)
-        query = start_copy(tracked, local, pipeline)
+        query = start_copy(tracked, spark, pipeline)
         query.processAllAvailable()
         query.stop()
         if slot == 1:
@@ -175,35 +170,37 @@ def test_a_checkpoint_that_was_rolled_back_is_refused(
     shutil.rmtree(pipeline.directory / "cp")
     older.rename(pipeline.directory / "cp")
     with pytest.raises(TrackingError, match=r"tracker has batch 1.*restore the newer one"):
-        start_copy(tracked, local, pipeline)
+        start_copy(tracked, spark, pipeline)
 
 
+@ONLY_LOCAL
 def test_what_does_not_fit_is_refused_at_the_start(
-    local: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse", "enrich")
     tracked = tracked_in(pipeline)
     with pytest.raises(LowmarkError, match="nowhere"):
-        start_copy(tracked, local, pipeline, reads="nowhere")
+        start_copy(tracked, spark, pipeline, reads="nowhere")
     with pytest.raises(TrackingError, match=r"no edge between them"):
-        start_copy(tracked, local, pipeline, reads="enrich", creates=["parse"])
+        start_copy(tracked, spark, pipeline, reads="enrich", creates=["parse"])
     with pytest.raises(TrackingError, match=r"sink .* cannot be read"):
         tracked.start(
-            reader(local).parquet(pipeline.input).writeStream.format("noop"),
+            reader(spark).parquet(pipeline.input).writeStream.format("noop"),
             node_id="parse", reads="parse", creates=["enrich"],
         )  # fmt: skip
-    assert not local.streams.active
+    assert not spark.streams.active
 
 
+@ONLY_LOCAL
 def test_a_second_query_under_one_node_id_stops_the_first(
-    local: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse")
-    first = start_copy(tracked_in(pipeline), local, pipeline)
+    first = start_copy(tracked_in(pipeline), spark, pipeline)
     pipeline.publish(1)
     first.processAllAvailable()
     second = tracked_in(pipeline).start(
-        reader(local).parquet(pipeline.input).writeStream.format("noop"),
+        reader(spark).parquet(pipeline.input).writeStream.format("noop"),
         node_id="parse", reads="parse",
     )  # fmt: skip
     pipeline.publish(2)
@@ -214,15 +211,16 @@ def test_a_second_query_under_one_node_id_stops_the_first(
     second.stop()
 
 
+@ONLY_LOCAL
 def test_a_query_far_ahead_of_the_tracker_is_stopped(
-    local: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in, pipelines: Pipelines
 ) -> None:
     """A unit that no one created cannot be placed: the query runs ahead up to its limit."""
     pipeline = pipelines("parse")
     for number in range(6):
-        shutil.copy(pipeline_file(pipeline, local), f"{pipeline.input}/stray{number}.parquet")
+        shutil.copy(pipeline_file(pipeline, spark), f"{pipeline.input}/stray{number}.parquet")
     query = start_copy(
-        tracked_in(pipeline), local, pipeline, limits=FollowerLimits(max_batches_behind=2)
+        tracked_in(pipeline), spark, pipeline, limits=FollowerLimits(max_batches_behind=2)
     )
     with pytest.raises(TrackingError, match="batches wait for the tracker"):
         query.awaitTermination()

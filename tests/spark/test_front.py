@@ -1,0 +1,101 @@
+"""A Spark front: a raw stream labelled by the timestamps of its batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from fronts.spark import FrontLabels, SparkFront
+from local_tracker.spark import Tracked
+from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
+from local_tracker.spark.published import PublishedBatches
+from tests.spark.conftest import ONLY_LOCAL
+from tests.spark.support import WAIT_S
+from tracker.client import Admin, Subscriber
+from tracker.core.model import PipelineSpec
+from tracker.core.slots import FOREVER, slot_of
+from tracker.core.units import slot_in_name
+
+SCHEMA = "timestamp timestamp, value long"
+SLACK_NS = 10_000_000
+
+
+def test_labels_never_go_below_what_was_promised() -> None:
+    labels = FrontLabels(100)
+    assert labels.label(0, 40) == 100  # the grant
+    assert labels.promise(150) == 100  # held by the open batch
+    assert labels.label(0, 160) == 100  # asked again
+    labels.close(0)
+    assert labels.promise(150) == 150
+    assert labels.label(1, 149) == 150
+    labels.close(1)
+    assert labels.promise(120) == 150  # a clock that steps back
+
+
+def test_what_an_earlier_driver_published_holds_promises() -> None:
+    labels = FrontLabels(100)
+    labels.reopen(7, 105)
+    assert labels.label(7, 300) == 105
+    assert labels.promise(200) == 105
+    labels.close(7)
+    assert labels.promise(200) == 200
+
+
+def raw(spark: SparkSession, checkpoint: Path) -> DataStreamWriter:
+    return (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", 20)
+        .load()
+        .writeStream.option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime="300 milliseconds")
+    )
+
+
+@ONLY_LOCAL
+def test_a_raw_stream_is_labelled(spark: SparkSession, target: str, tmp_path: Path) -> None:
+    directory, checkpoint = tmp_path / "raw", tmp_path / "cp-front"
+    with Admin(target) as admin:
+        admin.register(PipelineSpec("rate", ("parse",), fronts=("rate",), slack_ns=SLACK_NS))
+    with Subscriber(target, "rate") as subscriber:
+        front = SparkFront(target, "rate", "rate", "parse", str(directory))
+        query = front.start(raw(spark, checkpoint))
+        tracked = Tracked(spark, target, "rate").start(
+            spark.readStream.schema(SCHEMA)
+            .parquet(str(directory))
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "cp")),
+            node_id="parse",
+            reads="parse",
+        )
+        log = CheckpointLog(str(checkpoint))
+        query.processAllAvailable()
+        # Promises go on between batches: min time passes the label of the first one and more.
+        first = slot_of(log.offsets(0).timestamp_ms * 1_000_000, SLACK_NS)
+        assert subscriber.wait_until(first + 50, timeout_s=WAIT_S)
+        front.stop()  # without leaving: a killed driver would be the same to the tracker
+        front = SparkFront(target, "rate", "rate", "parse", str(directory))
+        query = front.start(raw(spark, checkpoint))
+        query.processAllAvailable()
+        front.stop(leave=True)
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        tracked.stop()
+    published = PublishedBatches(str(directory))
+    units = [unit for batch in log.committed() for unit in published.units(log.query_id, batch)]
+    assert units and all(slot_in_name(unit) is not None for unit in units)
+    labels = [slot_in_name(unit) for unit in units]
+    assert labels == sorted(labels, key=lambda slot: slot or 0)
+    out = SinkLog(str(tmp_path / "out"))
+    done = [name for batch in tracked.checkpoint.committed() for name in out.created(batch)]
+    values = spark.read.parquet(*map(local_path, done)).select("value").collect()
+    assert sorted(row.value for row in values) == list(range(len(values)))
+    assert len(values) > 0
+
+
+def test_stopping_before_starting_is_an_error(target: str, tmp_path: Path) -> None:
+    front = SparkFront(target, "rate", "never", "parse", str(tmp_path))
+    with pytest.raises(AssertionError, match="was not started"):
+        front.stop()
