@@ -1,0 +1,359 @@
+"""What user code calls to acknowledge items: `acks.consume(...)`, `acks.create(...)`.
+
+    from local_tracker import acks
+
+    @acks.operator("parse")
+    def parse(batches):                        # for mapInArrow or mapInPandas
+        for batch in batches:
+            acks.consume("parse", batch["slot"], batch["ack"])
+            yield ...
+
+An operator's acks are gathered while its code runs and handed to the host's local tracker as a whole:
+
+- *in a micro-batch of a tracked query* (transactional): once for each task attempt, when the iterator
+  has come to its end. They count when the batch commits, those of one attempt of each partition. An
+  iterator that is not read to its end, or that fails, hands nothing over. The code must acknowledge
+  the same items whenever it sees the same input.
+- *in plain Python programs and long-running tasks* (eager): at the end of each step, which is one call
+  of an operator's function, one batch that its iterator yields, or one `with acks.step():`. What a step
+  consumes and creates becomes durable together (rule 1), before the step ends. A step that raises
+  hands nothing over.
+
+Exact where the code sees each item once: `mapInArrow`, `mapInPandas`. Scalar UDFs are side effects:
+Spark decides how often, and for which rows, it evaluates them; they are made here as iterators, so that
+there is an end of the partition, and as non-deterministic, so that Spark does not duplicate them.
+`applyInPandas` has no end of a partition and is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from local_tracker.core.merge import merge_cells
+from local_tracker.worker import route
+from local_tracker.worker.collector import AckError, Collector
+from local_tracker.worker.protocol import HandOverError
+from local_tracker.worker.route import Route
+from local_tracker.worker.settings import SettingsError
+from tracker.core.messages import Grant
+from tracker.core.model import Cells, Heartbeat
+
+__all__ = [
+    "AckError", "Collector", "HandOverError", "Recorded", "SettingsError", "consume", "create",
+    "current", "heartbeat", "join_front", "leave_front", "min_time", "operator",
+    "pandas_udf_operator", "recording", "step", "udf_operator",
+]  # fmt: skip
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_current: ContextVar[Collector | None] = ContextVar("lowmark_collector", default=None)
+_recorder: ContextVar[Recorded | None] = ContextVar("lowmark_recorder", default=None)
+
+
+# --- acknowledging --------------------------------------------------------------------------------
+
+
+def consume(segment: str, slots: Any, values: Any) -> None:
+    """Acknowledges that items of a segment have been processed.
+
+    slots: global times, integers; values: ack values, 64-bit integers (as int64, their bits count).
+    An int and an int, an array and an array of one length, or one slot for an array of values; arrays
+    are whatever NumPy reads: Series, Arrow arrays, lists. Raises AckError for anything else, or outside
+    of operators and steps; HandOverError for an unknown segment.
+    """
+    current().consume(segment, slots, values)
+
+
+def create(segment: str, slots: Any, values: Any) -> None:
+    """Says that items have come into being that a segment will consume; arguments as in `consume`."""
+    current().create(segment, slots, values)
+
+
+def current() -> Collector:
+    """The running operator or step, for code that acknowledges from threads of its own. Raises
+    AckError outside of them."""
+    collector = _current.get()
+    if collector is None:
+        raise AckError(
+            "acks belong to a step: call them within a function decorated with acks.operator(...) or "
+            "within `with acks.step():`; in a thread of your own, call the methods of acks.current()"
+        )
+    return collector
+
+
+@contextmanager
+def step(name: str = "step") -> Iterator[Collector]:
+    """One whole step of a plain Python program: its acks become durable together, when the block ends
+    well. Raises HandOverError; after code `deadline` or `unreachable` they may still become so."""
+    destination = _destination()
+    if destination.task is not None:
+        raise AckError(
+            f"step {name!r}: acks of a micro-batch are handed over by operators, at the end of a "
+            f"partition; decorate the function with acks.operator(...)"
+        )
+    collector = Collector(name, destination.segment_number)
+    with _as_current(collector):
+        yield collector
+    destination.hand_over(collector)
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+def operator(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorates a function whose code acknowledges: one from an iterator of batches to an iterator of
+    batches (for `mapInArrow`, `mapInPandas`, iterator pandas UDFs), or outside of micro-batches any.
+
+    name: the operator's, the same in all runs; each use of one in a query needs its own.
+    """
+    _check_name(name)
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        call = _Operator(name, function)
+
+        # A plain function, since Spark looks at its arguments; it holds nothing of this module but
+        # `call`, whose class is found by name where it is unpickled.
+        @functools.wraps(function)
+        def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return call(*args, **kwargs)
+
+        return run
+
+    return decorate
+
+
+def pandas_udf_operator(name: str, return_type: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorates a function from Series to a Series and makes it a non-deterministic pandas UDF (of
+    the iterator kind). Its acks are side effects: exact only where Spark evaluates each row once."""
+    _check_name(name)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        functions: Any = importlib.import_module("pyspark.sql.functions")
+        call = _Operator(name, _EachBatch(function))
+
+        @functools.wraps(function)
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            return call(batches)
+
+        return functions.pandas_udf(
+            _unannotated(run), return_type, functions.PandasUDFType.SCALAR_ITER
+        ).asNondeterministic()
+
+    return decorate
+
+
+def udf_operator(name: str, return_type: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorates a function of one row's values and makes it a non-deterministic UDF, evaluated row by
+    row over Arrow batches (structs arrive as dicts). Its acks are side effects: exact only where
+    Spark evaluates each row once."""
+    _check_name(name)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        functions: Any = importlib.import_module("pyspark.sql.functions")
+        call = _Operator(name, _EachRow(function, return_type))
+
+        @functools.wraps(function)
+        def run(batches: Iterator[Any]) -> Iterator[Any]:
+            return call(batches)
+
+        return functions.arrow_udf(
+            _unannotated(run), return_type, functions.ArrowUDFType.SCALAR_ITER
+        ).asNondeterministic()
+
+    return decorate
+
+
+class _Operator:
+    """Runs an operator's function and hands over what it acknowledged."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self._name, self._function = name, function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        destination = _destination()
+        collector = Collector(self._name, destination.segment_number)
+        with _as_current(collector):
+            result = self._function(*args, **kwargs)
+        if isinstance(result, Iterator):
+            return self._drive(result, collector, destination)
+        if destination.task is not None:
+            raise AckError(
+                f"operator {self._name!r} got one batch, not the iterator of a whole partition: there "
+                f"is no end at which its acks could be handed over; use mapInArrow or mapInPandas, or "
+                f"acks.pandas_udf_operator or acks.udf_operator for scalar UDFs"
+            )
+        destination.hand_over(collector)
+        return result
+
+    @staticmethod
+    def _drive(
+        results: Iterator[Any], collector: Collector, destination: _Destination
+    ) -> Iterator[Any]:
+        while True:
+            with _as_current(collector):
+                try:
+                    result = next(results)
+                except StopIteration:
+                    break
+            yield result
+            if destination.task is None:
+                # Whoever asks for the next has taken this one: a step is over.
+                destination.hand_over(collector)
+        destination.hand_over(collector)
+
+
+class _EachBatch:
+    """Applies a function of columns to each batch of an iterator UDF."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield self._function(*batch) if isinstance(batch, tuple) else self._function(batch)
+
+
+class _EachRow:
+    """Applies a function of values to each row of the Arrow batches of an iterator UDF."""
+
+    def __init__(self, function: Callable[..., Any], return_type: Any) -> None:
+        self._function, self._return_type = function, return_type
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only now, in the driver and with a session, can a type that is written as text be read.
+        if isinstance(self._return_type, str):
+            types: Any = importlib.import_module("pyspark.sql.types")
+            self._return_type = types._parse_datatype_string(self._return_type)
+        return self.__dict__
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        pyarrow: Any = importlib.import_module("pyarrow")
+        types: Any = importlib.import_module("pyspark.sql.pandas.types")
+        arrow_type = types.to_arrow_type(self._return_type, timezone="UTC")
+        for batch in batches:
+            columns = batch if isinstance(batch, tuple) else (batch,)
+            rows = zip(*(column.to_pylist() for column in columns), strict=True)
+            yield pyarrow.array([self._function(*row) for row in rows], arrow_type)
+
+
+# --- fronts and min time --------------------------------------------------------------------------
+
+
+def min_time(segment: str | None = None) -> int:
+    """Min time of a segment, or the least of all: a slot, exclusive, as the host's local tracker has
+    heard it last. Raises HandOverError."""
+    way = _destination().required_route()
+    _, min_times = way.handle.min_times()
+    return min(min_times) if segment is None else min_times[way.handle.segment_number(segment)]
+
+
+def join_front(front: str, segment: str) -> Grant:
+    """Begins a front that feeds a segment, as one of the eager local tracker's node; returns when it
+    may label, from the slot of the grant on. Raises HandOverError."""
+    return _destination().required_route().handle.join_front(front, segment)
+
+
+def heartbeat(front: str, slot: int) -> None:
+    """A front's promise that it will label nothing below a slot; durable on return. What it created
+    below must have been handed over before. Raises HandOverError."""
+    way = _destination().required_route()
+    way.handle.step(
+        Cells.empty(), Cells.empty(), (Heartbeat(front, slot),), f"the promise of front {front!r}"
+    )
+
+
+def leave_front(front: str) -> None:
+    """Ends a front, after its last items have been handed over. Raises HandOverError."""
+    _destination().required_route().handle.leave_front(front)
+
+
+# --- where acks go --------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Recorded:
+    """What `recording()` has kept: one cell for each (segment, slot) that operators and steps created
+    and consumed; `segments` gives names to the numbers, in the order in which they were first used."""
+
+    segments: list[str]
+    created: Cells
+    consumed: Cells
+
+    def segment_number(self, name: str) -> int:
+        if name not in self.segments:
+            self.segments.append(name)
+        return self.segments.index(name)
+
+
+@contextmanager
+def recording() -> Iterator[Recorded]:
+    """For tests of user code: within the block acks go nowhere but into what is returned."""
+    recorded = Recorded([], Cells.empty(), Cells.empty())
+    token = _recorder.set(recorded)
+    try:
+        yield recorded
+    finally:
+        _recorder.reset(token)
+
+
+class _Destination:
+    """Where the acks of one operator or step go: decided when it begins."""
+
+    def __init__(self, recorded: Recorded | None, way: Route | None) -> None:
+        """Neither: acks are turned off."""
+        self._recorded, self._route = recorded, way
+        self.task = None if way is None else way.task
+
+    def segment_number(self, name: str) -> int:
+        if self._recorded is not None:
+            return self._recorded.segment_number(name)
+        return 0 if self._route is None else self._route.handle.segment_number(name)
+
+    def required_route(self) -> Route:
+        if self._route is None:
+            raise SettingsError(
+                "there is no local tracker: LOWMARK_MODE is off, or acks are recorded"
+            )
+        return self._route
+
+    def hand_over(self, collector: Collector) -> None:
+        created, consumed = collector.take()
+        recorded = self._recorded
+        if recorded is not None:
+            recorded.created = merge_cells(Cells.concatenate([recorded.created, created]))
+            recorded.consumed = merge_cells(Cells.concatenate([recorded.consumed, consumed]))
+        elif self._route is not None:
+            self._route.hand_over(collector.name, created, consumed)
+
+
+def _destination() -> _Destination:
+    recorded = _recorder.get()
+    return _Destination(recorded, None if recorded is not None else route.current())
+
+
+@contextmanager
+def _as_current(collector: Collector) -> Iterator[None]:
+    token = _current.set(collector)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise AckError(f"an operator is named by a text that is not empty, not by {name!r}")
+
+
+def _unannotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without what `functools.wraps` took over of another signature: Spark would go by it."""
+    function.__annotations__ = {}
+    del function.__wrapped__  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,228 @@
+"""Flushing (eager): steps of workers are merged and committed as ticks of the local tracker.
+
+One flush is on its way at a time; what comes meanwhile gathers for the next, so that a slow tracker
+makes flushes larger, not more. Each worker is answered when the flush with its step is durable. A
+flush that is refused is taken apart, so that only the steps that deserve it are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from hashlib import blake2b
+
+from local_tracker.agent.spool import MAX_SENDERS, Spool
+from local_tracker.agent.uplink import ClosedError, Uplink
+from local_tracker.core.window import FlushWindow, Step, merged_content
+from local_tracker.worker.protocol import MAX_CELLS, Deadline, HandOverError, pack_cells
+from tracker.core.model import TickContent
+
+UNKNOWN_OUTCOME = "unknown_outcome"
+"""Code of an error: it cannot be told whether a step is durable."""
+MAX_GATHERED_CELLS = 16 * MAX_CELLS
+_RETRY_S = 0.2
+
+log = logging.getLogger("lowmark.local-tracker")
+
+
+class Flusher:
+    """Takes steps and commits them, in a thread of its own. Thread-safe."""
+
+    def __init__(
+        self,
+        uplink: Uplink,
+        spool: Spool,
+        window_ms: float,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Joins; what an earlier process left in the spool is committed first. `on_failure` is
+        called when nothing can be committed any more. Raises HandOverError."""
+        self._on_failure = on_failure
+        self._uplink, self._spool = uplink, spool
+        self._window = FlushWindow(window_ms, MAX_CELLS, MAX_GATHERED_CELLS)
+        self._changed = threading.Condition()
+        self._outcomes: OrderedDict[str, tuple[int, Future[None]]] = OrderedDict()
+        self._failure: HandOverError | None = None
+        self._closing = self._abandoned = False
+        self._number = max(spool.last_number, uplink.open())
+        for sender, last in spool.senders.items():
+            future: Future[None] = Future()
+            if last.settled and last.error is not None:
+                future.set_exception(HandOverError(*last.error))
+            elif last.settled:
+                future.set_result(None)
+            self._outcomes[sender] = last.number, future
+        self._thread = threading.Thread(target=self._run, name="lowmark-flush", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> HandOverError | None:
+        """Why nothing can be committed any more, if so."""
+        return self._failure
+
+    def submit(self, step: Step, again: bool, deadline: Deadline) -> Future[None]:
+        """The outcome of a step: done when it is durable, or a HandOverError. A step that was taken
+        before has the outcome that it had. `again`: it may have been. Waits for room until the
+        deadline; raises TimeoutError, HandOverError."""
+        with self._changed:
+            known = self._known(step, again)
+            if known is not None:
+                return known
+            room = lambda: self._failure or self._closing or not self._window.full  # noqa: E731
+            self._changed.wait_for(room, deadline.left_s())
+            if self._failure is not None:
+                raise self._failure
+            if self._closing:
+                raise HandOverError("unreachable", "the local tracker is ending; try again")
+            deadline.left_s()
+            known = self._known(step, again)
+            if known is not None:
+                return known
+            try:
+                self._window.add(step, time.monotonic_ns())
+            except ValueError as error:
+                raise HandOverError("full", str(error)) from None
+            future: Future[None] = Future()
+            self._outcomes[step.sender] = step.number, future
+            self._outcomes.move_to_end(step.sender)
+            self._forget_settled()
+            self._changed.notify_all()
+            return future
+
+    def close(self, timeout_s: float) -> bool:
+        """Flushes what has been taken, then ends; False if that was not durable in time (the spool
+        keeps what had been sent)."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        drained = not self._thread.is_alive() and self._failure is None
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify_all()
+        return drained
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _known(self, step: Step, again: bool) -> Future[None] | None:
+        found = self._outcomes.get(step.sender)
+        if found is None:
+            if again and self._spool.fresh:
+                raise HandOverError(
+                    UNKNOWN_OUTCOME,
+                    "this step was handed over before, to a local tracker whose spool is gone: "
+                    "whether it is durable cannot be told; go on from the program's own record",
+                )
+            return None
+        number, future = found
+        if step.number == number:
+            return future
+        if step.number < number:
+            raise HandOverError(
+                "protocol",
+                f"step {step.number} of {step.sender} comes after its step {number}: numbers grow",
+            )
+        return None
+
+    def _forget_settled(self) -> None:
+        while len(self._outcomes) > MAX_SENDERS:
+            sender = next((s for s, (_, f) in self._outcomes.items() if f.done()), None)
+            if sender is None:
+                break
+            del self._outcomes[sender]
+
+    def _run(self) -> None:
+        try:
+            for number, steps in list(self._spool.pending.items()):
+                self._settle(number, steps, again=True)
+            while (due := self._next_steps()) is not None:
+                self._number += 1
+                self._spool.flush(self._number, due)
+                self._settle(self._number, due)
+        except HandOverError as error:
+            self._fail(error)
+        except Exception as error:
+            log.exception("flushing failed")
+            self._fail(HandOverError("internal", f"the local tracker failed: {error!r}"))
+
+    def _next_steps(self) -> tuple[Step, ...] | None:
+        """Waits until a flush is due; None when all is flushed and no more will come."""
+        with self._changed:
+            while True:
+                due = self._window.due_ns()
+                now = time.monotonic_ns()
+                if due is not None and (due <= now or self._closing):
+                    steps = self._window.take(now)
+                    self._changed.notify_all()
+                    return steps
+                if due is None and self._closing:
+                    return None
+                self._changed.wait(None if due is None else (due - now) / 1e9)
+
+    def _settle(self, number: int, steps: tuple[Step, ...], again: bool = False) -> None:
+        """Commits a flush and tells those who wait. `again`: it may have been sent before."""
+        content = merged_content(steps)
+        try:
+            self._commit(number, content, again)
+        except ClosedError:
+            raise
+        except HandOverError as error:
+            if len(steps) == 1 or error.code == UNKNOWN_OUTCOME:
+                self._spool.done(number, (error.code, str(error)))
+                for step in steps:
+                    self._resolve(step, error)
+                return
+            self._spool.split(number)
+            self._number = self._spool.last_number
+            for place, step in enumerate(steps):
+                self._settle(number + 1 + place, (step,))
+            return
+        self._spool.done(number)
+        for step in steps:
+            self._resolve(step, None)
+
+    def _commit(self, number: int, content: TickContent, again: bool) -> None:
+        while True:
+            try:
+                self._uplink.flush(number, content, _fingerprint(content), again)
+                return
+            except TimeoutError as error:
+                log.warning("flush %d is not durable yet: %s", number, error)
+            except HandOverError as error:
+                if error.code != "unreachable":
+                    raise
+                log.warning("flush %d is not durable yet: %s", number, error)
+            with self._changed:
+                if self._changed.wait_for(lambda: self._abandoned, _RETRY_S):
+                    raise ClosedError(f"the local tracker ended before flush {number} was durable")
+            again = True
+
+    def _resolve(self, step: Step, error: HandOverError | None) -> None:
+        with self._changed:
+            number, future = self._outcomes.get(step.sender, (0, None))
+        if future is None or number != step.number or future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    def _fail(self, error: HandOverError) -> None:
+        with self._changed:
+            self._failure = error
+            futures = [future for _, future in self._outcomes.values() if not future.done()]
+            self._changed.notify_all()
+        for future in futures:
+            future.set_exception(error)
+        self._on_failure()
+
+
+def _fingerprint(content: TickContent) -> bytes:
+    promises = repr([(h.front, h.slot) for h in content.heartbeats]).encode()
+    created, consumed = pack_cells((content.created,)), pack_cells((content.consumed,))
+    lengths = f"{len(created)} {len(consumed)} ".encode()
+    return blake2b(lengths + created + consumed + promises, digest_size=16).digest()

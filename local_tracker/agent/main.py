@@ -1,0 +1,182 @@
+"""Putting a local tracker together, and ending it in order."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from local_tracker.agent import lifetime
+from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.lifetime import Lifetime
+from local_tracker.agent.server import Listener, Server
+from local_tracker.agent.spool import Spool
+from local_tracker.agent.staging import Stager
+from local_tracker.agent.uplink import LocalTrackerUplink, TrackerUplink, Uplink
+from local_tracker.worker.protocol import HandOverError, is_local_tracker
+from local_tracker.worker.settings import EAGER, TRANSACTIONAL
+from local_tracker.worker.starting import READY, java_ancestor
+
+STOP_GRACE_S = 10.0
+"""How long requests and the last flush may take when the local tracker is told to end."""
+
+log = logging.getLogger("lowmark.local-tracker")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a local tracker is started with; see `--help`."""
+
+    target: str
+    pipeline: str
+    node_id: str
+    socket: str
+    mode: str
+    flush_window_ms: float
+    spool: str
+    follow_pid: int
+    idle_exit_s: float
+    ready_descriptor: int
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Options from the command line; exits with a message where they make no sense."""
+    parser = argparse.ArgumentParser(
+        prog="lowmark local-tracker",
+        description="Merges the acks of a host's Python workers and hands them to the tracker.",
+    )
+    add = parser.add_argument
+    add("--target", required=True,
+        help="the tracker as host:port (several: with commas), or another local tracker that this "
+        "one flushes into: unix:/path or tcp:host:port")  # fmt: skip
+    add("--pipeline", required=True)
+    add("--node-id", required=True,
+        help="eager: the id under which it commits, its own; transactional: for logs")  # fmt: skip
+    add("--socket", required=True, help="where workers connect: unix:/path or tcp:host:port")
+    add("--mode", choices=(TRANSACTIONAL, EAGER), default=TRANSACTIONAL,
+        help="eager: take steps and commit them; transactional: stage acks of Spark tasks only")  # fmt: skip
+    add("--flush-window-ms", type=float, default=5.0, help="how long steps may gather (default 5)")
+    add(
+        "--spool", default="", help="eager: file of its durable record (default: beside the socket)"
+    )
+    add("--follow-pid", type=int, default=0, help="end when this process ends")
+    add("--follow-jvm", action="store_true", help="end when the first ancestor that is a JVM ends")
+    add(
+        "--idle-exit-s",
+        type=float,
+        default=0.0,
+        help="end when unused for so long (default: never)",
+    )
+    add("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    follow_pid = given.follow_pid
+    if given.follow_jvm and not follow_pid:
+        follow_pid = java_ancestor()
+        if not follow_pid:
+            parser.error("--follow-jvm: none of this process's ancestors is a JVM")
+    if not 0 < given.flush_window_ms <= 60_000:
+        parser.error(f"--flush-window-ms {given.flush_window_ms:g} is not within 0 to 60000")
+    path = given.socket.removeprefix("unix:")
+    if given.mode == EAGER and not given.spool and not path.startswith("/"):
+        parser.error("--spool is needed where the socket is not a path")
+    return Options(
+        given.target, given.pipeline, given.node_id, given.socket, given.mode,
+        given.flush_window_ms, given.spool or f"{path}.spool", follow_pid,
+        given.idle_exit_s, given.ready_descriptor,
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a local tracker until a signal or the end of what it follows; returns the exit code: 0
+    when all that it took is durable, 1 when it could not start, 3 when not all became durable."""
+    options = parse(arguments)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    life = Lifetime(options.follow_pid, options.idle_exit_s)
+    with ExitStack() as stack:
+        try:
+            agent = Agent(options, life, stack)
+        except (HandOverError, OSError, ValueError) as error:
+            _tell(options, f"{error}\n".encode())
+            log.error("cannot start: %s", error)
+            return 1
+        _tell(options, READY)
+        log.info(
+            "local tracker of pipeline %s (%s) listens at %s and flushes to %s",
+            options.pipeline, options.mode, agent.listener.address, options.target,
+        )  # fmt: skip
+        reason = agent.wait(life)
+        log.info("ending because of %s", reason)
+        drained = agent.stop()
+    return 0 if drained else 3
+
+
+class Agent:
+    """The parts of a running local tracker."""
+
+    def __init__(self, options: Options, life: Lifetime, stack: ExitStack) -> None:
+        """Raises HandOverError, OSError or ValueError; `stack` then closes what was opened."""
+        self.listener = Listener(options.socket)
+        stack.callback(self.listener.close)
+        spool = None
+        if options.mode == EAGER:
+            spool = Spool(options.spool)
+            stack.callback(spool.close)
+        self.uplink = _uplink(options, spool)
+        self.flusher: Flusher | None = None
+        try:
+            if spool is not None:
+                self.flusher = Flusher(
+                    self.uplink, spool, options.flush_window_ms, on_failure=life.changed
+                )
+        except BaseException:
+            self.uplink.close(leave=False)
+            raise
+        self.server = Server(
+            self.listener, self.uplink, Stager(self.uplink), self.flusher, options.node_id,
+            on_change=life.changed,
+        )  # fmt: skip
+        self._life = life
+
+    def wait(self, life: Lifetime) -> str:
+        """Waits for a reason to end and returns it, for people."""
+        while True:
+            reason = life.wait(self.server.connections > 0)
+            if reason != lifetime.CHANGED and not (
+                reason == lifetime.UNUSED and self.server.connections
+            ):
+                return reason
+            if self.flusher is not None and self.flusher.failure is not None:
+                return str(self.flusher.failure)
+
+    def stop(self) -> bool:
+        """Answers the last requests and flushes what was taken; whether all of it is durable."""
+        answered = self.server.stop(STOP_GRACE_S)
+        drained = self.flusher is None or self.flusher.close(STOP_GRACE_S)
+        self.uplink.close(leave=drained)
+        self.server.join_watching()
+        return answered and drained
+
+
+def _uplink(options: Options, spool: Spool | None) -> Uplink:
+    if is_local_tracker(options.target):
+        sender = options.node_id if spool is None else spool.identity
+        return LocalTrackerUplink(options.target, options.pipeline, sender)
+    return TrackerUplink(options.target, options.pipeline, options.node_id)
+
+
+def _tell(options: Options, said: bytes) -> None:
+    """Tells the worker that waits for the start, if one does."""
+    if options.ready_descriptor >= 0:
+        try:
+            os.write(options.ready_descriptor, said)
+        finally:
+            os.close(options.ready_descriptor)
+
+
+__all__ = ["Agent", "Options", "main", "parse"]

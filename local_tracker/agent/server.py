@@ -1,0 +1,366 @@
+"""The socket of a local tracker: one thread for each connection, one request at a time on each.
+
+`worker.protocol` says what goes over it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.staging import Stager
+from local_tracker.agent.uplink import MinTimes, Uplink
+from local_tracker.core.window import Step
+from local_tracker.worker.protocol import (
+    MAX_CELLS,
+    CellReader,
+    Deadline,
+    Fields,
+    HandedOver,
+    HandOverError,
+    Header,
+    parse_address,
+    receive_frame,
+    send_frame,
+)
+from tracker.core.model import Heartbeat
+
+MAX_CONNECTIONS = 512
+MAX_CONTRIBUTIONS_PER_FRAME = 1_024
+MAX_HEARTBEATS_PER_STEP = 1_000
+MAX_WAIT_MS = 60_000
+"""A request is given up after this long, whatever its deadline says."""
+_BACKLOG = 128
+_FIRST_MIN_TIMES_S = 10.0
+
+log = logging.getLogger("lowmark.local-tracker")
+
+
+class Listener:
+    """A listening socket. That of a path is held by a lock, so that a socket that a killed process
+    left behind can be told from one that is in use."""
+
+    def __init__(self, address: str) -> None:
+        """Raises HandOverError if another process listens there, OSError, ValueError."""
+        family, place = parse_address(address)
+        self._owner = -1
+        self._path = place if isinstance(place, str) else None
+        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if self._path is not None:
+                self._own(self._path)
+            else:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._bind(place)
+            self.socket.listen(_BACKLOG)
+        except BaseException:
+            self.socket.close()
+            if self._owner >= 0:
+                os.close(self._owner)
+            raise
+        name = self.socket.getsockname()
+        self.address = f"unix:{name}" if self._path else f"tcp:{name[0]}:{name[1]}"
+
+    def _own(self, path: str) -> None:
+        self._owner = os.open(f"{path}.owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HandOverError("conflict", f"another local tracker listens at {path}") from None
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def _bind(self, place: str | tuple[str, int]) -> None:
+        if isinstance(place, str):
+            # Only this user may connect; the mask is the process's, which has no other threads yet.
+            before = os.umask(0o177)
+            try:
+                self.socket.bind(place)
+            finally:
+                os.umask(before)
+        else:
+            self.socket.bind(place)
+
+    def stop(self) -> None:
+        """Takes no more connections; one that waits in `accept` ends with an OSError."""
+        if self._path is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def close(self) -> None:
+        """Lets another process listen there."""
+        if self._owner >= 0:
+            os.close(self._owner)
+            self._owner = -1
+
+
+class Server:
+    """Serves the workers of a host."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        uplink: Uplink,
+        stager: Stager,
+        flusher: Flusher | None,
+        node_id: str,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """flusher: None where steps are not taken (transactional). on_change is called when a
+        connection has come or gone."""
+        self._listener, self._uplink, self._stager = listener, uplink, stager
+        self._flusher, self._node_id, self._on_change = flusher, node_id, on_change
+        self._changed = threading.Condition()
+        self._busy: dict[socket.socket, bool] = {}
+        self._stopping = False
+        self._min_times: MinTimes | None = None
+        self._watching: threading.Thread | None = None
+        self._accepting = threading.Thread(target=self._accept, name="lowmark-accept", daemon=True)
+        self._accepting.start()
+
+    @property
+    def connections(self) -> int:
+        """How many workers are connected."""
+        with self._changed:
+            return len(self._busy)
+
+    def stop(self, grace_s: float) -> bool:
+        """Takes no more requests; returns whether those that were being answered are done in time."""
+        with self._changed:
+            self._stopping = True
+            idle = [connection for connection, busy in self._busy.items() if not busy]
+        self._listener.stop()
+        for connection in idle:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            done = self._changed.wait_for(lambda: not self._busy, grace_s)
+            rest = list(self._busy)
+        for connection in rest:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        return done
+
+    def join_watching(self) -> None:
+        """Waits for the end of the subscription; close the uplink before."""
+        if self._watching is not None:
+            self._watching.join()
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.socket.accept()
+            except OSError:
+                if self._stopping:
+                    return
+                continue
+            if connection.family != socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._changed:
+                full = len(self._busy) >= MAX_CONNECTIONS or self._stopping
+                if not full:
+                    self._busy[connection] = False
+            if full:
+                self._turn_away(connection)
+                continue
+            threading.Thread(
+                target=self._serve, args=(connection,), name="lowmark-worker", daemon=True
+            ).start()
+            self._on_change()
+
+    def _turn_away(self, connection: socket.socket) -> None:
+        message = f"{MAX_CONNECTIONS} workers are connected, the limit; start another local tracker"
+        with connection, suppress(OSError):
+            send_frame(connection, {"error": "full", "message": message})
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            while self._serve_one(connection):
+                pass
+        except OSError:
+            pass  # the worker is gone; what it handed over and what it didn't is known by number
+        finally:
+            with self._changed:
+                del self._busy[connection]
+                self._changed.notify_all()
+            connection.close()
+            self._on_change()
+
+    def _serve_one(self, connection: socket.socket) -> bool:
+        """Answers one request; False when the connection is over."""
+        try:
+            frame = receive_frame(connection)
+        except HandOverError as error:
+            # Where the next frame would begin is not known any more.
+            send_frame(connection, {"error": error.code, "message": str(error)})
+            return False
+        with self._changed:
+            if frame is None or self._stopping:
+                return False
+            self._busy[connection] = True
+        send_frame(connection, self._answer(*frame))
+        with self._changed:
+            self._busy[connection] = False
+            return not self._stopping
+
+    def _answer(self, header: Header, body: bytes) -> Header:
+        try:
+            fields = Fields(header)
+            cells = CellReader(body)
+            match fields.text("type"):
+                case "hello":
+                    return self._hello(fields)
+                case "stage":
+                    return self._stage(fields, cells)
+                case "step":
+                    return self._step(fields, cells)
+                case "min_times":
+                    return self._get_min_times(fields)
+                case "join_front":
+                    return self._join_front(fields)
+                case "leave_front":
+                    return self._leave_front(fields)
+                case other:
+                    raise HandOverError("protocol", f"there is no request of type {other!r}")
+        except HandOverError as error:
+            return {"error": error.code, "message": str(error)}
+        except TimeoutError as error:
+            return {
+                "error": "deadline",
+                "message": f"the tracker has not confirmed it: {error}; it may be durable or not",
+            }
+        except Exception as error:
+            log.exception("a request failed")
+            return {"error": "internal", "message": f"the local tracker failed: {error!r}"}
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _hello(self, fields: Fields) -> Header:
+        asked = fields.text("pipeline")
+        if asked != self._uplink.pipeline:
+            raise HandOverError(
+                "unknown_pipeline",
+                f"this local tracker is of pipeline {self._uplink.pipeline!r}, not {asked!r}",
+            )
+        return {
+            "pipeline": asked,
+            "segments": self._uplink.segments,
+            "slack_ns": self._uplink.slack_ns,
+            "mode": "transactional" if self._flusher is None else "eager",
+            "node_id": self._node_id,
+        }
+
+    def _stage(self, fields: Fields, cells: CellReader) -> Header:
+        items = fields.items("contributions")
+        if len(items) > MAX_CONTRIBUTIONS_PER_FRAME:
+            raise HandOverError(
+                "protocol",
+                f"{len(items)} contributions are over the limit of {MAX_CONTRIBUTIONS_PER_FRAME}",
+            )
+        contributions = [HandedOver.of(item, cells) for item in items]
+        cells.end()
+        self._stager.stage(fields.text("node_id"), contributions, _deadline(fields))
+        return {}
+
+    def _step(self, fields: Fields, cells: CellReader) -> Header:
+        created = cells.read(fields.integer("created"))
+        consumed = cells.read(fields.integer("consumed"))
+        cells.end()
+        if len(created) + len(consumed) > MAX_CELLS:
+            raise HandOverError(
+                "full",
+                f"a step of {len(created) + len(consumed)} cells is over the limit of {MAX_CELLS}; "
+                f"acknowledge in smaller steps",
+            )
+        for part in (created, consumed):
+            self._check_segments(part.segments.tolist() if len(part) < 8 else
+                                 (int(part.segments.min()), int(part.segments.max())))  # fmt: skip
+        items = fields.items("heartbeats")
+        if len(items) > MAX_HEARTBEATS_PER_STEP:
+            raise HandOverError(
+                "protocol", f"{len(items)} promises are over the limit of {MAX_HEARTBEATS_PER_STEP}"
+            )
+        step = Step(
+            fields.text("sender"), fields.integer("number"), created, consumed,
+            tuple(_heartbeat(item) for item in items),
+        )  # fmt: skip
+        deadline = _deadline(fields)
+        outcome = self._required_flusher().submit(step, fields.flag("again"), deadline)
+        outcome.result(deadline.left_s())
+        return {}
+
+    def _get_min_times(self, fields: Fields) -> Header:
+        wait_s = min(max(0, fields.integer("wait_ms")), MAX_WAIT_MS) / 1000
+        version, values = self._heard().get(fields.integer("after"), _FIRST_MIN_TIMES_S, wait_s)
+        return {"version": version, "min_times": values}
+
+    def _join_front(self, fields: Fields) -> Header:
+        self._required_flusher()
+        grant = self._uplink.join_front(
+            fields.text("front"), fields.text("segment"), _deadline(fields)
+        )
+        return {"slot": grant.slot, "heartbeat": grant.heartbeat}
+
+    def _leave_front(self, fields: Fields) -> Header:
+        self._required_flusher()
+        self._uplink.leave_front(fields.text("front"), _deadline(fields))
+        return {}
+
+    def _required_flusher(self) -> Flusher:
+        if self._flusher is None:
+            raise HandOverError(
+                "invalid",
+                "this local tracker is transactional: it takes acks of micro-batches only; start one "
+                "with --mode eager for steps and fronts",
+            )
+        if self._flusher.failure is not None:
+            raise self._flusher.failure
+        return self._flusher
+
+    def _heard(self) -> MinTimes:
+        """One subscription for all workers of the host, from the first who asks on."""
+        with self._changed:
+            if self._min_times is None:
+                self._min_times = MinTimes(len(self._uplink.segments))
+                self._watching = threading.Thread(
+                    target=self._uplink.watch, args=(self._min_times,),
+                    name="lowmark-watch", daemon=True,
+                )  # fmt: skip
+                self._watching.start()
+            return self._min_times
+
+    def _check_segments(self, numbers: list[int] | tuple[int, int]) -> None:
+        for number in numbers:
+            if not 0 <= number < len(self._uplink.segments):
+                raise HandOverError(
+                    "unknown_segment",
+                    f"pipeline {self._uplink.pipeline!r} has no segment number {number}",
+                )
+
+
+def _deadline(fields: Fields) -> Deadline:
+    return Deadline(min(max(1, fields.integer("deadline_ms")), MAX_WAIT_MS) / 1000)
+
+
+def _heartbeat(item: object) -> Heartbeat:
+    if (
+        isinstance(item, list)
+        and len(item) == 2
+        and isinstance(item[0], str)
+        and type(item[1]) is int
+        and -(2**63) <= item[1] < 2**63
+    ):
+        return Heartbeat(item[0], item[1])
+    raise HandOverError("protocol", f"{item!r} is not a front's name and a slot")

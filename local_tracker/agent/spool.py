@@ -1,0 +1,226 @@
+"""The durable record of an eager local tracker (rule 9): which steps it took, in which flush.
+
+A file of records, each with its length and checksum, written and synced before it matters:
+
+- *flush* number, with its steps: they belong to this flush, which may be committed now;
+- *split* number: the flush was refused as a whole, and its steps are flushes of their own instead,
+  numbered on from it in their order;
+- *done* number, with the reason if the flush was refused: it is settled.
+
+After a crash, what is flushed and not done is committed again under its number (the tracker knows a
+repeated one), and a step that a worker hands over again is known by its sender and number.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+import uuid
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_tracker.core.window import Step
+from local_tracker.worker.protocol import CellReader, HandOverError, pack_cells
+from tracker.core.model import Heartbeat
+
+MAX_SENDERS = 10_000
+"""Senders whose last step is remembered; the longest silent are forgotten."""
+MAX_FILE_BYTES = 8 << 20
+"""Above it the record is written anew, with what is still needed."""
+
+_LENGTHS = struct.Struct(">III")  # of header and body, checksum of both
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """The last step of a sender, and what became of it: `error` (code, message) if it was refused;
+    `settled` False while its flush is not done."""
+
+    number: int
+    settled: bool
+    error: tuple[str, str] | None = None
+
+
+class Spool:
+    """A spool file; of one process at a time."""
+
+    def __init__(self, path: str) -> None:
+        """Opens a file, or makes one. Raises HandOverError if another process has it or it can't be
+        read."""
+        self._path = Path(path)
+        self.pending: OrderedDict[int, tuple[Step, ...]] = OrderedDict()
+        self.senders: OrderedDict[str, LastStep] = OrderedDict()
+        self.last_number = 0
+        self.identity = uuid.uuid4().hex
+        self.fresh = not self._path.exists()
+        """Whether there was no record: then nothing is known of steps that arrive again."""
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._lock()
+            self._read()
+            self._rewrite()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def flush(self, number: int, steps: tuple[Step, ...]) -> None:
+        """Records a flush before it is committed."""
+        self._append({"kind": "flush", "number": number}, steps)
+        self._take_flush(number, steps)
+        if os.fstat(self._file).st_size > MAX_FILE_BYTES:
+            self._rewrite()
+
+    def split(self, number: int) -> None:
+        """Records that a flush's steps are flushes of their own."""
+        self._append({"kind": "split", "number": number})
+        self._take_split(number)
+
+    def done(self, number: int, error: tuple[str, str] | None = None) -> None:
+        """Records that a flush is durable, or has been refused. Not synced: at worst it is committed
+        again after a crash of the machine."""
+        self._append({"kind": "done", "number": number, "error": error}, sync=error is not None)
+        self._take_done(number, error)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _take_flush(self, number: int, steps: tuple[Step, ...]) -> None:
+        self.pending[number] = steps
+        self.last_number = max(self.last_number, number)
+        for step in steps:
+            self.senders[step.sender] = LastStep(step.number, settled=False)
+            self.senders.move_to_end(step.sender)
+        while len(self.senders) > MAX_SENDERS:
+            self.senders.popitem(last=False)
+
+    def _take_split(self, number: int) -> None:
+        for place, step in enumerate(self.pending.pop(number)):
+            self._take_flush(number + 1 + place, (step,))
+
+    def _take_done(self, number: int, error: tuple[str, str] | None) -> None:
+        for step in self.pending.pop(number):
+            last = self.senders.get(step.sender)
+            if last is not None and last.number == step.number:
+                self.senders[step.sender] = LastStep(step.number, True, error)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HandOverError(
+                "conflict", f"another local tracker uses the spool {self._path}; give each its own"
+            ) from None
+
+    def _read(self) -> None:
+        content = self._path.read_bytes()
+        for header, body in _records(content, str(self._path)):
+            match header["kind"]:
+                case "identity":
+                    self.identity, self.last_number = header["identity"], header["number"]
+                case "sender":
+                    error = header["error"] and (header["error"][0], header["error"][1])
+                    self.senders[header["sender"]] = LastStep(
+                        header["number"], header["settled"], error
+                    )
+                case "flush":
+                    self._take_flush(header["number"], _steps(header["steps"], body))
+                case "split":
+                    self._take_split(header["number"])
+                case "done":
+                    error = header["error"] and (header["error"][0], header["error"][1])
+                    self._take_done(header["number"], error)
+
+    def _rewrite(self) -> None:
+        """What is still needed, in a new file that takes the place of the old one."""
+        unfinished = self._path.with_name(self._path.name + ".unfinished")
+        old, pending = self._file, self.pending
+        self._file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._lock()
+            self._append(
+                {"kind": "identity", "identity": self.identity, "number": self.last_number},
+                sync=False,
+            )
+            for sender, last in self.senders.items():
+                self._append(
+                    {"kind": "sender", "sender": sender, "number": last.number,
+                     "settled": last.settled, "error": last.error},
+                    sync=False,
+                )  # fmt: skip
+            for number, steps in pending.items():
+                self._append({"kind": "flush", "number": number}, steps, sync=False)
+            os.fsync(self._file)
+            os.replace(unfinished, self._path)
+        except BaseException:
+            os.close(self._file)
+            self._file = old
+            raise
+        os.close(old)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _append(
+        self, header: dict[str, Any], steps: tuple[Step, ...] = (), sync: bool = True
+    ) -> None:
+        header["steps"] = [
+            [s.sender, s.number, len(s.created), len(s.consumed),
+             [[h.front, h.slot] for h in s.heartbeats]]
+            for s in steps
+        ]  # fmt: skip
+        text = json.dumps(header, separators=(",", ":")).encode()
+        body = pack_cells(cells for s in steps for cells in (s.created, s.consumed))
+        record = text + body
+        lengths = _LENGTHS.pack(len(text), len(body), zlib.crc32(record))
+        _write_all(self._file, lengths + record)
+        if sync:
+            os.fdatasync(self._file)
+
+
+def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """(header, body) of each record. A last one that was not written to its end is left out: nothing
+    has been done by it. Raises HandOverError for damage anywhere else."""
+    at = 0
+    while at + _LENGTHS.size <= len(content):
+        header_bytes, body_bytes, checksum = _LENGTHS.unpack_from(content, at)
+        begin = at + _LENGTHS.size
+        end = begin + header_bytes + body_bytes
+        record = content[begin:end]
+        if end > len(content):
+            return
+        if zlib.crc32(record) != checksum:
+            if end == len(content):
+                return
+            raise HandOverError(
+                "invalid",
+                f"the spool {path} is damaged at byte {at} of {len(content)}; restore it, or remove "
+                f"it and restart the workers whose steps it held",
+            )
+        yield json.loads(record[:header_bytes]), record[header_bytes:]
+        at = end
+
+
+def _steps(headers: list[Any], body: bytes) -> tuple[Step, ...]:
+    cells = CellReader(body)
+    return tuple(
+        Step(
+            sender, number, cells.read(created), cells.read(consumed),
+            tuple(Heartbeat(front, slot) for front, slot in heartbeats),
+        )
+        for sender, number, created, consumed, heartbeats in headers
+    )  # fmt: skip
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

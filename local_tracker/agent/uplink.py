@@ -1,0 +1,247 @@
+"""The way up from a local tracker: to the tracker, or to another local tracker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from local_tracker.worker.handle import Handle
+from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
+from tracker.client import (
+    Admin,
+    LowmarkError,
+    NodeClient,
+    RefusedError,
+    Subscriber,
+    UnavailableError,
+)
+from tracker.core.messages import Grant
+from tracker.core.model import Batch, RefusalCode, TickContent
+
+FLUSHES = "flushes"
+"""The scope of the batch keys of a local tracker's ticks: the numbers of its flushes."""
+
+_OPEN_TIMEOUT_S = 20.0
+_COMMIT_TIMEOUT_S = 60.0
+_MIN_TIMES_WAIT_S = 20.0
+_RECONNECT_S = 1.0
+
+
+class ClosedError(HandOverError):
+    """The local tracker's own key is closed: another one runs under its node id. It must end."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("fenced", message)
+
+
+class Uplink(Protocol):
+    """What a local tracker needs of whatever is above it. All methods raise HandOverError."""
+
+    pipeline: str
+    segments: tuple[str, ...]
+    slack_ns: int
+
+    def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
+        """Stages contributions at the home of a query's node; they are durable on return."""
+
+    def open(self) -> int:
+        """Joins, for flushing; returns the number of the last flush that it knows as durable (0 for
+        none)."""
+
+    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+        """Commits a flush; it is durable on return. One that is durable already is passed over;
+        `again` says that it may be.
+        Raises HandOverError where it is refused, TimeoutError where nothing answers: then it may be
+        durable or not. Raises ClosedError where nothing can be committed any more."""
+
+    def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
+        """Lets a front begin; returns when it may label."""
+
+    def leave_front(self, front: str, deadline: Deadline) -> None:
+        """Ends a front; durable on return."""
+
+    def watch(self, heard: MinTimes) -> None:
+        """Keeps min times up to date until `close`; called once, in a thread of its own."""
+
+    def close(self, leave: bool) -> None:
+        """`leave`: for good, where nothing keeps the node open."""
+
+
+class MinTimes:
+    """The min times of the pipeline's segments as heard last; a new version with each change."""
+
+    def __init__(self, segments: int) -> None:
+        self._changed = threading.Condition()
+        self._values: list[int | None] = [None] * segments
+        self._version = 0
+        self._failure: HandOverError | None = None
+
+    def put(self, segment: int, min_time: int) -> None:
+        with self._changed:
+            before = self._values[segment]
+            if before is None or min_time > before:
+                self._values[segment] = min_time
+                self._version += 1
+                self._failure = None
+                self._changed.notify_all()
+
+    def fail(self, error: HandOverError) -> None:
+        """Nothing more will be heard."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
+    def get(self, after: int, first_s: float, wait_s: float) -> tuple[int, list[int]]:
+        """(version, values): waits up to `first_s` seconds for a first value of every segment, up to
+        `wait_s` for a version above `after`. Raises HandOverError."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure or None not in self._values, first_s)
+            self._changed.wait_for(lambda: self._failure or self._version > after, wait_s)
+            if self._failure is not None:
+                raise self._failure
+            values = [value for value in self._values if value is not None]
+            if len(values) < len(self._values):
+                raise HandOverError(
+                    "unreachable",
+                    "min time has not been heard from the tracker yet; is it running?",
+                )
+            return self._version, values
+
+
+class TrackerUplink:
+    """Straight to the tracker; `node_id` joins when something is to be flushed."""
+
+    def __init__(self, target: str, pipeline: str, node_id: str) -> None:
+        """Raises HandOverError if the tracker can't be reached or doesn't know the pipeline."""
+        self._target = target
+        self._node = NodeClient(target, pipeline, node_id, kind="local-tracker")
+        self._subscriber = Subscriber(target, pipeline)
+        self._fronts: set[str] = set()
+        self._joined = False
+        try:
+            with Admin(target, _OPEN_TIMEOUT_S) as admin:
+                spec = admin.pipeline(pipeline).spec
+        except LowmarkError as error:
+            self.close(leave=False)
+            raise self._translated(error) from None
+        self.pipeline, self.segments, self.slack_ns = pipeline, spec.segments, spec.slack_ns
+
+    def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
+        try:
+            parts = [handed.contribution for handed in contributions]
+            self._node.stage(parts, node_id, deadline.left_s())
+        except LowmarkError as error:
+            raise self._translated(error) from None
+
+    def open(self) -> int:
+        try:
+            joined = self._node.join(_OPEN_TIMEOUT_S)
+        except LowmarkError as error:
+            raise self._translated(error) from None
+        self._joined = True
+        self._fronts = {grant.front for grant in joined.fronts}
+        return max((b.id for b in joined.last_batches if b.scope == FLUSHES), default=0)
+
+    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+        content.batch = Batch(FLUSHES, number, fingerprint)
+        try:
+            self._node.commit(content, _COMMIT_TIMEOUT_S).result(_COMMIT_TIMEOUT_S)
+        except UnavailableError as error:
+            raise TimeoutError(str(error)) from None
+        except LowmarkError as error:
+            raise self._translated(error) from None
+
+    def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
+        try:
+            grant = self._node.join_front(front, segment, deadline.left_s())
+        except LowmarkError as error:
+            raise self._translated(error) from None
+        self._fronts.add(front)
+        return grant
+
+    def leave_front(self, front: str, deadline: Deadline) -> None:
+        try:
+            self._node.leave_front(front).result(deadline.left_s())
+        except LowmarkError as error:
+            raise self._translated(error) from None
+        self._fronts.discard(front)
+
+    def watch(self, heard: MinTimes) -> None:
+        numbers = {name: number for number, name in enumerate(self.segments)}
+        try:
+            for update in self._subscriber.updates():
+                if update.segment is not None:
+                    heard.put(numbers[update.segment], update.min_time)
+        except LowmarkError as error:
+            heard.fail(self._translated(error))
+
+    def close(self, leave: bool) -> None:
+        self._subscriber.close()
+        if leave and self._joined and not self._fronts and self._node.failure is None:
+            try:
+                self._node.leave(_OPEN_TIMEOUT_S)
+            except LowmarkError:
+                pass  # the node stays on the tracker's list, which harms nothing
+        self._node.close()
+
+    def _translated(self, error: LowmarkError) -> HandOverError:
+        if isinstance(error, RefusedError):
+            if error.refusal.code is RefusalCode.FENCED:
+                return ClosedError(error.refusal.message)
+            return HandOverError(error.refusal.code.value, error.refusal.message)
+        if self._node.failure is not None:
+            return ClosedError(str(error))
+        return HandOverError("unreachable", f"the tracker at {self._target}: {error}")
+
+
+class LocalTrackerUplink:
+    """Into another local tracker, as one of its workers; the upper one merges."""
+
+    def __init__(self, address: str, pipeline: str, sender: str) -> None:
+        """sender: the name under which flushes are numbered, never used for others. Raises
+        HandOverError if the upper one can't be reached or is of another pipeline."""
+        self._sender = sender
+        self._closed = threading.Event()
+        self._flushing, self._staging, self._asking, self._watching = (
+            Handle(address, pipeline, _OPEN_TIMEOUT_S) for _ in range(4)
+        )
+        welcome = self._flushing.welcome()
+        self.pipeline, self.segments, self.slack_ns = pipeline, welcome.segments, welcome.slack_ns
+
+    def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
+        self._staging.stage(node_id, contributions, deadline.left_s())
+
+    def open(self) -> int:
+        return 0  # flushes are numbered under the name of their spool, which knows all of them
+
+    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+        try:
+            self._flushing.step_as(self._sender, number, content, again, _COMMIT_TIMEOUT_S)
+        except HandOverError as error:
+            if error.code in ("deadline", "unreachable"):
+                raise TimeoutError(str(error)) from None
+            raise
+
+    def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
+        return self._asking.join_front(front, segment, deadline.left_s())
+
+    def leave_front(self, front: str, deadline: Deadline) -> None:
+        self._asking.leave_front(front, deadline.left_s())
+
+    def watch(self, heard: MinTimes) -> None:
+        version = -1
+        while not self._closed.is_set():
+            try:
+                version, min_times = self._watching.min_times(version, _MIN_TIMES_WAIT_S)
+            except HandOverError:
+                version = -1  # the upper one may be another process, which counts anew
+                self._closed.wait(_RECONNECT_S)
+                continue
+            for number, min_time in enumerate(min_times):
+                heard.put(number, min_time)
+
+    def close(self, leave: bool) -> None:
+        self._closed.set()
+        for handle in (self._flushing, self._staging, self._asking):
+            handle.close()

@@ -1,0 +1,124 @@
+"""When a local tracker flushes, and what one flush holds.
+
+Steps (rule 1) gather until the next flush: at once if the last one is a window ago, else when the
+window since then is over, so no step waits longer than one window and no more than one flush is made
+in each. A flush is merged: acks by decreasing global time, then the latest promise of each front.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from local_tracker.core.merge import merge_cells
+from tracker.core.model import Cells, Heartbeat, TickContent
+
+_MS = 1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One whole step of a worker: what it consumed and created, and promises that hold after it.
+
+    (sender, number): who hands it over and its number there, from 1, so that one that arrives again
+    is known.
+    """
+
+    sender: str
+    number: int
+    created: Cells = field(default_factory=Cells.empty)
+    consumed: Cells = field(default_factory=Cells.empty)
+    heartbeats: tuple[Heartbeat, ...] = ()
+
+    @property
+    def cells(self) -> int:
+        """How many cells it has; at least 1, so that empty steps count too."""
+        return max(1, len(self.created) + len(self.consumed))
+
+
+def merged_content(steps: tuple[Step, ...]) -> TickContent:
+    """The tick content of steps: each (segment, slot) once, by decreasing slot, then the latest
+    promise of each front, in the order in which the fronts were first heard."""
+    latest: dict[str, int] = {}
+    for step in steps:
+        for heartbeat in step.heartbeats:
+            latest[heartbeat.front] = max(
+                heartbeat.slot, latest.get(heartbeat.front, heartbeat.slot)
+            )
+    return TickContent(
+        created=merge_cells(Cells.concatenate(step.created for step in steps)),
+        consumed=merge_cells(Cells.concatenate(step.consumed for step in steps)),
+        heartbeats=tuple(Heartbeat(front, slot) for front, slot in latest.items()),
+    )
+
+
+class FlushWindow:
+    """Gathers steps and says when they are due. The moment is an argument: nanoseconds of any
+    monotonic clock."""
+
+    def __init__(self, window_ms: float, max_cells_per_flush: int, max_gathered_cells: int) -> None:
+        """max_gathered_cells: above it nothing more is taken (`full`), so that a tracker that is
+        away pushes back to the workers."""
+        self._window_ns = int(window_ms * _MS)
+        self._max_cells_per_flush = max_cells_per_flush
+        self._max_gathered_cells = max_gathered_cells
+        self._steps: deque[Step] = deque()
+        self._cells = 0
+        self._last_flush_ns: int | None = None
+        self._oldest_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def full(self) -> bool:
+        """Whether `add` must wait for a flush."""
+        return self._cells >= self._max_gathered_cells
+
+    def add(self, step: Step, now_ns: int) -> None:
+        """Takes a step. Raises ValueError if the window is full or the step is larger than a flush."""
+        if self.full:
+            raise ValueError(
+                f"{self._cells} cells are gathered, the limit max_gathered_cells is "
+                f"{self._max_gathered_cells}; wait for a flush"
+            )
+        if step.cells > self._max_cells_per_flush:
+            raise ValueError(
+                f"a step of {step.cells} cells, the limit max_cells_per_flush is "
+                f"{self._max_cells_per_flush}; acknowledge in smaller steps or use a wider slack"
+            )
+        if not self._steps:
+            self._oldest_ns = now_ns
+        self._steps.append(step)
+        self._cells += step.cells
+
+    def due_ns(self) -> int | None:
+        """The moment from which `take` may be called; None while nothing is gathered."""
+        if not self._steps:
+            return None
+        if self._last_flush_ns is None or self._cells >= self._max_cells_per_flush:
+            return self._oldest_ns
+        return max(self._oldest_ns, self._last_flush_ns + self._window_ns)
+
+    def take(self, now_ns: int) -> tuple[Step, ...]:
+        """The steps of the next flush, in the order in which they came: as many whole steps as go
+        into one. What is left over is due at once."""
+        taken: list[Step] = []
+        cells = 0
+        while self._steps and cells + self._steps[0].cells <= self._max_cells_per_flush:
+            step = self._steps.popleft()
+            cells += step.cells
+            taken.append(step)
+        self._cells -= cells
+        # Left-over steps have waited already: they must not wait for another window.
+        self._last_flush_ns = None if self._steps else now_ns
+        self._oldest_ns = min(self._oldest_ns, now_ns)
+        return tuple(taken)
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        assert self._cells == sum(step.cells for step in self._steps), "cells are miscounted"
+        assert all(s.cells <= self._max_cells_per_flush for s in self._steps), "a step is too large"
+        if self._steps:
+            due = self.due_ns()
+            assert due is not None and due <= self._oldest_ns + self._window_ns, "due too late"

@@ -1,0 +1,258 @@
+"""A worker's handle on its host's local tracker: asks over the socket, with a deadline.
+
+A deadline that passes raises an error that fails the task: an executor without a route to the tracker
+must not hang, and must not go on as if nothing was to be acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from local_tracker.worker.protocol import (
+    Deadline,
+    HandedOver,
+    HandOverError,
+    Header,
+    connect,
+    pack_cells,
+    receive_frame,
+    send_frame,
+)
+from tracker.core.messages import Grant
+from tracker.core.model import Cells, Heartbeat, TickContent
+
+_RETRY_S = 0.05
+_MARGIN_S = 1.0
+"""The local tracker is told to give up a little earlier, so that its reason arrives."""
+_MAX_WAIT_MS = 60_000
+_NAMES_SHOWN = 5
+
+Start = Callable[[Deadline], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a local tracker says of itself. The place of a segment is its number."""
+
+    pipeline: str
+    segments: tuple[str, ...]
+    slack_ns: int
+    mode: str
+    node_id: str
+
+
+class Handle:
+    """One connection to a local tracker. Used by one thread at a time (others wait); a forked child
+    opens a connection of its own."""
+
+    def __init__(
+        self, address: str, pipeline: str, deadline_s: float, start: Start | None = None
+    ) -> None:
+        """`start` starts the local tracker where nobody listens at the address; without it, that is
+        waited for until the deadline."""
+        self.address, self.pipeline, self.deadline_s = address, pipeline, deadline_s
+        self._start = start
+        self._lock = threading.Lock()
+        self._own_process()
+
+    def _own_process(self) -> None:
+        self._pid = os.getpid()
+        self._connection: socket.socket | None = None
+        self._welcome: Welcome | None = None
+        self._sender, self._number = uuid.uuid4().hex, 0
+
+    def welcome(self) -> Welcome:
+        """What the local tracker says of itself. Raises HandOverError."""
+        if self._welcome is None or self._pid != os.getpid():
+            self._ask({"type": "hello", "pipeline": self.pipeline}, b"", "joining")
+        assert self._welcome is not None
+        return self._welcome
+
+    def segment_number(self, name: str) -> int:
+        """A segment's place in the pipeline. Raises HandOverError for an unknown one."""
+        segments = self.welcome().segments
+        if name not in segments:
+            raise HandOverError(
+                "unknown_segment",
+                f"pipeline {self.pipeline!r} has no segment {name!r}; its segments are: "
+                f"{', '.join(segments)}",
+            )
+        return segments.index(name)
+
+    def stage(
+        self, node_id: str, contributions: Sequence[HandedOver], deadline_s: float | None = None
+    ) -> None:
+        """Hands over what operators did in task attempts; returns when all of it is durable. Raises
+        HandOverError, and none of it is staged."""
+        parts = [handed.contribution for handed in contributions]
+        header: Header = {
+            "type": "stage",
+            "node_id": node_id,
+            "contributions": [handed.header() for handed in contributions],
+        }
+        names = ", ".join(sorted({repr(c.operator) for c in parts})[:_NAMES_SHOWN])
+        body = pack_cells(cells for c in parts for cells in (c.created, c.consumed))
+        self._ask(header, body, f"the acks of operator {names}", deadline_s)
+
+    def step(
+        self,
+        created: Cells,
+        consumed: Cells,
+        heartbeats: tuple[Heartbeat, ...] = (),
+        what: str = "a step",
+    ) -> None:
+        """Hands over a whole step; returns when it is durable. Raises HandOverError; after one with
+        code `deadline` or `unreachable` the step may still become durable."""
+        with self._lock:
+            self._check_process()
+            self._number += 1
+            header: Header = {
+                "type": "step", "sender": self._sender, "number": self._number,
+                "created": len(created), "consumed": len(consumed),
+                "heartbeats": [[h.front, h.slot] for h in heartbeats],
+            }  # fmt: skip
+            self._ask_locked(header, pack_cells((created, consumed)), what)
+
+    def step_as(
+        self, sender: str, number: int, content: TickContent, again: bool, deadline_s: float
+    ) -> None:
+        """A step under a name and number of the caller's own, as one local tracker flushes into
+        another. It may be repeated under the same number; `again` says that it is."""
+        header: Header = {
+            "type": "step", "sender": sender, "number": number, "again": again,
+            "created": len(content.created), "consumed": len(content.consumed),
+            "heartbeats": [[h.front, h.slot] for h in content.heartbeats],
+        }  # fmt: skip
+        body = pack_cells((content.created, content.consumed))
+        self._ask(header, body, f"flush {number}", deadline_s)
+
+    def min_times(self, after: int = -1, wait_s: float = 0.0) -> tuple[int, tuple[int, ...]]:
+        """(version, min times by segment number), as soon as the version is above `after` or the time
+        is up (then an older version comes back). Raises HandOverError."""
+        wait_ms = min(int(wait_s * 1000), _MAX_WAIT_MS)
+        header: Header = {"type": "min_times", "after": after, "wait_ms": wait_ms}
+        answer, _ = self._ask(header, b"", "min time", self.deadline_s + wait_s)
+        return int(answer["version"]), tuple(int(slot) for slot in answer["min_times"])
+
+    def join_front(self, front: str, segment: str, deadline_s: float | None = None) -> Grant:
+        """Lets a front of the local tracker's node begin; returns when it may label. Raises
+        HandOverError."""
+        number = self.segment_number(segment)
+        header: Header = {"type": "join_front", "front": front, "segment": segment}
+        answer, _ = self._ask(header, b"", f"joining front {front!r}", deadline_s)
+        return Grant(front, number, int(answer["slot"]), int(answer["heartbeat"]), True)
+
+    def leave_front(self, front: str, deadline_s: float | None = None) -> None:
+        """Ends a front, after its last items have become durable. Raises HandOverError."""
+        header: Header = {"type": "leave_front", "front": front}
+        self._ask(header, b"", f"the leaving of front {front!r}", deadline_s)
+
+    def close(self) -> None:
+        """Ends the connection; the next call opens another."""
+        with self._lock:
+            self._drop()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _ask(
+        self, header: Header, body: bytes, what: str, deadline_s: float | None = None
+    ) -> tuple[Header, bytes]:
+        with self._lock:
+            self._check_process()
+            return self._ask_locked(header, body, what, deadline_s)
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            # The parent's connection and numbers; closing this copy of it does not end the parent's.
+            inherited = self._connection
+            self._own_process()
+            if inherited is not None:
+                inherited.close()
+
+    def _ask_locked(
+        self, header: Header, body: bytes, what: str, deadline_s: float | None = None
+    ) -> tuple[Header, bytes]:
+        """Asks until there is an answer or the deadline has passed. A request may arrive twice:
+        nonces and numbers make the second one harmless."""
+        deadline = Deadline(self.deadline_s if deadline_s is None else deadline_s)
+        trouble: Exception | None = None
+        tries = 0
+        while True:
+            try:
+                connection = self._connected(deadline)
+                left = deadline.left_s()
+                header["deadline_ms"] = max(1, int((left - min(_MARGIN_S, left / 2)) * 1000))
+                if tries:
+                    header["again"] = True
+                tries += 1
+                return self._exchange(connection, header, body, deadline)
+            except TimeoutError as error:
+                self._drop()
+                raise HandOverError(
+                    "deadline", self._late(what, deadline, trouble or error)
+                ) from None
+            except OSError as error:
+                self._drop()
+                trouble = error
+            except BaseException:
+                # An answer may still come: it must not be taken for that of the next request.
+                self._drop()
+                raise
+            self._pause(deadline, what, trouble)
+
+    def _pause(self, deadline: Deadline, what: str, trouble: Exception) -> None:
+        try:
+            time.sleep(min(_RETRY_S, deadline.left_s()))
+        except TimeoutError:
+            raise HandOverError("deadline", self._late(what, deadline, trouble)) from None
+
+    def _late(self, what: str, deadline: Deadline, trouble: Exception) -> str:
+        return (
+            f"{what}: not durable within {deadline.seconds:g} s (LOWMARK_DEADLINE_S): the local "
+            f"tracker at {self.address} of pipeline {self.pipeline!r} does not answer ({trouble}); "
+            f"does it run, and has this host a route to the tracker?"
+        )
+
+    def _connected(self, deadline: Deadline) -> socket.socket:
+        if self._connection is not None:
+            return self._connection
+        try:
+            connection = connect(self.address, deadline)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if self._start is None:
+                raise
+            self._start(deadline)
+            connection = connect(self.address, deadline)
+        self._connection = connection
+        answer, _ = self._exchange(
+            connection, {"type": "hello", "pipeline": self.pipeline}, b"", deadline
+        )
+        self._welcome = Welcome(
+            answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
+            answer["mode"], answer["node_id"],
+        )  # fmt: skip
+        return connection
+
+    def _exchange(
+        self, connection: socket.socket, header: Header, body: bytes, deadline: Deadline
+    ) -> tuple[Header, bytes]:
+        connection.settimeout(deadline.left_s())
+        send_frame(connection, header, body)
+        connection.settimeout(deadline.left_s())
+        answer = receive_frame(connection)
+        if answer is None:
+            raise ConnectionError("it has closed the connection")
+        if "error" in answer[0]:
+            raise HandOverError(str(answer[0]["error"]), str(answer[0].get("message", "")))
+        return answer
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

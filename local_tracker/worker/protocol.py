@@ -1,0 +1,267 @@
+"""What workers and local trackers say to each other over a socket.
+
+A frame is: the length of its header (4 bytes, big-endian), the length of its body (4 bytes,
+big-endian), the header (JSON, UTF-8), the body. Requests and answers alternate: a client sends a frame
+and reads one. Cells travel in the body, in the order in which the header counts them; each set of n
+cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (uint64), 8 n of counts
+(int64), all little-endian. Segments are numbers: their places in the list of the welcome.
+
+Requests, by `type`, and the fields of their answers:
+
+- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id}
+- `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
+  partition, attempt, created: n, consumed: n}]}: answered when durable. A nonce is one hand-over; it
+  may be repeated, another one for the same key is refused.
+- `step` {sender, number, again, created: n, consumed: n, heartbeats: [[front, slot]]}: answered when
+  durable. `again` says that it may have arrived before.
+- `min_times` {after, wait_ms}: {version, min_times: [slot]} as soon as the version is above `after`
+  or `wait_ms` have passed.
+- `join_front` {front, segment: name, deadline_ms}: {slot, heartbeat}; `leave_front` {front}.
+
+An answer with `error` (a word, see `HandOverError.code`) and `message` says that nothing was done.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracker.core.model import Cells, StagedContribution
+
+MAX_HEADER_BYTES = 1 << 20
+MAX_BODY_BYTES = 1 << 24
+MAX_CELLS = 65_536
+"""Cells of one step, or of one contribution; a widest frame of them stays below 4 MiB."""
+
+_LENGTHS = struct.Struct(">II")
+_COLUMNS = (("<i4", 4), ("<i8", 8), ("<u8", 8), ("<i8", 8))
+_CELL_BYTES = sum(width for _, width in _COLUMNS)
+
+Header = dict[str, Any]
+
+
+class HandOverError(Exception):
+    """Acks could not be handed over, or the local tracker refused something.
+
+    code: `unreachable` (no local tracker, or no route from it to the tracker), `deadline`, `protocol`
+    (a frame that can't be read), `invalid`, `conflict` (two hand-overs of one operator in one task
+    attempt), or one of the tracker's own refusals (docs/errors.md).
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[HandOverError], tuple[str, str]]:
+        # Errors of tasks are pickled on their way to the driver.
+        return HandOverError, (self.code, str(self))
+
+
+class Deadline:
+    """A moment by which something must be over; hands out what is left of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def end(self) -> float:
+        """The moment, by the monotonic clock of this process."""
+        return self._end
+
+    def left_s(self) -> float:
+        """Seconds that are left; raises TimeoutError when there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"not done within {self.seconds:g} s")
+        return left
+
+
+def parse_address(text: str) -> tuple[socket.AddressFamily, str | tuple[str, int]]:
+    """(family, address) of `unix:/path`, `/path` or `tcp:host:port`. Raises ValueError."""
+    if text.startswith("tcp:"):
+        host, _, port = text.removeprefix("tcp:").rpartition(":")
+        if host and port.isdigit():
+            return socket.AF_INET6 if ":" in host else socket.AF_INET, (host.strip("[]"), int(port))
+    path = text.removeprefix("unix:")
+    if path.startswith("/"):
+        return socket.AF_UNIX, path
+    raise ValueError(f"{text!r} is not the address of a local tracker: unix:/path or tcp:host:port")
+
+
+def is_local_tracker(target: str) -> bool:
+    """Whether a target names a local tracker, by its socket, and not a tracker process."""
+    return target.startswith(("unix:", "tcp:", "/"))
+
+
+def connect(address: str, deadline: Deadline) -> socket.socket:
+    """A connection; raises OSError (TimeoutError when the deadline passes)."""
+    family, place = parse_address(address)
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(deadline.left_s())
+        connection.connect(place)
+        if family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def pack_cells(sets: Iterable[Cells]) -> bytes:
+    """The body for sets of cells."""
+    parts = []
+    for cells in sets:
+        columns: tuple[NDArray[Any], ...] = (
+            cells.segments, cells.slots, cells.checksums, cells.counts,
+        )  # fmt: skip
+        for column, (code, _) in zip(columns, _COLUMNS, strict=True):
+            parts.append(column.astype(code, copy=False).tobytes())
+    return b"".join(parts)
+
+
+class CellReader:
+    """Reads the sets of cells of a body, in order."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body, self._at = body, 0
+
+    def read(self, count: object) -> Cells:
+        """The next `count` cells; raises HandOverError if the body doesn't hold them."""
+        if not isinstance(count, int) or not 0 <= count <= MAX_CELLS:
+            raise HandOverError("protocol", f"{count!r} is not a number of cells up to {MAX_CELLS}")
+        if self._at + count * _CELL_BYTES > len(self._body):
+            raise HandOverError(
+                "protocol", f"a body of {len(self._body)} bytes ends within its cells"
+            )
+        columns: list[Any] = []
+        for code, width in _COLUMNS:
+            columns.append(np.frombuffer(self._body, code, count, self._at))
+            self._at += count * width
+        return Cells(*columns)
+
+    def end(self) -> None:
+        """Raises HandOverError if the body holds more than was read."""
+        if self._at != len(self._body):
+            raise HandOverError(
+                "protocol", f"{len(self._body) - self._at} bytes follow the cells of a body"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A contribution, and the mark of its hand-over: the same where it is repeated."""
+
+    nonce: str
+    contribution: StagedContribution
+
+    def header(self) -> Header:
+        """Its part of the header of a frame."""
+        c = self.contribution
+        return {
+            "nonce": self.nonce, "query": c.query, "run": c.run, "batch": c.batch,
+            "execution": c.execution, "operator": c.operator, "stage": c.stage,
+            "partition": c.partition, "attempt": c.attempt,
+            "created": len(c.created), "consumed": len(c.consumed),
+        }  # fmt: skip
+
+    @classmethod
+    def of(cls, header: object, cells: CellReader) -> HandedOver:
+        """From its part of a header, and the next cells. Raises HandOverError."""
+        fields = Fields(header)
+        contribution = StagedContribution(
+            query=fields.text("query"), run=fields.text("run"), batch=fields.integer("batch"),
+            execution=fields.integer("execution"), operator=fields.text("operator"),
+            stage=fields.integer("stage"), partition=fields.integer("partition"),
+            attempt=fields.integer("attempt"),
+            created=cells.read(fields.integer("created")),
+            consumed=cells.read(fields.integer("consumed")),
+        )  # fmt: skip
+        return cls(fields.text("nonce"), contribution)
+
+
+class Fields:
+    """Reads the fields of a JSON object by type; raises HandOverError where one is amiss."""
+
+    def __init__(self, header: object) -> None:
+        if not isinstance(header, dict):
+            raise HandOverError("protocol", f"{header!r} is not a JSON object")
+        self._header = header
+
+    def text(self, name: str) -> str:
+        value = self._header.get(name)
+        if not isinstance(value, str):
+            raise HandOverError("protocol", f"field {name!r} is {value!r}, not a text")
+        return value
+
+    def integer(self, name: str) -> int:
+        value = self._header.get(name)
+        if type(value) is not int or not -(2**63) <= value < 2**63:
+            raise HandOverError("protocol", f"field {name!r} is {value!r}, not an int64")
+        return value
+
+    def items(self, name: str) -> list[object]:
+        value = self._header.get(name)
+        if not isinstance(value, list):
+            raise HandOverError("protocol", f"field {name!r} is {value!r}, not a list")
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self._header.get(name) is True
+
+
+def send_frame(connection: socket.socket, header: Header, body: bytes = b"") -> None:
+    """Sends a frame. Raises HandOverError if it is too large (nothing is sent), OSError."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    _check_lengths(len(text), len(body))
+    connection.sendall(b"".join((_LENGTHS.pack(len(text), len(body)), text, body)))
+
+
+def receive_frame(connection: socket.socket) -> tuple[Header, bytes] | None:
+    """The next frame; None if the other side has closed between frames. Raises HandOverError if it
+    is malformed or too large, OSError."""
+    lengths = _receive(connection, _LENGTHS.size, may_end=True)
+    if lengths is None:
+        return None
+    header_bytes, body_bytes = _LENGTHS.unpack(lengths)
+    _check_lengths(header_bytes, body_bytes)
+    text = _receive(connection, header_bytes)
+    body = _receive(connection, body_bytes)
+    try:
+        header = json.loads(text or b"")
+    except ValueError as error:
+        raise HandOverError("protocol", f"the header of a frame is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise HandOverError("protocol", "the header of a frame is not a JSON object")
+    return header, body or b""
+
+
+def _check_lengths(header_bytes: int, body_bytes: int) -> None:
+    for what, size, limit in (
+        ("header", header_bytes, MAX_HEADER_BYTES),
+        ("body", body_bytes, MAX_BODY_BYTES),
+    ):
+        if size > limit:
+            raise HandOverError(
+                "protocol", f"a frame's {what} of {size} bytes is over the limit of {limit}"
+            )
+
+
+def _receive(connection: socket.socket, size: int, may_end: bool = False) -> bytes | None:
+    chunks = bytearray()
+    while len(chunks) < size:
+        chunk = connection.recv(min(size - len(chunks), 1 << 18))
+        if not chunk:
+            if may_end and not chunks:
+                return None
+            raise ConnectionError("the connection ended within a frame")
+        chunks += chunk
+    return bytes(chunks)

@@ -1,0 +1,116 @@
+"""The way from this thread to the local tracker: settings, task and handle in one place."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from dataclasses import dataclass, replace
+
+from local_tracker.worker import settings as settings_module
+from local_tracker.worker.handle import Handle
+from local_tracker.worker.protocol import HandedOver
+from local_tracker.worker.settings import (
+    EAGER,
+    OFF,
+    TRANSACTIONAL,
+    Settings,
+    SettingsError,
+    require,
+)
+from local_tracker.worker.starting import ensure_started, place_of
+from local_tracker.worker.task import SparkTask, TaskAttempt, current_task
+from tracker.core.model import Cells, StagedContribution
+
+_MAX_HANDLES = 64
+"""Handles that one thread keeps; a worker serves one application, so there are few."""
+
+
+class _Handles(threading.local):
+    """This thread's handles by settings. A forked child makes its own."""
+
+    def __init__(self) -> None:
+        self.by_settings: dict[Settings, Handle] = {}
+        self.pid = os.getpid()
+
+
+_handles = _Handles()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A handle, and the task attempt that acks count for; `task` is None where steps are eager."""
+
+    handle: Handle
+    node_id: str
+    task: TaskAttempt | None
+
+    def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
+        """Hands over what an operator did; returns when it is durable. Raises HandOverError. In a
+        task attempt also where that is nothing: the partition was seen whole."""
+        if self.task is not None:
+            task = self.task
+            contribution = StagedContribution(
+                task.query, task.run, task.batch, task.execution,
+                operator, task.stage, task.partition, task.attempt,
+                created, consumed,
+            )  # fmt: skip
+            self.handle.stage(self.node_id, [HandedOver(uuid.uuid4().hex, contribution)])
+        elif len(created) or len(consumed):
+            self.handle.step(created, consumed, what=f"the acks of operator {operator!r}")
+
+
+def current() -> Route | None:
+    """The way for the acks of the running code; None if they are turned off. Raises SettingsError if
+    they have nowhere to go."""
+    task = current_task()
+    settings = settings_module.load(None if task is None else task.local_property)
+    if settings.mode == OFF:
+        return None
+    settings = replace(settings, mode=_mode(settings, task))
+    attempt = task.attempt if task is not None and settings.mode == TRANSACTIONAL else None
+    require(settings, "pipeline", "node_id", *(() if settings.socket else ("target",)))
+    return Route(_handle(settings), settings.node_id, attempt)
+
+
+def _mode(settings: Settings, task: SparkTask | None) -> str:
+    in_batch = task is not None and task.attempt is not None
+    if settings.mode == TRANSACTIONAL and not in_batch:
+        raise SettingsError(
+            "mode is transactional, but this code does not run in a micro-batch of a tracked query, "
+            "which its acks could be committed with; set LOWMARK_MODE=eager, or off"
+        )
+    if settings.mode:
+        return settings.mode
+    if task is not None and not in_batch:
+        raise SettingsError(
+            "this Spark job is not a micro-batch of a tracked query: Spark may run its tasks again, "
+            "and nothing says when they count; start a query with tracked.start(...), or set "
+            "lowmark.mode to eager (each step counts at once) or off (acks go nowhere)"
+        )
+    return TRANSACTIONAL if in_batch else EAGER
+
+
+def _handle(settings: Settings) -> Handle:
+    kept = _handles.by_settings
+    if _handles.pid != os.getpid():
+        kept.clear()
+        _handles.pid = os.getpid()
+    handle = kept.get(settings)
+    if handle is None:
+        if len(kept) >= _MAX_HANDLES:
+            kept.pop(next(iter(kept))).close()
+        handle = kept[settings] = _make_handle(settings)
+    return handle
+
+
+def _make_handle(settings: Settings) -> Handle:
+    place = place_of(settings)
+    if settings.socket:
+        return Handle(place.socket, settings.pipeline, settings.deadline_s)
+    return Handle(
+        f"unix:{place.socket}",
+        settings.pipeline,
+        settings.deadline_s,
+        start=lambda deadline: ensure_started(settings, place, deadline),
+    )

@@ -1,0 +1,201 @@
+"""Starting the host's local tracker on first use.
+
+One local tracker serves all workers of one executor (or, outside of Spark, of one node). Whoever
+comes first starts it, under a file lock, in a session of its own, so that it outlives the worker. It
+says through a pipe when it listens, or why it doesn't.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import local_tracker
+from local_tracker.worker.protocol import Deadline, HandOverError, connect
+from local_tracker.worker.settings import EAGER, Settings
+
+READY = b"ready\n"
+IDLE_EXIT_S = 30
+"""Outside of Spark, a local tracker that workers have started ends when none was there for so long."""
+_MAX_SAID_BYTES = 8_192
+_LOG_TAIL_BYTES = 2_000
+_LOCK_POLL_S = 0.01
+_started: list[subprocess.Popen[bytes]] = []
+"""Local trackers that this process has started: kept, so that they are not waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a local tracker is, and whose life it shares: the pid of the executor's JVM, else 0."""
+
+    socket: str
+    jvm: int
+    node_id: str
+
+
+def place_of(settings: Settings) -> Place:
+    """Where the local tracker for these settings is. Of an executor there is one for each pipeline;
+    the name has the JVM's pid and start, so that no other application's is met."""
+    mode = settings.mode
+    if settings.socket:
+        return Place(settings.socket, 0, settings.node_id)
+    jvm = java_ancestor()
+    node_id = settings.node_id
+    life = (str(jvm), start_of(jvm)) if jvm else ()
+    if mode == EAGER and jvm:
+        node_id = f"{node_id}@{socket.gethostname()}-{jvm}-{start_of(jvm)}"
+    # Staged contributions name their node; an eager local tracker is one.
+    own = (node_id,) if mode == EAGER else ()
+    what = "\0".join((socket.gethostname(), settings.target, settings.pipeline, mode, *life, *own))
+    name = blake2b(what.encode(), digest_size=8).hexdigest()
+    return Place(f"{settings.directory}/{name}.sock", jvm, node_id)
+
+
+def ensure_started(settings: Settings, place: Place, deadline: Deadline) -> None:
+    """Starts the local tracker, unless one listens at the place by now. Raises HandOverError if it
+    can't be started, TimeoutError when the deadline passes."""
+    private_directory(settings.directory)
+    lock = f"{place.socket.removesuffix('.sock')}.lock"
+    with _locked(lock, deadline):
+        try:
+            connect(f"unix:{place.socket}", deadline).close()
+        except (FileNotFoundError, ConnectionRefusedError):
+            _start(settings, place, deadline)
+
+
+def private_directory(path: str) -> None:
+    """Creates a directory for this user alone; raises HandOverError if others could write there."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise HandOverError(
+            "unreachable",
+            f"{path} is not a directory that only this user can write to; remove it, or set "
+            f"LOWMARK_DIRECTORY to another place",
+        )
+
+
+def java_ancestor(pid: int | None = None) -> int:
+    """The pid of the first ancestor of a process (default: this one) that is a JVM; 0 if none is."""
+    pid = os.getppid() if pid is None else _parent_and_name(pid)[0]
+    while pid > 1:
+        parent, name = _parent_and_name(pid)
+        if name == "java":
+            return pid
+        pid = parent
+    return 0
+
+
+def start_of(pid: int) -> str:
+    """When a process started, in clock ticks since boot: with the pid, a name for its life. Empty
+    if it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]
+
+
+def _parent_and_name(pid: int) -> tuple[int, str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0, ""
+    # The name stands in brackets and may hold any character, brackets too.
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    return int(text.rpartition(")")[2].split()[1]), name
+
+
+@contextmanager
+def _locked(path: str, deadline: Deadline) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(min(_LOCK_POLL_S, deadline.left_s()))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(settings: Settings, place: Place, deadline: Deadline) -> None:
+    log_path = f"{place.socket.removesuffix('.sock')}.log"
+    ready, told = os.pipe()
+    try:
+        with open(log_path, "ab", opener=_private) as log:
+            process = subprocess.Popen(
+                _command(settings, place, told),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, pass_fds=(told,), env=_environment(),
+            )  # fmt: skip
+        os.close(told)
+        told = -1
+        _started.append(process)
+        said = _read_said(ready, deadline)
+        if said != READY:
+            process.kill()
+            process.wait()
+            tail = Path(log_path).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+            raise HandOverError(
+                "unreachable",
+                f"the local tracker did not start: {said.decode(errors='replace') or tail.strip()} "
+                f"(log: {log_path})",
+            )
+    finally:
+        os.close(ready)
+        if told >= 0:
+            os.close(told)
+
+
+def _read_said(ready: int, deadline: Deadline) -> bytes:
+    """What the new local tracker says: READY, or why it doesn't start; until it closes the pipe."""
+    said = b""
+    while not said.endswith(READY):
+        readable, _, _ = select.select([ready], [], [], deadline.left_s())
+        chunk = os.read(ready, _MAX_SAID_BYTES) if readable else None
+        if chunk == b"" or len(said) > _MAX_SAID_BYTES:
+            break
+        said += chunk or b""
+    return said
+
+
+def _command(settings: Settings, place: Place, told: int) -> list[str]:
+    command = [
+        settings.python, "-m", "local_tracker.agent",
+        "--target", settings.target,
+        "--pipeline", settings.pipeline,
+        "--node-id", place.node_id,
+        "--socket", f"unix:{place.socket}",
+        "--mode", settings.mode,
+        "--flush-window-ms", str(settings.flush_window_ms),
+        "--ready-descriptor", str(told),
+    ]  # fmt: skip
+    if place.jvm:
+        return [*command, "--follow-pid", str(place.jvm)]
+    return [*command, "--idle-exit-s", str(IDLE_EXIT_S)]
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with the code that the worker runs (a zip, maybe) before any other."""
+    root = str(Path(local_tracker.__file__).absolute().parent.parent)
+    environment = dict(os.environ)
+    paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    return environment
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
