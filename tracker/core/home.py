@@ -121,6 +121,7 @@ class HomePipeline:
             ("created", content.created),
             ("consumed", content.consumed),
         ):
+            self._check_lengths(what, cells)
             if len(cells):
                 self._check_cells(what, cells)
         if len(content.created):
@@ -159,13 +160,15 @@ class HomePipeline:
                 "commit smaller ticks",
             )
 
-    def _check_cells(self, what: str, cells: Cells) -> None:
+    def _check_lengths(self, what: str, cells: Cells) -> None:
         lengths = {len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)}
         if len(lengths) != 1:
             raise self._refuse(
                 RefusalCode.INVALID,
                 f"{what} cells have arrays of unequal lengths {sorted(lengths)}",
             )
+
+    def _check_cells(self, what: str, cells: Cells) -> None:
         low, high = int(cells.segments.min()), int(cells.segments.max())
         if low < 0 or high >= len(self.spec.segments):
             bad = low if low < 0 else high

@@ -1,0 +1,185 @@
+"""What a durable record changes: the same when it was just committed and in recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tracker.core.home import HomeNode
+from tracker.core.messages import (
+    Announced,
+    Announcement,
+    Answer,
+    EntriesReceived,
+    Entry,
+    HomeEntry,
+    Joined,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    KeyTick,
+    Pinned,
+    PipelineRegistered,
+    ReceivedEntries,
+    Record,
+    Staged,
+    Swept,
+    TicksDurable,
+    UnitsArrived,
+)
+from tracker.core.model import NodeKey, PipelineSpec
+from tracker.core.parts import OutboxEntry
+from tracker.core.pipeline import Pipeline
+from tracker.core.process.nodes import Nodes
+
+
+class Applying(Nodes):
+    """What a durable record changes."""
+
+    def _commit(self, position: int, now_ns: int) -> None:
+        while self._pending and self._pending[0][0] <= position:
+            self.committed, record, request = self._pending.popleft()
+            self._apply(record, now_ns)
+            if request is not None:
+                self._answer(record, request)
+        for session, number in self._durable_ticks.items():
+            self._out.append(TicksDurable(session, number))
+        self._durable_ticks.clear()
+        self._after_progress(now_ns)
+        while self._held_frames and self._held_frames[0][0] <= self.committed:
+            _, shard, body = self._held_frames.popleft()
+            self._send(shard, body)
+        if self.committed >= self._pins_position:
+            for pipeline in self._pipelines.values():
+                if pipeline.grants_due:
+                    self._give_grants(pipeline)
+
+    def _answer(self, record: Record, request: Hashable) -> None:
+        result: Joined | None = None
+        if isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
+            result = self._joined(self._pipelines[record.entry.pipeline], record.entry.key)
+        self._out.append(Answer(request, result))
+
+    def _joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
+        node = pipeline.home.nodes[key.node_id]
+        fronts = tuple(
+            pipeline.grant(front) for front in pipeline.shard.fronts if front[0] == key.node_id
+        )
+        return Joined(key, pipeline.spec, node.last_batches(), node.previous_node_time, fronts)
+
+    def _apply(self, record: Record, now_ns: int) -> None:
+        """What a durable record changes; the same when it was just committed and in recovery."""
+        match record:
+            case HomeEntry():
+                self._home_last = record.number
+                part = OutboxEntry(record.number, record.entry, self.routing)
+                if self.links:
+                    self._outbox.append(part)
+                self._apply_at_home(record.number, record.entry, now_ns)
+                self._apply_entry(part.part(self.shard), self.shard, now_ns)
+            case ReceivedEntries():
+                for entry in record.entries:
+                    self._apply_entry(entry, record.shard, now_ns)
+                link = self.links[record.shard]
+                link.received = record.first + len(record.entries) - 1
+                self._send(record.shard, EntriesReceived(link.received))
+            case Announcement():
+                self._say(record)
+            case Pinned():
+                shard = self._pipelines[record.pipeline].shard
+                for pin in record.pins:
+                    shard.pin(pin)
+            case Swept():
+                self._pipelines[record.pipeline].shard.sweep(record.segment, record.below)
+                self._dirty[record.pipeline] = None
+            case Staged():
+                self._pipelines[record.pipeline].home.stage(record.node_id, record.contributions)
+
+    def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
+        """What an entry of this shard's own home log changes at the home."""
+        match entry:
+            case KeyOpened():
+                home = self._pipelines[entry.pipeline].home
+                self._next_incarnation = max(self._next_incarnation, entry.key.incarnation + 1)
+                node = HomeNode(entry.key, entry.kind, last_heard_ns=now_ns)
+                older = home.nodes.get(entry.key.node_id)
+                if older is not None:
+                    node.previous_node_time = older.durable
+                    node.batches = older.batches
+                    node.fronts = older.fronts
+                    node.ungranted = older.ungranted
+                    self._closed_keys.append((number, entry.pipeline, older.key))
+                    if older.session is not None:
+                        self._end_session(older, self._fenced(entry.pipeline, entry.key))
+                home.nodes[entry.key.node_id] = node
+            case KeyTick():
+                self._tick_durable(entry)
+            case KeyClosed():
+                node_closed = self._pipelines[entry.pipeline].home.nodes.get(entry.key.node_id)
+                if node_closed is not None and node_closed.key == entry.key and entry.evicted:
+                    node_closed.evicted = True
+                    node_closed.fronts, node_closed.ungranted = {}, {}
+                    if node_closed.session is not None:
+                        self._end_session(node_closed, self._fenced(entry.pipeline, entry.key))
+                self._closed_keys.append((number, entry.pipeline, entry.key))
+            case KeyDropped():
+                _, _, dropped = self._closed_keys.popleft()
+                assert dropped == entry.key, "keys are dropped in the order in which they closed"
+                self._dropping = max(0, self._dropping - 1)
+                home = self._pipelines[entry.pipeline].home
+                node_left = home.nodes.get(entry.key.node_id)
+                if node_left is not None and node_left.key == entry.key and not node_left.evicted:
+                    del home.nodes[entry.key.node_id]
+                    home.drop_staged(entry.key.node_id, unless=lambda _: False)
+
+    def _tick_durable(self, entry: KeyTick) -> None:
+        tick = entry.tick
+        home = self._pipelines[tick.pipeline].home
+        node = home.nodes[tick.key.node_id]
+        batch = tick.content.batch
+        node.commit(tick.number, batch)
+        if batch is not None:
+            scope, newest = batch.scope, batch.id
+            home.drop_staged(
+                tick.key.node_id, unless=lambda c: c.query != scope or c.batch > newest
+            )
+        if node.session is not None:
+            self._durable_ticks[node.session] = tick.number
+
+    def _apply_entry(self, entry: Entry, home: int, now_ns: int) -> None:
+        """What an entry of any home log, with this shard's parts, changes at the shard."""
+        match entry:
+            case KeyTick():
+                shard = self._pipelines[entry.tick.pipeline].shard
+                for segment in shard.apply_tick(entry, home):
+                    self._out.append(UnitsArrived(entry.tick.pipeline, segment))
+                self._dirty[entry.tick.pipeline] = None
+            case KeyOpened():
+                self._pipelines[entry.pipeline].shard.open_key(entry)
+                self._dirty[entry.pipeline] = None
+            case KeyClosed():
+                self._pipelines[entry.pipeline].shard.close_key(entry, home)
+                self._dirty[entry.pipeline] = None
+            case KeyDropped():
+                self._pipelines[entry.pipeline].shard.drop_key(entry)
+                self._dirty[entry.pipeline] = None
+            case PipelineRegistered():
+                self._begin_pipeline(entry.spec, now_ns)
+
+    def _begin_pipeline(self, spec: PipelineSpec, now_ns: int) -> None:
+        self._registering.pop(spec.name, None)
+        if spec.name in self._pipelines:
+            return
+        self._pipelines[spec.name] = Pipeline(spec, self._vectors, self.shard)
+        self._dirty[spec.name] = None
+        for shard, link in self.links.items():
+            link.needs_whole = True  # what they have said of it so far was passed over
+            link.wanted_ns = None
+            self._want_report(shard, now_ns)
+
+    def _say(self, record: Announcement) -> None:
+        pipeline = self._pipelines[record.pipeline]
+        for segment, slot in record.min_times:
+            pipeline.announced[segment] = max(slot, pipeline.announced[segment])
+            pipeline.said[segment] = slot
+            pipeline.unreported[segment] = slot
+        self._out.append(Announced(record.pipeline, record.min_times, min(pipeline.said)))

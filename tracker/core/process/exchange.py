@@ -1,0 +1,144 @@
+"""Home logs on their way between processes: sent, taken, confirmed (rule 3)."""
+
+from __future__ import annotations
+
+from tracker.core.links import Link
+from tracker.core.messages import (
+    Answer,
+    Entries,
+    EntriesReceived,
+    Entry,
+    Frame,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    KeyTick,
+    PipelineRegistered,
+    ReceivedEntries,
+    ReportWanted,
+    ShardReport,
+)
+from tracker.core.process.reports import Reports
+from tracker.core.process.state import LogLost
+
+
+class Exchange(Reports):
+    """Home logs on their way between processes."""
+
+    def _connect(self, shard: int, now_ns: int) -> None:
+        link = self.links[shard]
+        link.connected = True
+        link.restart_sending(now_ns)
+        self._send(shard, EntriesReceived(link.received))
+        self._send_whole_report(shard)
+        if link.needs_whole:
+            self._want_report(shard, now_ns)
+        self._pump(shard, now_ns)
+
+    def _pump(self, shard: int, now_ns: int) -> None:
+        """Sends the entries that a shard has not been sent, as far as its window allows."""
+        link = self.links[shard]
+        limit = link.confirmed + self.config.max_entries_in_flight
+        while link.connected and link.sent < min(self._home_last, limit):
+            first = link.sent + 1
+            start = first - self._outbox[0].number
+            entries: list[Entry] = []
+            cells = 0
+            for place in range(start, len(self._outbox)):
+                if len(entries) >= self.config.max_entries_per_frame or (
+                    cells > self.config.max_cells_per_frame
+                ):
+                    break
+                item = self._outbox[place]
+                entries.append(item.part(shard))
+                cells += item.cell_count
+            if link.sent == link.confirmed:
+                link.progress_ns = now_ns
+            link.sent += len(entries)
+            self._send(shard, Entries(first, tuple(entries)))
+
+    def _take_frame(self, frame: Frame, now_ns: int) -> None:
+        link = self.links.get(frame.shard)
+        if link is None or frame.epoch < link.epoch:
+            return
+        if frame.epoch > link.epoch:
+            link.epoch = frame.epoch
+            link.report_number = -1
+            link.needs_whole = True
+            link.wanted_ns = None
+        match frame.body:
+            case Entries():
+                self._take_entries(frame.shard, link, frame.body)
+            case EntriesReceived():
+                self._take_confirmation(frame.shard, link, frame.body, now_ns)
+            case ShardReport():
+                self._take_report(frame.shard, link, frame.body, now_ns)
+            case ReportWanted():
+                self._send_whole_report(frame.shard)
+
+    def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
+        due = link.accepted + 1
+        last = body.first + len(body.entries) - 1
+        if body.first > due or last < due:
+            self._send(shard, EntriesReceived(link.received, again=body.first > due))
+            return
+        entries = body.entries[due - body.first :]
+        for place, entry in enumerate(entries):
+            if not self._knows_pipeline(entry):
+                entries = entries[:place]  # its registration is still on the way: ask again later
+                break
+        if entries:
+            link.accepted = due + len(entries) - 1
+            self._append(ReceivedEntries(shard, due, tuple(entries)))
+
+    def _knows_pipeline(self, entry: Entry) -> bool:
+        match entry:
+            case PipelineRegistered():
+                if entry.spec.name not in self._pipelines:
+                    self._registering[entry.spec.name] = entry.spec
+                return True
+            case KeyTick():
+                name = entry.tick.pipeline
+            case KeyOpened() | KeyClosed() | KeyDropped():
+                name = entry.pipeline
+        return name in self._pipelines or name in self._registering
+
+    def _take_confirmation(
+        self, shard: int, link: Link, body: EntriesReceived, now_ns: int
+    ) -> None:
+        if body.number > self._home_last:
+            raise LogLost(
+                f"shard {shard} holds the home log of shard {self.shard} up to entry "
+                f"{body.number}, but it ends at {self._home_last}: acknowledged entries were lost "
+                "from the store; restore it from a backup that has them"
+            )
+        news = link.confirm(body.number, now_ns)
+        if body.again and link.sent > link.confirmed:
+            link.restart_sending(now_ns)
+            news = True
+        if news:
+            self._after_progress(now_ns)
+
+    def _after_progress(self, now_ns: int) -> None:
+        """Something became durable here or was confirmed by another shard."""
+        everywhere = self._confirmed_everywhere()
+        while self._outbox and self._outbox[0].number <= everywhere:
+            self._outbox.popleft()
+        while self._dropping < len(self._closed_keys):
+            number, name, key = self._closed_keys[self._dropping]
+            if number > everywhere:
+                break
+            self._dropping += 1
+            self._append_home(KeyDropped(name, key))
+        if self._unconfirmed_registrations:
+            self._answer_registrations()
+        for shard in self.links:
+            self._pump(shard, now_ns)
+
+    def _answer_registrations(self) -> None:
+        everywhere = self._confirmed_everywhere()
+        for name, (number, requests) in list(self._unconfirmed_registrations.items()):
+            if number <= everywhere and name in self._pipelines:
+                del self._unconfirmed_registrations[name]
+                spec = self._pipelines[name].spec
+                self._out.extend(Answer(request, spec) for request in requests)

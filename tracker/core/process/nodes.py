@@ -1,0 +1,281 @@
+"""What pipelines and nodes ask of their home: registering, joining, leaving, ticks (rules 1, 2, 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from tracker.core.home import HomeNode
+from tracker.core.messages import (
+    Answer,
+    AttachSession,
+    JoinNode,
+    KeyClosed,
+    KeyOpened,
+    KeyTick,
+    LeaveNode,
+    PipelineRegistered,
+    RegisterPipeline,
+    SessionAttached,
+    SessionRefused,
+    StageContributions,
+    Staged,
+    SubmitTick,
+    TickRefused,
+    TicksDurable,
+)
+from tracker.core.model import Cells, NodeKey, Refusal, RefusalCode, Refused, Tick, TickContent
+from tracker.core.pipeline import Pipeline
+from tracker.core.process.exchange import Exchange
+from tracker.core.registration import check_spec, differences
+
+
+class Nodes(Exchange):
+    """What pipelines and nodes ask of their home."""
+
+    def _request(self, event: RegisterPipeline | JoinNode | LeaveNode | StageContributions) -> None:
+        try:
+            match event:
+                case RegisterPipeline():
+                    self._register(event)
+                case JoinNode():
+                    self._join(event)
+                case LeaveNode():
+                    self._leave(event)
+                case StageContributions():
+                    self._stage(event)
+        except Refused as refused:
+            self._out.append(Answer(event.request, refused.refusal))
+
+    def _register(self, event: RegisterPipeline) -> None:
+        spec = event.spec
+        home = self.routing.registrar(spec.name)
+        if home != self.shard:
+            raise Refused(
+                RefusalCode.NOT_HOME,
+                f"pipeline {spec.name!r} is registered with shard {home}",
+                home=home,
+            )
+        check_spec(spec)
+        known = self._registering.get(spec.name)
+        if spec.name in self._pipelines:
+            known = self._pipelines[spec.name].spec
+        if known is None:
+            if len(self._pipelines) + len(self._registering) >= self.config.max_pipelines:
+                raise Refused(
+                    RefusalCode.FULL,
+                    f"pipeline {spec.name!r}: {len(self._pipelines)} pipelines are registered, "
+                    f"the limit max_pipelines is {self.config.max_pipelines}",
+                )
+            self._registering[spec.name] = spec
+            self._unconfirmed_registrations[spec.name] = (
+                self._home_appended + 1,
+                [event.request],
+            )
+            self._append_home(PipelineRegistered(spec))
+            return
+        if known != spec:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {spec.name!r} is registered otherwise: {differences(known, spec)}; "
+                "register it under another name",
+            )
+        if spec.name in self._unconfirmed_registrations:
+            self._unconfirmed_registrations[spec.name][1].append(event.request)
+        else:
+            self._out.append(Answer(event.request, spec))
+
+    def _join(self, event: JoinNode) -> None:
+        pipeline = self._at_home(event.pipeline, event.node_id)
+        home = pipeline.home
+        if not 0 < len(event.node_id) <= 1024 or len(event.kind) > 100:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters and a kind at "
+                f"most 100, got {len(event.node_id)} and {len(event.kind)}",
+            )
+        if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot join, "
+                f"{len(home.newest)} nodes have at shard {self.shard}, max_nodes is "
+                f"{pipeline.spec.max_nodes}; let nodes that are gone leave",
+            )
+        key = NodeKey(event.node_id, self._next_incarnation)
+        self._next_incarnation += 1
+        home.newest[event.node_id] = key
+        self._append_home(KeyOpened(event.pipeline, key, event.kind), event.request)
+
+    def _close_key(self, pipeline: str, key: NodeKey, *, evicted: bool = False) -> None:
+        """Fixes the key's last number; whatever else it sends is refused."""
+        node = self._pipelines[pipeline].home.nodes.get(key.node_id)
+        last = node.accepted if node is not None and node.key == key else 0
+        self._append_home(KeyClosed(pipeline, key, last, evicted))
+
+    def _leave(self, event: LeaveNode) -> None:
+        pipeline = self._at_home(event.pipeline, event.key.node_id)
+        node = self._current_node(pipeline, event.key)
+        if node.fronts:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {event.pipeline!r}: node {event.key} cannot leave, its fronts "
+                f"{sorted(node.fronts)} have not; commit a tick by which they leave",
+            )
+        del pipeline.home.newest[event.key.node_id]
+        self._close_key(event.pipeline, event.key)
+        self._append_request(event.request)
+
+    def _append_request(self, request: Hashable) -> None:
+        """Answers `request` with None when the record appended last is durable."""
+        position, record, _ = self._pending.pop()
+        self._pending.append((position, record, request))
+
+    def _current_node(self, pipeline: Pipeline, key: NodeKey) -> HomeNode:
+        """The node of a key that may commit; raises Refused if there is none or a newer one."""
+        node = pipeline.home.nodes.get(key.node_id)
+        newest = pipeline.home.newest.get(key.node_id)
+        name = pipeline.spec.name
+        if newest == key and node is not None and node.key == key:
+            return node
+        if newest is not None and newest.incarnation > key.incarnation:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {key} is closed, {newest} has taken its place; "
+                "only one process may run under a node id",
+            )
+        if node is not None and node.key == key and node.evicted:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {key} was evicted after a silence of more than "
+                f"{pipeline.spec.evict_after_ms} ms; join again",
+            )
+        raise Refused(
+            RefusalCode.UNKNOWN_NODE,
+            f"pipeline {name!r}: node {key} has not joined, or has left; join again",
+        )
+
+    def _fenced(self, pipeline: str, key: NodeKey) -> Refusal:
+        return Refusal(
+            RefusalCode.FENCED,
+            f"pipeline {pipeline!r}: node {key.node_id!r} was evicted or has joined anew as {key}",
+        )
+
+    def _attach(self, event: AttachSession) -> None:
+        try:
+            pipeline = self._at_home(event.pipeline, event.key.node_id)
+            node = self._current_node(pipeline, event.key)
+        except Refused as refused:
+            self._out.append(SessionRefused(event.session, refused.refusal))
+            return
+        if node.session is not None and node.session != event.session:
+            self._end_session(
+                node,
+                Refusal(
+                    RefusalCode.FENCED,
+                    f"pipeline {event.pipeline!r}: a newer stream of node {event.key} has begun",
+                ),
+            )
+        node.session = event.session
+        self._sessions[event.session] = (event.pipeline, event.key)
+        self._out.append(SessionAttached(event.session, node.accepted))
+        if node.durable:
+            self._out.append(TicksDurable(event.session, node.durable))
+        pipeline.grants_due.extend((event.key.node_id, front) for front in node.fronts)
+        self._give_grants(pipeline)
+
+    def _end_session(self, node: HomeNode, refusal: Refusal) -> None:
+        self._out.append(SessionRefused(node.session, refusal))
+        self._detach(node.session)
+
+    def _detach(self, session: Hashable) -> None:
+        attached = self._sessions.pop(session, None)
+        if attached is None:
+            return
+        name, key = attached
+        node = self._pipelines[name].home.nodes.get(key.node_id)
+        if node is not None and node.session == session:
+            node.session = None
+
+    def _submit(self, event: SubmitTick, now_ns: int) -> None:
+        attached = self._sessions.get(event.session)
+        if attached is None:
+            refusal = Refusal(RefusalCode.FENCED, "this stream of ticks is over; attach again")
+            self._out.append(SessionRefused(event.session, refusal))
+            return
+        name, key = attached
+        pipeline = self._pipelines[name]
+        try:
+            node = self._current_node(pipeline, key)
+            node.last_heard_ns = now_ns
+            if event.number <= node.accepted:
+                if event.number <= node.durable:
+                    self._out.append(TicksDurable(event.session, node.durable))
+                return
+            entry = self._judge(pipeline, node, event)
+        except Refused as refused:
+            self._out.append(TickRefused(event.session, event.number, refused.refusal))
+            return
+        self._append_home(entry)
+
+    def _judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick) -> KeyTick:
+        """The entry that a tick becomes; raises Refused, changing nothing, if it cannot be."""
+        if event.number != node.accepted + 1:
+            raise Refused(
+                RefusalCode.OUT_OF_ORDER,
+                f"pipeline {pipeline.spec.name!r}: node {node.key} sent tick {event.number}, "
+                f"tick {node.accepted + 1} is due",
+                expected=node.accepted + 1,
+            )
+        content = event.content
+        if pipeline.home.is_repeated_batch(node, content.batch):
+            content = TickContent()
+        else:
+            pipeline.home.check(node, content, pipeline.announced)
+            self._check_room(pipeline, content)
+        late = Cells.empty()
+        if len(content.consumed):
+            is_late = content.consumed.below(pipeline.announced)
+            if is_late.any():
+                late = content.consumed.select(is_late)
+                content = replace(content, consumed=content.consumed.select(~is_late))
+        pipeline.home.accept(node, content)
+        return KeyTick(Tick(pipeline.spec.name, node.key, event.number, content), late)
+
+    def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
+        spec = pipeline.spec
+        if len(content.created):
+            for shard in self.routing.shards:
+                there = pipeline.combiner.open_slots(shard)
+                if there + len(content.created) > spec.max_open_cells:
+                    raise Refused(
+                        RefusalCode.FULL,
+                        f"pipeline {spec.name!r}: shard {shard} has {there} open cells and "
+                        f"{len(content.created)} more could pass the limit max_open_cells of "
+                        f"{spec.max_open_cells}; find out what holds min time back",
+                    )
+        if content.units_created:
+            for segment in {unit.segment for unit in content.units_created}:
+                known = len(pipeline.shard.units.get(segment, ()))
+                if known + len(content.units_created) > spec.max_open_units:
+                    raise Refused(
+                        RefusalCode.FULL,
+                        f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {known} units "
+                        f"are open and {len(content.units_created)} more would pass the limit "
+                        f"max_open_units of {spec.max_open_units}; is its reader running?",
+                    )
+
+    def _stage(self, event: StageContributions) -> None:
+        pipeline = self._at_home(event.pipeline, event.node_id)
+        waiting = [
+            record.contributions
+            for _, record, _ in self._pending
+            if isinstance(record, Staged)
+            and (record.pipeline, record.node_id) == (event.pipeline, event.node_id)
+        ]
+        repeated = {c.key: c for contributions in waiting for c in contributions}
+        fresh = tuple(
+            c
+            for c in pipeline.home.check_staged(event.node_id, event.contributions)
+            if c.key not in repeated
+        )
+        self._append(Staged(event.pipeline, event.node_id, fresh), event.request)

@@ -1,0 +1,103 @@
+"""What may be asked of a process without changing it, and the invariants that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tracker.core.describe import PipelineDescription, ShardDescription
+from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
+from tracker.core.process.state import ProcessState
+
+
+class Reads(ProcessState):
+    """What may be asked of a process without changing it."""
+
+    def pipelines(self) -> list[PipelineSpec]:
+        """The registered pipelines, by name."""
+        return [self._pipelines[name].spec for name in sorted(self._pipelines)]
+
+    def spec(self, pipeline: str) -> PipelineSpec:
+        return self._pipeline(pipeline).spec
+
+    def min_times(self, pipeline: str) -> tuple[int, ...]:
+        """What has been said, by segment number; exclusive."""
+        return tuple(self._pipeline(pipeline).said)
+
+    def pipeline_min_time(self, pipeline: str) -> int:
+        """The least min time over the pipeline's segments."""
+        return min(self._pipeline(pipeline).said)
+
+    def describe(self, pipeline: str, now_ns: int) -> PipelineDescription:
+        return self._pipeline(pipeline).describe(now_ns)
+
+    def describe_shards(self) -> tuple[ShardDescription, ...]:
+        own = ShardDescription(self.shard, True, 0)
+        others = [
+            ShardDescription(
+                shard,
+                link.connected and not link.needs_whole,
+                self._home_last - link.confirmed,
+            )
+            for shard, link in self.links.items()
+        ]
+        return tuple(sorted([own, *others], key=lambda shard: shard.shard))
+
+    def home_of(self, pipeline: str, node_id: str) -> int:
+        """The shard that a node commits to."""
+        self._pipeline(pipeline)
+        return self.routing.home(pipeline, node_id)
+
+    def resolve_units(self, pipeline: str, segment: int, names: Iterable[str]) -> list[int | None]:
+        """The slots of a segment's open units by name; None for names that have not arrived.
+        Raises Refused(NOT_HOME) where another shard keeps that segment's names."""
+        state = self._pipeline(pipeline)
+        if not 0 <= segment < len(state.spec.segments):
+            raise Refused(
+                RefusalCode.UNKNOWN_SEGMENT,
+                f"pipeline {pipeline!r} has no segment number {segment}",
+            )
+        keeper = self.routing.names_keeper(pipeline, segment)
+        if keeper != self.shard:
+            raise Refused(
+                RefusalCode.NOT_HOME,
+                f"pipeline {pipeline!r}: shard {keeper} keeps the names of segment "
+                f"{state.spec.segments[segment]!r}",
+                home=keeper,
+            )
+        known = state.shard.units.get(segment, {})
+        return [known.get(name) for name in names]
+
+    def staged(
+        self, pipeline: str, node_id: str, query: str, batch: int
+    ) -> tuple[StagedContribution, ...]:
+        """What is durably staged for one batch of a query. Raises Refused(NOT_HOME) elsewhere."""
+        home = self._at_home(pipeline, node_id).home
+        kept = home.staged.get(node_id, {})
+        return tuple(c for c in kept.values() if c.query == query and c.batch == batch)
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant of the protocol does not hold."""
+        assert self.committed <= self.position
+        assert self._home_last <= self._home_appended
+        numbers = [item.number for item in self._outbox]
+        if numbers:
+            assert numbers == list(range(numbers[0], self._home_last + 1)), "outbox has gaps"
+        for shard, link in self.links.items():
+            assert link.confirmed <= link.sent <= self._home_last, f"link to {shard} is ahead"
+            assert link.received <= link.accepted
+        for name, pipeline in self._pipelines.items():
+            pipeline.shard.validate()
+            pipeline.combiner.validate()
+            for segment, (said, announced) in enumerate(
+                zip(pipeline.said, pipeline.announced, strict=True)
+            ):
+                assert pipeline.spec.start_slot <= said <= announced, f"{name}: segment {segment}"
+            table = pipeline.shard.cells
+            if len(self.routing.shards) > 1 and any(table.open_slots):
+                owners = self.routing.owners(table.open_cells().slots)
+                assert (owners == self.shard).all(), f"{name}: a cell of another shard is kept"
+            for node in pipeline.home.nodes.values():
+                assert node.durable <= node.accepted
+                at_shard: Any = pipeline.shard.node_times.get(node.key, node.durable)
+                assert at_shard == node.durable, f"{name}: {node.key} is applied out of step"

@@ -1,0 +1,192 @@
+"""Reports between shards, what they allow to announce, and the pins of fronts (rules 5, 6, 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracker.core.links import Link
+from tracker.core.messages import (
+    Announcement,
+    FrontGranted,
+    Pinned,
+    PipelineReport,
+    ReportWanted,
+    ShardReport,
+    Swept,
+)
+from tracker.core.pipeline import Pipeline
+from tracker.core.process.reads import Reads
+from tracker.core.process.state import _MS
+
+
+class Reports(Reads):
+    """Reports between shards."""
+
+    def _take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
+        known = all(report.pipeline in self._pipelines for report in body.pipelines)
+        if body.number < link.report_number or (
+            body.number == link.report_number and not link.needs_whole
+        ):
+            return  # older than what was taken
+        follows = body.whole or (not link.needs_whole and body.number == link.report_number + 1)
+        if not follows or not known:
+            # A gap; or a pipeline whose registration is still on the way: nothing of the report may
+            # be taken without the rest.
+            link.needs_whole = True
+            self._want_report(shard, now_ns)
+            return
+        link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
+        for home, number in body.cut:
+            self._needed_cut[home] = max(number, self._needed_cut[home])
+        for report in body.pipelines:
+            self._combine(self._pipelines[report.pipeline], shard, report, body.whole, now_ns)
+        if body.whole:
+            for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:
+                self._pipelines[name].combiner.forget(shard)
+        self._move_cut(shard, body.applied)
+
+    def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
+        """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
+        if self._vectors.take(shard, applied):
+            self._dirty.update(self._holding)
+
+    def _let_go_by(self) -> tuple[tuple[int, int], ...]:
+        """M as far as it has ever come, also before a restart: runs inside it are not kept."""
+        return tuple(
+            (home, max(number, self._vectors.cut[home]))
+            for home, number in self._needed_cut.items()
+        )
+
+    def _may_announce(self) -> bool:
+        """Whether all that others have let go of runs by has been heard here too."""
+        cut = self._vectors.cut
+        return all(cut[home] >= number for home, number in self._needed_cut.items())
+
+    def _combine(
+        self,
+        pipeline: Pipeline,
+        shard: int,
+        report: PipelineReport,
+        whole: bool,
+        now_ns: int,
+    ) -> None:
+        pipeline.combiner.take(shard, report, whole)
+        for front in report.fronts:
+            pipeline.front_heard_ns[(front.node_id, front.front)] = now_ns
+        for left in report.left:
+            pipeline.front_heard_ns.pop(left, None)
+        self._dirty[report.pipeline] = None
+
+    def _want_report(self, shard: int, now_ns: int) -> None:
+        link = self.links[shard]
+        interval_ns = self.config.retransmit_ms * _MS
+        if link.wanted_ns is None or now_ns - link.wanted_ns >= interval_ns:
+            link.wanted_ns = now_ns
+            self._send(shard, ReportWanted())
+
+    def _send_whole_report(self, shard: int) -> None:
+        reports = tuple(
+            pipeline.combiner.whole_report(name)
+            for name, pipeline in self._pipelines.items()
+            if pipeline.combiner.views[self.shard].heard
+        )
+        applied = self._vectors.of(self.shard)
+        body = ShardReport(self._report_number, True, applied, reports, self._let_go_by())
+        self._send_report(shard, body)
+
+    def _send_report(self, shard: int, report: ShardReport) -> None:
+        if self._held_frames or self.committed < self._pins_position:
+            self._held_frames.append((self._pins_position, shard, report))
+        else:
+            self._send(shard, report)
+
+    def _refresh_if_due(self, now_ns: int) -> None:
+        if self._dirty and now_ns >= self._refresh_due(now_ns):
+            self._refresh(now_ns)
+
+    def _refresh_due(self, now_ns: int) -> int:
+        if self._last_refresh_ns is None:
+            return now_ns
+        return self._last_refresh_ns + self.config.report_interval_ms * _MS
+
+    def _refresh(self, now_ns: int) -> None:
+        """Reports what has changed here, and announces what all reports together allow."""
+        self._last_refresh_ns = now_ns
+        dirty, self._dirty = self._dirty, {}
+        news = [self._report(self._pipelines[name], now_ns) for name in dirty]
+        self._tell([report for report in news if report is not None], now_ns)
+        dirty.update(self._dirty)  # M has moved by the own vector
+        self._dirty = {}
+        for name in dirty:
+            self._announce(self._pipelines[name], now_ns)
+
+    def _tell(self, reports: list[PipelineReport], now_ns: int) -> None:
+        """Sends a report of what has changed, if anything has, to the other shards. One is sent now
+        and then in any case: a lost report is noticed by the next one."""
+        applied = tuple(self._applied().items())
+        overdue = now_ns - self._last_report_ns >= self.config.retransmit_ms * _MS
+        if not (reports or overdue or applied != self._vectors.of(self.shard)):
+            return
+        self._move_cut(self.shard, applied)
+        self._last_report_ns = now_ns
+        if not self.links:
+            return
+        self._report_number += 1
+        body = ShardReport(self._report_number, False, applied, tuple(reports))
+        for shard, link in self.links.items():
+            if link.connected:
+                self._send_report(shard, body)
+
+    def _report(self, pipeline: Pipeline, now_ns: int) -> PipelineReport | None:
+        """Pins the fronts that are new, and takes the shard's changes into the own combiner: from
+        here on the front is held in every min time that this process computes. None if nothing has
+        changed; what was announced is told along with something else, or when it is due."""
+        pins = pipeline.new_pins()
+        if pins:
+            for pin in pins:
+                pipeline.shard.pin(pin)
+            self._append(Pinned(pipeline.spec.name, pins))
+            self._pins_position = self.position
+        if pipeline.reported and not pipeline.shard.changes and not pipeline.announced_due:
+            return None
+        report = pipeline.shard.take_report(self._applied(), tuple(pipeline.unreported.items()))
+        pipeline.reported, pipeline.announced_due = True, False
+        pipeline.unreported.clear()
+        self._combine(pipeline, self.shard, report, False, now_ns)
+        del self._dirty[pipeline.spec.name]
+        return report
+
+    def _announce(self, pipeline: Pipeline, now_ns: int) -> None:
+        changed = pipeline.new_announcements() if self._may_announce() else ()
+        if pipeline.combiner.trim():
+            self._holding[pipeline.spec.name] = None
+        else:
+            self._holding.pop(pipeline.spec.name, None)
+        if changed:
+            for segment, slot in changed:
+                pipeline.announced[segment] = slot
+            self._append(Announcement(pipeline.spec.name, changed))
+            if self.links and self._announced_due_ns is None:
+                self._announced_due_ns = now_ns + self.config.announced_report_ms * _MS
+        for segment, below in pipeline.new_sweeps():
+            pipeline.sweeping[segment] = below
+            self._append(Swept(pipeline.spec.name, segment, below))
+        if pipeline.combiner.newly_settled:
+            pipeline.grants_due.extend(pipeline.combiner.newly_settled)
+            pipeline.combiner.newly_settled.clear()
+            self._give_grants(pipeline)
+
+    def _give_grants(self, pipeline: Pipeline) -> None:
+        """Tells nodes at home here of their fronts that every shard has pinned, durably."""
+        if self.committed < self._pins_position:
+            return
+        due, pipeline.grants_due = pipeline.grants_due, []
+        for front in due:
+            node = pipeline.home.nodes.get(front[0])
+            if node is None or front not in pipeline.combiner.settled_fronts:
+                continue
+            if front not in pipeline.shard.fronts:
+                continue
+            node.ungranted.pop(front[1], None)
+            if node.session is not None:
+                self._out.append(FrontGranted(node.session, pipeline.grant(front)))

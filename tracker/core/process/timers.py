@@ -1,0 +1,70 @@
+"""What is due by itself: sending again, reports without news, silent fronts, the next wake."""
+
+from __future__ import annotations
+
+from tracker.core.messages import WakeAt
+from tracker.core.model import SilentFront
+from tracker.core.process.applying import Applying
+from tracker.core.process.state import _MS
+
+
+class Timers(Applying):
+    """What is due by itself."""
+
+    def _wake(self, now_ns: int) -> None:
+        retransmit_ns = self.config.retransmit_ms * _MS
+        for shard, link in self.links.items():
+            if link.sent > link.confirmed and now_ns - link.progress_ns >= retransmit_ns:
+                link.restart_sending(now_ns)
+                self._pump(shard, now_ns)
+            if link.connected and link.needs_whole:
+                self._want_report(shard, now_ns)
+        if self.links and now_ns - self._last_report_ns >= retransmit_ns:
+            self._refresh(now_ns)
+        if self._announced_due_ns is not None and now_ns >= self._announced_due_ns:
+            self._announced_due_ns = None
+            for name, pipeline in self._pipelines.items():
+                if pipeline.unreported:
+                    pipeline.announced_due = True
+                    self._dirty[name] = None
+        if self._evict_check_ns is None or now_ns >= self._evict_check_ns:
+            self._evict_silent(now_ns)
+
+    def _evict_silent(self, now_ns: int) -> None:
+        """Closes the keys of nodes whose fronts have been silent for too long, where the pipeline
+        says so (rule 8)."""
+        self._evict_check_ns = now_ns + self.config.evict_check_ms * _MS
+        for name, pipeline in self._pipelines.items():
+            if pipeline.spec.silent_front is not SilentFront.EVICT:
+                continue
+            limit_ns = pipeline.spec.evict_after_ms * _MS
+            for node in list(pipeline.home.nodes.values()):
+                silent = now_ns - node.last_heard_ns > limit_ns
+                if (
+                    silent
+                    and node.fronts
+                    and pipeline.home.newest.get(node.key.node_id) == node.key
+                ):
+                    del pipeline.home.newest[node.key.node_id]
+                    self._close_key(name, node.key, evicted=True)
+
+    def _schedule(self, now_ns: int) -> None:
+        """Asks to be woken for what is due first."""
+        due: list[int] = []
+        if self._dirty:
+            due.append(self._refresh_due(now_ns))
+        if self._announced_due_ns is not None:
+            due.append(self._announced_due_ns)
+        retransmit_ns = self.config.retransmit_ms * _MS
+        if self.links:
+            due.append(self._last_report_ns + retransmit_ns)
+        for link in self.links.values():
+            if link.sent > link.confirmed:
+                due.append(link.progress_ns + retransmit_ns)
+            if link.connected and link.needs_whole:
+                due.append((link.wanted_ns or now_ns) + retransmit_ns)
+        if any(p.spec.silent_front is SilentFront.EVICT for p in self._pipelines.values()):
+            due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
+        if due and (self._wake_ns is None or min(due) < self._wake_ns):
+            self._wake_ns = min(due)
+            self._out.append(WakeAt(self._wake_ns))
