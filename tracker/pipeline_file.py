@@ -2,7 +2,7 @@
 
 name: flights
 slack: 10ms
-start: now
+start: 2013-01-01T05:00
 segments: [parse, enrich, aggregate]
 edges:
   - parse -> enrich
@@ -13,101 +13,22 @@ fronts: [EWR, JFK, LGA]
 from __future__ import annotations
 
 import re
-import time
-from datetime import UTC, datetime
+from datetime import date
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from tracker.core.model import Edge, PipelineSpec, SilentFront
-from tracker.core.slots import slot_of
+from tracker.core.model import Edge, PipelineSpec, Refused, SilentFront
+from tracker.core.registration import check_spec
+from tracker.moments import parse_duration_ns, parse_slot
 
-_UNITS_NS = {
-    "ns": 1,
-    "us": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-    "d": 86_400 * 10**9,
-}
+SHOWN_CHARACTERS = 80
+"""Of a wrong value, in an error."""
 
 
 class PipelineFileError(ValueError):
     """A pipeline file says something that cannot be; names the place and what is allowed."""
-
-
-def parse_duration_ns(value: object) -> int:
-    """`10ms`, `1h`, `30s` as nanoseconds; raises ValueError."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d)\s*", str(value))
-    if not match:
-        raise ValueError(
-            f"{value!r} is not a duration; write a number and ns, us, ms, s, m, h or d"
-        )
-    return round(float(match[1]) * _UNITS_NS[match[2]])
-
-
-def parse_moment(text: str) -> int:
-    """A moment as nanoseconds since 1970: an ISO date or time (UTC unless it has an offset), or
-    `now`. Raises ValueError."""
-    if text.strip() == "now":
-        return time.time_ns()
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is not a moment; write an ISO date or time such as 2013-01-01T09:00, or now"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
-
-
-def parse_slot(text: str, slack_ns: int, *, up: bool = False) -> int:
-    """`slot:123`, or a moment as its slot, rounded down, or `up`. Raises ValueError."""
-    match = re.fullmatch(r"slot:(-?\d+)", text.strip())
-    if match:
-        return int(match[1])
-    moment_ns = parse_moment(text)
-    return -(-moment_ns // slack_ns) if up else slot_of(moment_ns, slack_ns)
-
-
-def _edge(value: Any) -> Any:
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\S.*?)\s*->\s*(\S.*?)\s*(?:\+\s*(\d+)\s*)?", value)
-        if not match:
-            raise ValueError(
-                f"{value!r} is not an edge; write `from -> to` or `from -> to + delay`"
-            )
-        return {"from": match[1], "to": match[2], "delay": int(match[3] or 0)}
-    return value
-
-
-class _EdgeModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    source: str = Field(alias="from")
-    target: str = Field(alias="to")
-    delay: int = 0
-
-
-class _PipelineModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: str
-    segments: list[str]
-    edges: list[Annotated[_EdgeModel, BeforeValidator(_edge)]] = []
-    fronts: list[str] | int = []
-    open: bool = False
-    start: str | int | datetime = "slot:0"
-    slack: str = "10ms"
-    horizon_slots: int | None = None
-    silent_front: Literal["hold", "evict"] = "hold"
-    evict_after: str | None = None
-    max_open_cells: int | None = None
-    max_open_units: int | None = None
-    max_nodes: int | None = None
-    max_staged: int | None = None
 
 
 def load_pipeline(text: str, source: str = "pipeline file") -> PipelineSpec:
@@ -117,40 +38,101 @@ def load_pipeline(text: str, source: str = "pipeline file") -> PipelineSpec:
     except yaml.YAMLError as error:
         raise PipelineFileError(f"{source} is not YAML: {error}") from None
     if not isinstance(document, dict):
-        raise PipelineFileError(f"{source} must hold one mapping with name, segments and fronts")
-    try:
-        return _spec(_PipelineModel.model_validate(document))
-    except ValidationError as error:
-        places = "; ".join(
-            f"{'.'.join(map(str, e['loc']))}: {e['msg']} (got {str(e['input'])[:80]!r})"
-            for e in error.errors()
+        raise PipelineFileError(
+            f"{source} must hold one mapping with name, segments and fronts; "
+            f"it holds {_shown(document)}"
         )
+    try:
+        spec = _spec(_PipelineModel.model_validate(document))
+        check_spec(spec)
+    except ValidationError as error:
+        places = "; ".join(_place(problem, document) for problem in error.errors())
         raise PipelineFileError(f"{source}: {places}") from None
-    except ValueError as error:
+    except (ValueError, Refused) as error:
         raise PipelineFileError(f"{source}: {error}") from None
+    return spec
+
+
+def _edge(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\S.*?)\s*->\s*(\S.*?)\s*(?:\+\s*(\d+)\s*)?", value)
+    if not match:
+        raise ValueError("an edge is written `from -> to` or `from -> to + delay`")
+    return {"from": match[1], "to": match[2], "delay": int(match[3] or 0)}
+
+
+def _fronts(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return value
+    raise ValueError("fronts are a list of names, or a number of them")
+
+
+def _start(value: Any) -> Any:
+    # YAML makes dates of what looks like one, and a mapping of `slot: 5`.
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value
+    raise ValueError("start is slot:N, an ISO date or time (UTC unless it has an offset), or now")
+
+
+def _duration(value: str) -> str:
+    if parse_duration_ns(value) <= 0:
+        raise ValueError("must be longer than nothing")
+    return value
+
+
+_Duration = Annotated[str, AfterValidator(_duration)]
+
+
+class _Strict(BaseModel):
+    # `open: 1` or `name: 5` is a slip of the pen, not what is meant.
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _EdgeModel(_Strict):
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
+    delay: int = 0
+
+
+class _PipelineModel(_Strict):
+    name: str
+    segments: list[str]
+    edges: list[Annotated[_EdgeModel, BeforeValidator(_edge)]] = []
+    fronts: Annotated[Any, BeforeValidator(_fronts)] = []
+    open: bool = False
+    start: Annotated[Any, BeforeValidator(_start)] = "slot:0"
+    slack: _Duration = "10ms"
+    horizon_slots: int | None = None
+    silent_front: Literal["hold", "evict"] = "hold"
+    evict_after: _Duration | None = None
+    max_open_cells: int | None = None
+    max_open_units: int | None = None
+    max_nodes: int | None = None
+    max_staged: int | None = None
+
+
+_LIMITS = ("horizon_slots", "max_open_cells", "max_open_units", "max_nodes", "max_staged")
 
 
 def _spec(model: _PipelineModel) -> PipelineSpec:
     slack_ns = parse_duration_ns(model.slack)
-    if slack_ns <= 0:
-        raise ValueError(f"slack {model.slack!r} must be positive")
-    start = model.start
-    if isinstance(start, int):
-        start_slot = start
-    else:
-        text = start.isoformat() if isinstance(start, datetime) else start
-        start_slot = parse_slot(text, slack_ns)
-    limits = {
-        name: getattr(model, name)
-        for name in ("horizon_slots", "max_open_cells", "max_open_units", "max_nodes", "max_staged")
-        if getattr(model, name) is not None
-    }
+    try:
+        start_slot = parse_slot(model.start, slack_ns)
+    except ValueError as error:
+        raise ValueError(f"start: {error}") from None
+    limits = {name: getattr(model, name) for name in _LIMITS if getattr(model, name) is not None}
+    named = isinstance(model.fronts, list)
     return PipelineSpec(
         name=model.name,
         segments=tuple(model.segments),
         edges=tuple(Edge(edge.source, edge.target, edge.delay) for edge in model.edges),
-        fronts=tuple(model.fronts) if isinstance(model.fronts, list) else (),
-        front_count=model.fronts if isinstance(model.fronts, int) else 0,
+        fronts=tuple(model.fronts) if named else (),
+        front_count=0 if named else model.fronts,
         open=model.open,
         start_slot=start_slot,
         slack_ns=slack_ns,
@@ -158,3 +140,21 @@ def _spec(model: _PipelineModel) -> PipelineSpec:
         evict_after_ms=parse_duration_ns(model.evict_after) // 10**6 if model.evict_after else 0,
         **limits,
     )
+
+
+def _place(problem: Any, document: dict[Any, Any]) -> str:
+    """One problem that the model found, for people."""
+    where = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        known = _EdgeModel if problem["loc"][0] == "edges" else _PipelineModel
+        names = [field.alias or name for name, field in known.model_fields.items()]
+        return f"{where}: there is no such setting; there are {', '.join(names)}"
+    if problem["type"] == "missing":
+        return f"{where}: is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {message} (it says {_shown(problem['input'])})"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -105,6 +105,12 @@ class Subscriber:
         self._ask(timeout_s)
         return _min_time(self._heard, segment)
 
+    def slack_ns(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
+        """Width of the pipeline's slots in nanoseconds. Raises RefusedError, UnavailableError."""
+        if not self._heard.slack_ns:
+            self._ask(timeout_s)
+        return self._heard.slack_ns
+
     def _ask(self, timeout_s: float) -> None:
         request = progress_pb.GetMinTimeRequest(pipeline=self.pipeline)
         answer, _ = self._connection.call(

@@ -1,0 +1,62 @@
+"""Moments and durations as people write them: `2013-01-01T09:00`, `now`, `slot:123`, `10ms`."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+
+from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+
+_UNITS_NS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86_400 * 10**9,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_duration_ns(value: object) -> int:
+    """`10ms`, `1.5h`, `30s` as nanoseconds; raises ValueError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|h|d)\s*", str(value))
+    if not match:
+        raise ValueError(
+            f"{value!r} is not a duration; write a number and ns, us, ms, s, m, h or d"
+        )
+    return round(float(match[1]) * _UNITS_NS[match[2]])
+
+
+def parse_moment_ns(text: str) -> int:
+    """An ISO date or time (UTC unless it has an offset), or `now`, as nanoseconds since 1970. Raises
+    ValueError."""
+    if text.strip() == "now":
+        return time.time_ns()
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a moment; write an ISO date or time such as 2013-01-01T09:00 (UTC "
+            "unless it has an offset), now, or slot:N"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def parse_slot(text: str, slack_ns: int, *, up: bool = False) -> int:
+    """A moment, or `slot:N`, as a slot of `slack_ns` nanoseconds. A moment within a slot is rounded
+    down, or `up`: the min time by which everything before the moment is complete. Raises
+    ValueError."""
+    match = re.fullmatch(r"slot:\s*(-?\d+)", text.strip())
+    if match:
+        slot = int(match[1])
+    else:
+        moment_ns = parse_moment_ns(text)
+        slot = -(-moment_ns // slack_ns) if up else moment_ns // slack_ns
+    if not LOWEST_SLOT <= slot <= HIGHEST_SLOT:
+        raise ValueError(f"{text!r} is slot {slot}; slots are {LOWEST_SLOT} to {HIGHEST_SLOT}")
+    return slot
