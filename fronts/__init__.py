@@ -1,0 +1,28 @@
+"""Fronts: they label what comes in with a slot, and promise by heartbeat what they will not label.
+
+`Front` is the library for any way of publishing; `FileFront` publishes files for Spark to read;
+`fronts.spark` labels a raw streaming DataFrame. `fronts.core` is how labels, promises and commits hang
+together, as a pure state machine. Importing this package imports none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fronts.client import Front, FrontFailedError, FrontFullError, NotPublishedError
+    from fronts.files import FileFront
+
+__all__ = ["FileFront", "Front", "FrontFailedError", "FrontFullError", "NotPublishedError"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FileFront":
+        from fronts.files import FileFront
+
+        return FileFront
+    if name in __all__:
+        from fronts import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,465 @@
+"""The front library: label items, publish batches of them, and let a thread do the promising.
+
+    with Front("127.0.0.1:7070", "orders", "shop-1", "parse") as front:
+        labels = front.label_many(len(rows))
+        front.publish(lambda batch: queue.send(batch.number, rows, batch.slots, batch.values))
+
+What was published is committed in the background, and then promised beyond. A front that was killed
+is started again with what it had published (its own durable record), commits what the tracker has not
+seen, and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fronts.batches import PublishedBatch, items_batch, units_batch
+from fronts.core import MAX_WAITING_BATCHES, FrontCore, FrontStateError, SealedBatch
+from tracker.client.errors import (
+    LowmarkError,
+    RefusedError,
+    TickRefusedError,
+    UnavailableError,
+)
+from tracker.client.node import NodeClient
+from tracker.core.ack_values import root_value, root_values
+from tracker.core.messages import Grant, Joined
+from tracker.core.model import Batch, RefusalCode, TickContent
+
+HEARTBEAT_INTERVAL_MS = 50
+JOIN_TIMEOUT_S = 30.0
+PUBLISH_TIMEOUT_S = 60.0
+"""How long `publish` waits while too many batches are not durable in the tracker."""
+DRAIN_TIMEOUT_S = 30.0
+_RETRY_FIRST_S, _RETRY_MOST_S = 0.05, 1.0
+_PASSES = {RefusalCode.BEYOND_HORIZON, RefusalCode.FULL, RefusalCode.NOT_READY}
+"""Refusals that pass as others get on: the tick is committed again after a while."""
+
+log = logging.getLogger("lowmark.front")
+
+Clock = Callable[[], int]
+"""Gives nanoseconds since 1970."""
+
+
+class FrontFailedError(LowmarkError):
+    """The tracker will take nothing more from this front; min time is held where it is."""
+
+
+class FrontFullError(LowmarkError):
+    """Too much was published that is not durable in the tracker."""
+
+
+class NotPublishedError(Exception):
+    """Raise it while publishing if nothing of the batch has got out, nor will: its labels are void."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The label of an item: its slot, and its ack value (below 2**64)."""
+
+    slot: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Labels of items, by their order: `slots` (int64) and ack `values` (uint64) of one length."""
+
+    slots: NDArray[np.int64]
+    values: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBatch:
+    """What is to be published: the labels of its items, and its number, by which publishing it again
+    can be told from publishing another one."""
+
+    number: int
+    slots: NDArray[np.int64]
+    values: NDArray[np.uint64]
+
+
+Send = Callable[[OpenBatch], Sequence[str] | None]
+"""Publishes a batch. Returns the names of the units that it became, all under the batch's one slot, if
+they are the items; else None: the items are the rows, by their labels."""
+
+Recover = Callable[[int, Batch | None], Sequence[PublishedBatch]]
+"""Finds what was published before: from the number of the fed segment and the last batch that the
+tracker has, the batches beyond that, in the order of their numbers."""
+
+
+class Node(Protocol):
+    """What a front needs of `tracker.client.NodeClient`."""
+
+    def join(self, timeout_s: float) -> Joined: ...
+    def segment(self, name: str) -> int: ...
+    def join_front(self, front: str, segment: str, timeout_s: float) -> Grant: ...
+    def commit(self, content: TickContent) -> Future[int]: ...
+    def leave(self, timeout_s: float) -> None: ...
+    def close(self) -> None: ...
+
+
+class Front:
+    """A front of one segment of a pipeline, and the node that commits for it. Thread-safe."""
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        front: str,
+        segment: str,
+        *,
+        node_id: str | None = None,
+        clock: Clock = time.time_ns,
+        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
+        max_waiting_batches: int = MAX_WAITING_BATCHES,
+        node: Node | None = None,
+    ) -> None:
+        """target: host:port of the tracker, or several; `front` names the front, and its node too
+        unless `node_id` does; `clock` may be any, of a replay too, but labels of several fronts are
+        in order only where their clocks differ by less than the slack. `node` instead of `target`."""
+        self.front, self.segment = front, segment
+        node_id = node_id or front
+        self.identity = front if node_id == front else f"{node_id}/{front}"
+        """Names the front among all that feed the pipeline; what its ack values are made from."""
+        self._node = node or NodeClient(target, pipeline, node_id, kind="front")
+        self._clock = clock
+        self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._max_waiting_batches = max_waiting_batches
+        self._core: FrontCore | None = None
+        self._changed = threading.Condition()
+        self._publishing = threading.Lock()
+        self._news = False
+        self._closing = False
+        self._failure: LowmarkError | None = None
+        self._thread: threading.Thread | None = None
+
+    # --- starting and ending ----------------------------------------------------------------------
+
+    def start(
+        self,
+        published: Sequence[PublishedBatch] | Recover = (),
+        timeout_s: float = JOIN_TIMEOUT_S,
+    ) -> Front:
+        """Joins, waits until every shard has granted the front, and begins to promise.
+
+        published: the batches published by earlier runs, as `batch_of` makes them, or how to find
+        them; those that the tracker has may be left out. Raises RefusedError, UnavailableError, and
+        RolledBackError if they contradict what the tracker has.
+        """
+        try:
+            joined = self._node.join(timeout_s)
+            number = self._node.segment(self.segment)
+            core = FrontCore(self.front, number, joined.spec.slack_ns)
+            last = next((b for b in joined.last_batches if b.scope == self.front), None)
+            core.recover(published(number, last) if callable(published) else published, last)
+            grant = self._node.join_front(self.front, self.segment, timeout_s)
+            core.grant(grant.slot, grant.heartbeat, self._clock())
+        except BaseException:
+            self._node.close()
+            raise
+        self._core = core
+        self._report_clock()
+        self._thread = threading.Thread(
+            target=self._run, name=f"lowmark-front-{self.front}", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def leave(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
+        """Ends the front for good: commits what was published, and min time no longer waits for it.
+        Raises FrontStateError if items are labelled and not published, UnavailableError,
+        FrontFailedError."""
+        with self._changed:
+            core = self._ready()
+            core.leave()
+            self._tell()
+            self._wait(lambda: core.left, timeout_s, "has not left")
+        self._stop()
+        self._node.leave(timeout_s)
+
+    def close(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
+        """Ends this run: min time waits for the front to be started again. What was published is
+        committed first; what is not durable after `timeout_s` seconds is by the next run."""
+        core = self._core
+        if core is not None and self._thread is not None and not self._closing:
+            with self._changed:
+                self._changed.wait_for(lambda: self._failure or not core.waiting, timeout_s)
+                if core.waiting:
+                    log.warning(
+                        "front %r: closed with %d published batches that are not durable in the "
+                        "tracker; start it again to commit them", self.front, core.waiting,
+                    )  # fmt: skip
+        self._stop()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        # Ends the commit that the thread may be waiting for.
+        left = self._core is not None and self._core.left
+        if not left:
+            self._node.close()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Front:
+        return self if self._core is not None else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- labelling --------------------------------------------------------------------------------
+
+    def label(self) -> Label:
+        """Labels one item, which belongs to the batch that is published next. Raises FrontStateError
+        when too many are, FrontFailedError."""
+        with self._changed:
+            core = self._ready()
+            slot, number, ordinal = core.label(*self._now())
+            self._report_clock()
+        return Label(slot, root_value(self.identity, number, ordinal))
+
+    def label_many(self, count: int) -> Labels:
+        """Labels `count` items that come in now; else as `label`."""
+        with self._changed:
+            core = self._ready()
+            clock_ns, steady_ns = self._now()
+            number, first, slots = core.label_many(clock_ns, count, steady_ns)
+            self._report_clock()
+        return self._labels(number, first, slots)
+
+    def label_at(self, clock_ns: ArrayLike) -> Labels:
+        """Labels items of which each has a reading of the front's clock (int64 nanoseconds since
+        1970), in their order; else as `label`."""
+        with self._changed:
+            number, first, slots = self._ready().label_at(clock_ns)
+            self._report_clock()
+        return self._labels(number, first, slots)
+
+    def _labels(self, number: int, first: int, slots: NDArray[np.int64]) -> Labels:
+        ordinals = np.arange(first, first + len(slots), dtype=np.int64)
+        return Labels(slots, root_values(self.identity, number, ordinals))
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def publish(self, send: Send, timeout_s: float = PUBLISH_TIMEOUT_S) -> int | None:
+        """Publishes what has been labelled as one batch; returns its number, None if it is nothing.
+
+        When `send` returns, the batch must be durable where the front finds it after a restart, and
+        it is committed in the background. When it raises, the batch keeps its number and contents,
+        and the next call sends it again, before anything labelled since; unless it was
+        NotPublishedError. Raises what `send` raises; FrontFullError when too many batches have not
+        become durable in the tracker within `timeout_s` seconds; FrontFailedError.
+        """
+        with self._publishing:
+            again = self._ready().sealed is not None
+            number = self._publish_one(send, timeout_s)
+            return (self._publish_one(send, timeout_s) or number) if again else number
+
+    def publish_now(self, count: int, send: Send, timeout_s: float = PUBLISH_TIMEOUT_S) -> int:
+        """Labels `count` (at least one) items that come in now and publishes them as a batch of their
+        own; else as `publish`. Raises FrontStateError if other items are labelled and not published."""
+        with self._publishing:
+            number = self._publish_one(send, timeout_s, count)
+            assert number is not None
+            return number
+
+    def _publish_one(self, send: Send, timeout_s: float, fresh: int = 0) -> int | None:
+        sealed = self._seal(timeout_s, fresh)
+        if sealed is None:
+            return None
+        ordinals = np.arange(len(sealed.slots), dtype=np.int64)
+        batch = OpenBatch(
+            sealed.number, sealed.slots, root_values(self.identity, sealed.number, ordinals)
+        )
+        try:
+            units = send(batch)
+        except NotPublishedError:
+            with self._changed:
+                self._started.withdraw()
+            raise
+        published = self.batch_of(batch.number, batch.slots, batch.values, units)
+        with self._changed:
+            self._started.published(published)
+            self._tell()
+        return batch.number
+
+    def _seal(self, timeout_s: float, fresh: int) -> SealedBatch | None:
+        """Seals a batch when there is room for it, of `fresh` items that are labelled by this."""
+        with self._changed:
+            core = self._ready()
+            if fresh and core.open_items:
+                raise FrontStateError(
+                    f"front {self.front!r}: {core.open_items} items are labelled and not published; "
+                    "publish them first, or start the front again"
+                )
+            if not fresh and not core.open_items:
+                return None
+            self._changed.wait_for(
+                lambda: self._failure or self._closing or core.waiting < self._max_waiting_batches,
+                timeout_s,
+            )
+            core = self._ready()
+            if core.waiting >= self._max_waiting_batches:
+                raise FrontFullError(
+                    f"front {self.front!r}: {core.waiting} published batches are not durable in the "
+                    f"tracker, the limit is {self._max_waiting_batches}, and none became so within "
+                    f"{timeout_s:g} s; is the tracker reachable, and its min time moving?"
+                )
+            if fresh:
+                clock_ns, steady_ns = self._now()
+                core.label_many(clock_ns, fresh, steady_ns)
+                self._report_clock()
+            return core.seal()
+
+    def batch_of(
+        self,
+        number: int,
+        slots: ArrayLike,
+        values: ArrayLike,
+        units: Sequence[str] | None = None,
+        *,
+        segment: int | None = None,
+    ) -> PublishedBatch:
+        """A published batch, by the labels of its items (int64 slots, uint64 values), or by the names
+        of the units that it became, under its lowest slot. segment: the number of the fed segment,
+        which a started front knows."""
+        segment = self._started.segment if segment is None else segment
+        if units is None:
+            return items_batch(segment, number, slots, values)
+        return units_batch(segment, number, int(np.min(np.asarray(slots, np.int64))), units)
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Waits until all that was published by now is durable in the tracker; False after
+        `timeout_s` seconds (None: waits for ever). Raises FrontFailedError."""
+        core = self._started
+        with self._changed:
+            target = core.newest_published
+            done = self._changed.wait_for(
+                lambda: self._failure or self._closing or core.last_durable >= target, timeout_s
+            )
+            self._ready()
+            return bool(done)
+
+    @property
+    def last_durable(self) -> int:
+        """Number of the last batch that is durable in the tracker; -1 if there is none."""
+        return self._started.last_durable
+
+    @property
+    def failure(self) -> LowmarkError | None:
+        """Why the front can go on no more, if so."""
+        return self._failure
+
+    # --- the shell around the core ----------------------------------------------------------------
+
+    @property
+    def _started(self) -> FrontCore:
+        if self._core is None:
+            raise LowmarkError(f"front {self.front!r} has not been started; call start() first")
+        return self._core
+
+    def _ready(self) -> FrontCore:
+        core = self._started
+        if self._failure is not None:
+            raise self._failure
+        if self._closing:
+            raise LowmarkError(f"front {self.front!r} is closed")
+        return core
+
+    def _now(self) -> tuple[int, int | None]:
+        """A reading of the clock and one of the steady clock; under the lock, so that readings of
+        several threads come in their order."""
+        return self._clock(), None if self._steady is None else self._steady()
+
+    def _tell(self) -> None:
+        self._news = True
+        self._changed.notify_all()
+
+    def _report_clock(self) -> None:
+        core = self._started
+        for report in core.clock_reports:
+            log.warning("front %r: %s", self.front, report)
+        core.clock_reports.clear()
+
+    def _run(self) -> None:
+        """Commits one tick after the other: news at once, promises once an interval."""
+        retry_s = _RETRY_FIRST_S
+        try:
+            while (content := self._next()) is not None:
+                if not self._commit(content):
+                    retry_s = _RETRY_FIRST_S
+                    continue
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing, retry_s)
+                    self._news = True
+                retry_s = min(2 * retry_s, _RETRY_MOST_S)
+        except Exception as error:
+            self._fail(error)
+
+    def _next(self) -> TickContent | None:
+        """The next tick, when it is due; None when the front has ended."""
+        core = self._started
+        while True:
+            with self._changed:
+                interval_s = self._heartbeat_interval_ms / 1000
+                self._changed.wait_for(lambda: self._news or self._closing, interval_s)
+                self._news = False
+                if self._closing or core.left:
+                    return None
+                content = core.next_tick(*self._now())
+                self._report_clock()
+            if content is not None:
+                return content
+
+    def _commit(self, content: TickContent) -> bool:
+        """Commits a tick and waits; True if it is to be committed again later."""
+        core = self._started
+        try:
+            self._node.commit(content).result()
+        except TickRefusedError as error:
+            if error.refusal.code not in _PASSES:
+                raise
+            log.warning("front %r: its tick is committed again later: %s", self.front, error)
+            with self._changed:
+                core.refused()
+            return True
+        with self._changed:
+            core.durable()
+            # What was created can be promised beyond at once.
+            self._news = self._news or content.batch is not None
+            self._changed.notify_all()
+        return False
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            if self._closing:
+                return
+            what = error.refusal.code.value if isinstance(error, RefusedError) else repr(error)
+            self._failure = FrontFailedError(
+                f"front {self.front!r} can go on no more ({what}): {error}; what it published and "
+                "the tracker has not taken holds min time back"
+            )
+            self._failure.__cause__ = error
+            log.error("%s", self._failure)
+            self._changed.notify_all()
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Waits, under the lock; raises FrontFailedError or UnavailableError."""
+        if not self._changed.wait_for(lambda: self._failure or done(), timeout_s):
+            raise UnavailableError(
+                f"front {self.front!r} {what} after {timeout_s:g} s: is the tracker reachable?"
+            )
+        if self._failure is not None:
+            raise self._failure
