@@ -48,12 +48,13 @@ class Pipeline:
         self.admin.register(PipelineSpec(name, self.segments, edges, fronts=("front",)))
         self.slots: list[int] = []  # of all rows published so far
         self._batch = 0
+        self._uncommitted: list[tuple[int, int, int, int]] = []
         self._front = NodeClient(target, name, "front", kind="front")
         self._front.join(WAIT_S)
         self._front.join_front("front", segments[0], WAIT_S)
 
-    def publish(self, slot: int, rows: int = 3) -> None:
-        """One file of rows, its tick, and a promise beyond it."""
+    def publish(self, slot: int, rows: int = 3, *, commit: bool = True) -> None:
+        """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
         name = file_name(slot, "front", self._batch, "parquet")
         self._batch += 1
         hidden, path = f"{self.input}/.{name}", f"{self.input}/{name}"
@@ -62,9 +63,16 @@ class Pipeline:
         pq.write_table(pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()}), hidden)
         self.slots += [slot] * rows
         os.rename(hidden, path)
-        cells = Cells.of([(0, slot, unit_value(unit_name(path)), 1)])
-        self._front.commit(TickContent(created=cells)).result(WAIT_S)
-        promise = Heartbeat("front", slot + 1)
+        self._uncommitted.append((0, slot, unit_value(unit_name(path)), 1))
+        if commit:
+            self.commit()
+
+    def commit(self) -> None:
+        """The ticks of what has been published, and a promise beyond it."""
+        created = TickContent(created=Cells.of(self._uncommitted))
+        promise = Heartbeat("front", max(slot for _, slot, _, _ in self._uncommitted) + 1)
+        self._uncommitted.clear()
+        self._front.commit(created).result(WAIT_S)
         self._front.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
 
     def leave(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
+import tracker
 from local_tracker.spark import FollowerLimits, Tracked, TrackingError
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.tracked import check_version
@@ -224,6 +225,31 @@ def test_a_query_far_ahead_of_the_tracker_is_stopped(
     )
     with pytest.raises(TrackingError, match="batches wait for the tracker"):
         query.awaitTermination()
+
+
+@ONLY_LOCAL
+def test_a_tracker_that_is_away_loses_nothing(
+    spark: SparkSession, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    """Batches end while no tracker answers; their ticks are durable when it is back."""
+    with tracker.embedded() as embedded:
+        pipeline = Pipeline(embedded.target, "away", tmp_path / "away", ("parse",))
+        tracked = Tracked(spark, embedded.target, "away")
+        query = start_copy(tracked, spark, pipeline)
+        embedded.kill_shard(0)
+        for slot in (1, 2, 3):
+            pipeline.publish(slot, commit=False)
+        query.query.processAllAvailable()
+        assert query.checkpoint.committed() == [0, 1, 2]
+        assert query.last_durable_batch == -1
+        embedded.start_shard(0)
+        pipeline.commit()
+        query.processAllAvailable()
+        assert query.last_durable_batch == 2
+        pipeline.leave()
+        pipeline.assert_finished()
+        tracked.stop()
+        pipeline.close()
 
 
 def pipeline_file(pipeline: Pipeline, spark: SparkSession) -> Path:
