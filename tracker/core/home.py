@@ -325,6 +325,7 @@ class HomePipeline:
                 ("created", contribution.created),
                 ("consumed", contribution.consumed),
             ):
+                self._check_lengths(what, cells)
                 if len(cells):
                     self._check_cells(what, cells)
             staged = known.get(contribution.key, new.get(contribution.key))
