@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class ClockFault(Enum):
     """What a clock did."""
@@ -60,6 +63,16 @@ class ClockWatch:
                 self._offset_ns = clock_ns - steady_ns
             faults.append((ClockFault.RAN_OFF, clock_ns - steady_ns - self._offset_ns))
         return self._measure(faults)
+
+    def read_array(self, clock_ns: NDArray[np.int64]) -> list[ClockReport]:
+        """The clock gave these readings, at least one, in their order."""
+        first = int(clock_ns[0])
+        before = max(first, first if self._highest_ns is None else self._highest_ns)
+        highest = np.maximum.accumulate(np.maximum(clock_ns, min(before, 2**63 - 1)))
+        # As unsigned words, differences of int64 are right even where they do not fit one.
+        at = int((highest - clock_ns).view(np.uint64).argmax())
+        reports = self.read(int(highest[at])) + self.read(int(clock_ns[at]))
+        return reports + self.read(int(highest[-1]))
 
     def granted(self, clock_ns: int, granted_ns: int) -> list[ClockReport]:
         """The front may label from the moment `granted_ns` on, and its clock reads `clock_ns`."""

@@ -138,11 +138,8 @@ class FrontCore:
             raise FrontStateError(f"readings of shape {readings.shape} are not one array of items")
         if not len(readings):
             return self._take(np.empty(0, np.int64))
+        self.clock_reports += self.clock.read_array(readings)
         highest = np.maximum.accumulate(readings)
-        behind = highest - readings
-        at = int(behind.argmax())
-        for reading in (highest[at], readings[at], highest[-1]):
-            self.clock_reports += self.clock.read(int(reading))
         return self._take(np.clip(highest // self.slack_ns, self._floor, HIGHEST_SLOT))
 
     def _take(self, slots: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
