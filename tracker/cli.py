@@ -1,4 +1,8 @@
-"""The command line: `lowmark`. Every command that shows something has `--json` for scripts."""
+"""The command line: `lowmark`. Every command that shows something has `--json` for scripts.
+
+Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `wait` ran out of time;
+4 no process of the tracker answered.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,23 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 try:
     import typer
     from rich.console import Console
     from rich.live import Live
+    from typer.core import TyperGroup
 except ImportError as missing:  # an executor installs the client alone
     raise SystemExit(
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
 from tracker import __version__
-from tracker.client import Admin, LowmarkError, RefusedError, Subscriber, UnavailableError
-from tracker.client.subscriber import CALL_TIMEOUT_S
-from tracker.client.updates import slot_time
+from tracker.client import Admin, LowmarkError, Subscriber, UnavailableError
 from tracker.core.slots import FOREVER
-from tracker.pipeline_file import PipelineFileError, load_pipeline, parse_slot
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
-)
-pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
-app.add_typer(pipelines_app, name="pipelines")
+from tracker.moments import parse_slot
+from tracker.pipeline_file import load_pipeline
 
 EXIT_REFUSED = 1
 """The tracker refused, or what was given cannot be."""
@@ -38,6 +34,39 @@ EXIT_TIMED_OUT = 3
 """`wait`: min time had not reached the moment in time."""
 EXIT_UNAVAILABLE = 4
 """No process of the tracker answered."""
+
+DEFAULT_TARGET = "127.0.0.1:7070"
+ANSWER_TIMEOUT_S = 10.0
+"""How long a command tries to reach a tracker."""
+WATCH_TIMEOUT_S = 2.0
+"""How long one look of `watch` may take before it says that the tracker does not answer."""
+
+
+class _Commands(TyperGroup):
+    """Errors of the client become one line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UnavailableError as error:
+            _fail(error, EXIT_UNAVAILABLE)
+        except (LowmarkError, ValueError) as error:
+            _fail(error, EXIT_REFUSED)
+
+
+def _fail(error: Exception | str, status: int) -> NoReturn:
+    typer.echo(f"lowmark: {error}", err=True)
+    raise typer.Exit(status)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
+)
+pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
+app.add_typer(pipelines_app, name="pipelines")
 
 Target = Annotated[
     str,
@@ -50,39 +79,41 @@ Target = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
 PipelineName = Annotated[str, typer.Option("--pipeline", "-p", help="name of the pipeline")]
-DEFAULT_TARGET = "127.0.0.1:7070"
+SegmentName = Annotated[
+    str | None, typer.Option("--segment", "-s", help="one segment; none: the whole pipeline")
+]
 
 
 def main() -> None:
-    """The entry point; errors of the client become one line and an exit status."""
-    try:
-        app()
-    except UnavailableError as error:
-        _fail(error, EXIT_UNAVAILABLE)
-    except (RefusedError, LowmarkError, PipelineFileError, ValueError) as error:
-        _fail(error, EXIT_REFUSED)
-
-
-def _fail(error: Exception, status: int) -> None:
-    print(f"lowmark: {error}", file=sys.stderr)
-    raise SystemExit(status)
+    """The entry point."""
+    app()
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value))
+    typer.echo(json.dumps(value))
 
 
 @app.command()
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Print the version."""
-    print(__version__)
+    if as_json:
+        _print_json({"version": __version__})
+    else:
+        typer.echo(__version__)
+
+
+# --- processes ------------------------------------------------------------------------------------
 
 
 @app.command()
 def serve(
     listen: Annotated[
-        str, typer.Option(help="host:port of this process, or of the first of --shards")
-    ] = DEFAULT_TARGET,
+        str | None,
+        typer.Option(
+            help=f"host:port to listen on; with --shards: of the first ({DEFAULT_TARGET} if not "
+            "given); with --peers: if it is not what the others dial"
+        ),
+    ] = None,
     store: Annotated[
         str, typer.Option(envvar="LOWMARK_STORE", help="sqlite:DIRECTORY, or memory:")
     ] = "sqlite:lowmark-data",
@@ -93,36 +124,41 @@ def serve(
         int | None, typer.Option(min=0, help="run one process: the number of its shard")
     ] = None,
     peers: Annotated[
-        str, typer.Option(help="with --shard: host:port of every shard, in order, with ,")
-    ] = "",
+        str | None, typer.Option(help="with --shard: host:port of every shard, in order, with ,")
+    ] = None,
     block_slots: Annotated[
         int, typer.Option(min=1, help="neighbouring slots of one shard; the same for ever")
     ] = 64,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="log JSON also on a terminal, for scripts")
+    ] = False,
 ) -> None:
-    """Run a tracker: one process, or several on this machine for development."""
+    """Run a tracker until SIGTERM: one process, or several on this machine for development.
+
+    One process of several machines: --shard I --peers a:7070,b:7070,...
+    """
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
     from tracker.service.server import ServerConfig
     from tracker.supervisor import consecutive_addresses, supervise
 
-    configure_logging(log_level)
-    if shard is not None:
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning and error")
+    if (shard is None) != (peers is None):
+        raise typer.BadParameter("--shard and --peers go together: one process of several")
+    if shard is not None and shards != 1:
+        raise typer.BadParameter("--shard runs one process; --shards runs all of them")
+    configure_logging(log_level, as_json=as_json or None)
+    if peers is not None and shard is not None:
         addresses = tuple(address.strip() for address in peers.split(",") if address.strip())
-        listening = listen if listen != DEFAULT_TARGET else ""
-        config = ServerConfig(
-            shard, addresses or (listen,), store, listen=listening, block_slots=block_slots
-        )
-        raise SystemExit(run_process(config))
-    addresses = consecutive_addresses(listen, shards)
+        config = ServerConfig(shard, addresses, store, listen or "", block_slots)
+        raise typer.Exit(run_process(config))
+    addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
     if shards == 1:
-        raise SystemExit(run_process(ServerConfig(0, addresses, store, block_slots=block_slots)))
-    raise SystemExit(
-        supervise(
-            addresses,
-            ["--store", store, "--block-slots", str(block_slots), "--log-level", log_level],
-        )
-    )
+        raise typer.Exit(run_process(ServerConfig(0, addresses, store, block_slots=block_slots)))
+    options = ["--store", store, "--block-slots", str(block_slots), "--log-level", log_level]
+    raise typer.Exit(supervise(addresses, [*options, *(["--json"] if as_json else [])]))
 
 
 @app.command(
@@ -135,43 +171,44 @@ def serve(
 )
 def local_tracker(context: typer.Context) -> None:
     """Run a local tracker (`lowmark local-tracker --help` lists its options)."""
-    from local_tracker.agent import main as run_agent
+    from local_tracker.agent.main import main as run_agent
 
-    raise SystemExit(run_agent(context.args))
+    raise typer.Exit(run_agent(context.args))
+
+
+# --- min time -------------------------------------------------------------------------------------
 
 
 @app.command("min-time")
 def min_time(
     pipeline: PipelineName,
-    segment: Annotated[str | None, typer.Option("--segment", "-s")] = None,
+    segment: SegmentName = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Print min time (exclusive): everything before it is processed, and nothing more can come."""
     with Subscriber(target, pipeline) as subscriber:
-        slot = subscriber.min_time(segment)
-        slack_ns = subscriber.slack_ns()
-    _show_min_time(pipeline, segment, slot, slack_ns, as_json)
+        slot = subscriber.min_time(segment, ANSWER_TIMEOUT_S)
+        _show_min_time(pipeline, segment, slot, subscriber.slack_ns(), as_json)
 
 
 def _show_min_time(
-    pipeline: str, segment: str | None, slot: int, slack_ns: int, as_json: bool
+    pipeline: str,
+    segment: str | None,
+    slot: int,
+    slack_ns: int,
+    as_json: bool,
+    **more: bool,
 ) -> None:
-    moment = slot_time(slot, slack_ns)
+    from tracker.shown import min_time_json
+
+    shown = min_time_json(slot, slack_ns)
     if as_json:
-        _print_json(
-            {
-                "pipeline": pipeline,
-                "segment": segment,
-                "min_time": slot,
-                "time": moment.isoformat() if moment else None,
-                "complete": slot == FOREVER,
-            }
-        )
+        _print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
     elif slot == FOREVER:
-        print("complete")
+        typer.echo("complete")
     else:
-        print(moment.isoformat() if moment else f"slot:{slot}")
+        typer.echo(shown["time"] or f"slot:{slot}")
 
 
 @app.command()
@@ -180,70 +217,111 @@ def wait(
     until: Annotated[
         str, typer.Option(help="an ISO date or time (UTC unless it has an offset), now, or slot:N")
     ],
-    segment: Annotated[str | None, typer.Option("--segment", "-s")] = None,
-    timeout: Annotated[float | None, typer.Option(min=0, help="seconds; none: for ever")] = None,
+    segment: SegmentName = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="seconds; if not given: for ever")
+    ] = None,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until everything before a moment is processed.
+    """Wait until everything before a moment is processed, and print min time.
 
-    Exit status: 0 reached, 3 timed out, 1 refused (an unknown pipeline, say), 4 no tracker answers.
+    Exit status: 0 reached, 3 not within --timeout, 1 refused (an unknown pipeline, say), 2 wrong
+    usage, 4 no process of the tracker answered at first.
     """
+    try:
+        parse_slot(until, 1)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     with Subscriber(target, pipeline) as subscriber:
-        slack_ns = subscriber.slack_ns(CALL_TIMEOUT_S if timeout is None else max(timeout, 1.0))
+        first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
+        slack_ns = subscriber.slack_ns(first_s)
         slot = parse_slot(until, slack_ns, up=True)
         reached = subscriber.wait_until(slot, segment, timeout)
-        now = subscriber.min_time(segment)
-        _show_min_time(pipeline, segment, now, subscriber.slack_ns(), as_json)
+        try:
+            now = subscriber.min_time(segment, first_s)
+        except UnavailableError:  # it was there before, so this is about time
+            _fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
+        _show_min_time(pipeline, segment, now, slack_ns, as_json, reached=reached)
     if not reached:
-        if not as_json:
-            print(f"lowmark: {until} was not reached within {timeout:g} s", file=sys.stderr)
-        raise SystemExit(EXIT_TIMED_OUT)
+        _fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
+
+
+# --- looking --------------------------------------------------------------------------------------
 
 
 @app.command()
 def watch(
-    pipeline: PipelineName,
+    pipeline: Annotated[
+        str | None,
+        typer.Option("--pipeline", "-p", help="name of the pipeline, if there are several"),
+    ] = None,
     target: Target = DEFAULT_TARGET,
     interval: Annotated[float, typer.Option(min=0.05, help="seconds between looks")] = 0.5,
-    once: Annotated[bool, typer.Option(help="look once")] = False,
+    once: Annotated[bool, typer.Option("--once", help="look once")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a pipeline: min time, lag and open items by segment, fronts, shards."""
-    from tracker.shown import pipeline_json, pipeline_view
+    """Watch a pipeline until it is complete: min time, lag and open items by segment, fronts, shards.
 
-    with Admin(target) as admin:
-        if as_json:
-            while True:
-                info = admin.pipeline(pipeline)
-                shards = [
-                    {
-                        "shard": s.state.shard,
-                        "address": s.address,
-                        "connected": s.state.connected,
-                        "entries_behind": s.state.entries_behind,
-                    }
-                    for s in admin.shards()
-                ]
-                _print_json({**pipeline_json(info), "shards": shards})
-                sys.stdout.flush()
-                if once or info.state.complete:
-                    return
+    Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
+    """
+    from tracker.shown import Looks
+
+    looks = Looks()
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        name = pipeline or _only_pipeline(admin)
+        if once or as_json:
+            while not _look(admin, name, looks, as_json) and not once:
                 time.sleep(interval)
-        console = Console()
-        first = pipeline_view(admin.pipeline(pipeline), admin.shards())
-        if once:
-            console.print(first)
             return
-        with Live(first, console=console, auto_refresh=False) as live:
-            try:
-                while True:
-                    live.update(
-                        pipeline_view(admin.pipeline(pipeline), admin.shards()), refresh=True
-                    )
-                    time.sleep(interval)
-            except KeyboardInterrupt:
-                return
+        admin.pipeline(name)  # what cannot be is said before the screen is taken
+    with Admin(target, WATCH_TIMEOUT_S) as admin:
+        _watch_live(admin, name, looks, interval)
+
+
+def _only_pipeline(admin: Admin) -> str:
+    names = [info.spec.name for info in admin.pipelines()]
+    if len(names) != 1:
+        raise typer.BadParameter(
+            f"name one with --pipeline; there are {', '.join(names)}"
+            if names
+            else "no pipeline is registered; see lowmark pipelines apply --help"
+        )
+    return names[0]
+
+
+def _look(admin: Admin, pipeline: str, looks: Any, as_json: bool) -> bool:
+    """Shows a pipeline once; returns whether it is complete."""
+    from tracker.shown import pipeline_json, pipeline_view, shards_json
+
+    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+    if as_json:
+        _print_json({**pipeline_json(info), "shards": shards_json(shards)})
+        sys.stdout.flush()
+    else:
+        Console().print(pipeline_view(info, shards, looks))
+    return bool(info.state.complete)
+
+
+def _watch_live(admin: Admin, pipeline: str, looks: Any, interval_s: float) -> None:
+    from tracker.shown import pipeline_view
+
+    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+    try:
+        with Live(pipeline_view(info, shards, looks), auto_refresh=False) as live:
+            while not info.state.complete:
+                time.sleep(interval_s)
+                trouble = ""
+                try:
+                    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+                except UnavailableError as error:
+                    trouble = f"{error}; trying again"
+                live.update(pipeline_view(info, shards, looks, trouble), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+# --- pipelines ------------------------------------------------------------------------------------
 
 
 @pipelines_app.command("apply")
@@ -254,12 +332,12 @@ def pipelines_apply(
 ) -> None:
     """Register the pipeline of a YAML file. Repeating it changes nothing."""
     spec = load_pipeline(file.read_text(), str(file))
-    with Admin(target) as admin:
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
         registered, created = admin.register(spec)
     if as_json:
         _print_json({"pipeline": registered.name, "created": created})
     else:
-        print(f"pipeline {registered.name}: {'registered' if created else 'unchanged'}")
+        typer.echo(f"pipeline {registered.name}: {'registered' if created else 'unchanged'}")
 
 
 @pipelines_app.command("list")
@@ -267,7 +345,7 @@ def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> 
     """List the pipelines."""
     from tracker.shown import pipeline_json, pipelines_table
 
-    with Admin(target) as admin:
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
         pipelines = admin.pipelines()
     if as_json:
         _print_json([pipeline_json(info) for info in pipelines])
@@ -277,10 +355,15 @@ def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> 
 
 @pipelines_app.command("show")
 def pipelines_show(
-    pipeline: PipelineName, target: Target = DEFAULT_TARGET, as_json: AsJson = False
+    pipeline: Annotated[str, typer.Argument(help="name of the pipeline")],
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
 ) -> None:
-    """Show one pipeline as registered, and its state."""
-    watch(pipeline, target, once=True, as_json=as_json)
+    """Show one pipeline and its state; as registered too, with --json."""
+    from tracker.shown import Looks
+
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        _look(admin, pipeline, Looks(), as_json)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""A pipeline's state for people and for scripts: clock times, lags, bars, and plain JSON."""
+"""A pipeline's state for people and for scripts: clock times, lags, small charts, and plain JSON."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections import deque
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,32 +13,106 @@ from rich.text import Text
 
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.client.updates import slot_time
-from tracker.core.slots import FOREVER, slot_start_ns
+from tracker.core.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 
-_BAR_CELLS = 24
+CHART_LOOKS = 20
+"""How many looks back a chart reaches."""
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_LATE_S = 10.0
+"""A front that has been silent for longer than this stands out."""
 
 
 def slot_text(slot: int, slack_ns: int) -> str:
-    """A slot as the clock time at which it begins; `complete` for forever."""
+    """A slot as the clock time (UTC) at which it begins; `complete` for forever."""
     if slot == FOREVER:
         return "complete"
     moment = slot_time(slot, slack_ns)
     if moment is None:
         return f"slot {slot}"
-    return moment.strftime("%Y-%m-%d %H:%M:%S") + (
-        f".{moment.microsecond // 1000:03d}" if slack_ns < 10**9 else ""
-    )
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    return text if slack_ns % 10**9 == 0 else f"{text}.{moment.microsecond // 1000:03d}"
 
 
-def lag_text(slot: int, slack_ns: int, now_ns: int) -> str:
-    """How far a min time is behind the clock."""
+def span_text(span_ns: int) -> str:
+    """A span of time in the unit that suits it."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if abs(span_ns) >= 2 * size * 10**9:
+            return f"{span_ns / size / 1e9:,.1f} {unit}"
+    return f"{span_ns / 1e9:.2f} s"
+
+
+def chart(values: list[int]) -> str:
+    """One block a value, by its share of the largest."""
+    most = max(values, default=0)
+    if most <= 0:
+        return ""
+    return "".join(_BLOCKS[max(0, value) * (len(_BLOCKS) - 1) // most] for value in values)
+
+
+def newest_promise(info: PipelineInfo) -> int | None:
+    """The furthest slot up to which a front has labelled its items; None if no front has."""
+    promises = [f.heartbeat for f in info.state.fronts if LOWEST_SLOT < f.heartbeat < FOREVER]
+    return max(promises, default=None)
+
+
+def lag_ns(slot: int, info: PipelineInfo) -> int | None:
+    """How far a min time is behind the newest promise of the pipeline's fronts: what came in and is
+    not known to be processed. None where there is nothing to compare."""
+    newest = newest_promise(info)
+    if newest is None or slot == FOREVER:
+        return None
+    return max(0, newest - slot) * info.spec.slack_ns
+
+
+def age_ns(slot: int, info: PipelineInfo) -> int | None:
+    """How far a min time is behind the clock on the wall; None when complete."""
     if slot == FOREVER:
-        return "-"
-    lag_s = (now_ns - slot_start_ns(slot, slack_ns)) / 1e9
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if abs(lag_s) >= 2 * size:
-            return f"{lag_s / size:.1f} {unit}"
-    return f"{lag_s:.2f} s"
+        return None
+    return time.time_ns() - slot_start_ns(slot, info.spec.slack_ns)
+
+
+class Looks:
+    """Repeated looks at one pipeline, perhaps by way of several processes of the tracker: what is
+    shown never goes back, and the last lags make a chart."""
+
+    def __init__(self) -> None:
+        self._furthest: dict[str | None, int] = {}
+        self._lags: dict[str, deque[int]] = {}
+
+    def take(self, info: PipelineInfo) -> PipelineInfo:
+        """The pipeline as it is to be shown."""
+        state = info.state
+        segments = tuple(
+            replace(segment, min_time=self._forward(segment.segment, segment.min_time))
+            for segment in state.segments
+        )
+        least = self._forward(None, state.min_time)
+        state = replace(state, segments=segments, min_time=least, complete=least == FOREVER)
+        info = replace(info, state=state)
+        for segment in segments:
+            lags = self._lags.setdefault(segment.segment, deque(maxlen=CHART_LOOKS))
+            lags.append(lag_ns(segment.min_time, info) or 0)
+        return info
+
+    def _forward(self, key: str | None, slot: int) -> int:
+        self._furthest[key] = max(slot, self._furthest.get(key, slot))
+        return self._furthest[key]
+
+    def lags(self, segment: str) -> list[int]:
+        return list(self._lags.get(segment, ()))
+
+
+# --- for scripts ----------------------------------------------------------------------------------
+
+
+def min_time_json(slot: int, slack_ns: int) -> dict[str, Any]:
+    """A min time as JSON: the slot, and the moment at which it begins."""
+    moment = slot_time(slot, slack_ns)
+    return {
+        "min_time": slot,
+        "time": moment.isoformat() if moment else None,
+        "complete": slot == FOREVER,
+    }
 
 
 def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
@@ -45,14 +120,28 @@ def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
     spec = asdict(info.spec)
     spec["silent_front"] = info.spec.silent_front.value
     state = asdict(info.state)
-    slack_ns = info.spec.slack_ns
     for place in (state, *state["segments"]):
-        moment = slot_time(place["min_time"], slack_ns)
-        place["time"] = moment.isoformat() if moment else None
+        slot = place["min_time"]
+        place |= min_time_json(slot, info.spec.slack_ns)
+        place["lag_ms"] = _milliseconds(lag_ns(slot, info))
+        place["age_ms"] = _milliseconds(age_ns(slot, info))
     return {"spec": spec, "state": state}
 
 
+def _milliseconds(span_ns: int | None) -> int | None:
+    return None if span_ns is None else span_ns // 10**6
+
+
+def shards_json(shards: list[ShardInfo]) -> list[dict[str, Any]]:
+    """The shards as JSON."""
+    return [{**asdict(shard.state), "address": shard.address} for shard in shards]
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
 def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
+    """All pipelines, a line each."""
     table = Table("pipeline", "segments", "fronts", "min time", "open items", "state")
     for info in pipelines:
         state = info.state
@@ -67,25 +156,28 @@ def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
     return table
 
 
-def pipeline_view(info: PipelineInfo, shards: list[ShardInfo]) -> RenderableType:
+def pipeline_view(
+    info: PipelineInfo, shards: list[ShardInfo], looks: Looks, trouble: str = ""
+) -> RenderableType:
     """The live view of one pipeline: segments, fronts, shards."""
-    slack_ns, now_ns = info.spec.slack_ns, time.time_ns()
-    return Group(
-        _headline(info, slack_ns),
-        _segments(info, slack_ns, now_ns),
-        _fronts(info, slack_ns),
-        _shards(shards),
-    )
+    parts: list[RenderableType] = [_headline(info), _segments(info, looks)]
+    if info.state.fronts:
+        parts.append(_fronts(info))
+    parts.append(_shards(shards))
+    if trouble:
+        parts.append(Text(trouble, "red"))
+    return Group(*parts)
 
 
-def _headline(info: PipelineInfo, slack_ns: int) -> Text:
-    state = info.state
-    text = Text.assemble(
-        (info.spec.name, "bold"),
-        "  everything before ",
-        (slot_text(state.min_time, slack_ns), "bold green"),
-        " is processed",
-    )
+def _headline(info: PipelineInfo) -> Text:
+    state, slack_ns = info.state, info.spec.slack_ns
+    text = Text.assemble((info.spec.name, "bold"), "  ")
+    if state.complete:
+        text.append("complete: everything is processed", "bold green")
+    else:
+        text.append("everything before ")
+        text.append(slot_text(state.min_time, slack_ns), "bold green")
+        text.append(f" UTC is processed, {span_text(age_ns(state.min_time, info) or 0)} ago")
     if not state.begun:
         text.append("  (waits for its declared fronts)", "yellow")
     if state.late_items:
@@ -93,30 +185,42 @@ def _headline(info: PipelineInfo, slack_ns: int) -> Text:
     return text
 
 
-def _segments(info: PipelineInfo, slack_ns: int, now_ns: int) -> Table:
-    table = Table("segment", "min time", "lag", "open slots", "open items", "", expand=False)
-    most = max((s.open_items for s in info.state.segments), default=0)
+def _segments(info: PipelineInfo, looks: Looks) -> Table:
+    table = Table("segment")
+    table.add_column("min time", no_wrap=True)
+    table.add_column("lag", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("open slots", justify="right")
+    table.add_column("open items", justify="right")
     for segment in info.state.segments:
-        filled = round(_BAR_CELLS * segment.open_items / most) if most > 0 else 0
+        lag = lag_ns(segment.min_time, info)
         table.add_row(
             segment.segment,
-            slot_text(segment.min_time, slack_ns),
-            lag_text(segment.min_time, slack_ns, now_ns),
+            slot_text(segment.min_time, info.spec.slack_ns),
+            "-" if lag is None else span_text(lag),
+            Text(chart(looks.lags(segment.segment)), "cyan"),
             f"{segment.open_slots:,}",
             f"{segment.open_items:,}",
-            Text("█" * max(0, filled), "cyan"),
         )
     return table
 
 
-def _fronts(info: PipelineInfo, slack_ns: int) -> Table:
-    table = Table("front", "feeds", "promises", "silent for")
+def _fronts(info: PipelineInfo) -> Table:
+    table = Table("front", "feeds")
+    table.add_column("promises", no_wrap=True)
+    table.add_column("silent for", no_wrap=True)
     for front in info.state.fronts:
+        promise = "nothing yet"
+        if not front.settled:
+            promise = "joining or leaving"
+        elif front.heartbeat > LOWEST_SLOT:
+            promise = slot_text(front.heartbeat, info.spec.slack_ns)
+        silent_s = front.silent_ms / 1000
         table.add_row(
             front.front if front.front == front.node_id else f"{front.node_id}/{front.front}",
             front.segment,
-            slot_text(front.heartbeat, slack_ns) if front.settled else "joining or leaving",
-            f"{front.silent_ms / 1000:.1f} s",
+            promise,
+            Text(f"{silent_s:,.1f} s", "yellow" if silent_s > _LATE_S else ""),
         )
     return table
 
@@ -126,5 +230,5 @@ def _shards(shards: list[ShardInfo]) -> Table:
     for shard in shards:
         state = shard.state
         link = Text("up", "green") if state.connected else Text("down", "red")
-        table.add_row(str(state.shard), shard.address, link, str(state.entries_behind))
+        table.add_row(str(state.shard), shard.address, link, f"{state.entries_behind:,}")
     return table

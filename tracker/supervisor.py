@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
+CHECK_INTERVAL_S = 0.1
 RESTART_PAUSE_S = 0.5
 MAX_RESTARTS = 100
 """Restarts of one process, before the whole gives up."""
 STOP_TIMEOUT_S = 15.0
+"""How long a process may take to end in good order, before it is killed."""
+CANNOT_RUN = 1
+"""What a process returns that could not start or go on, for a reason that it has said."""
+_PR_SET_PDEATHSIG = 1
 
 
 def consecutive_addresses(listen: str, count: int) -> tuple[str, ...]:
@@ -23,9 +30,15 @@ def consecutive_addresses(listen: str, count: int) -> tuple[str, ...]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"--listen {listen!r} is not host:port")
-    if int(port) + count - 1 > 65_535:
+    if count > 1 and not 0 < int(port) <= 65_536 - count:
         raise ValueError(f"--listen {listen!r} leaves no room for {count} consecutive ports")
     return tuple(f"{host}:{int(port) + place}" for place in range(count))
+
+
+def supervise(addresses: Sequence[str], options: Sequence[str]) -> int:
+    """Runs one process an address until SIGTERM or SIGINT; restarts what is killed; returns the exit
+    status: 0 when told to stop, 1 if a process could not run."""
+    return _Supervisor(addresses, options).run()
 
 
 class _Supervisor:
@@ -36,47 +49,71 @@ class _Supervisor:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._restarts = dict.fromkeys(range(len(addresses)), 0)
 
-    def _start(self, shard: int) -> None:
-        command = [sys.executable, "-m", "tracker.cli", "serve", "--shard", str(shard)]
-        command += ["--peers", ",".join(self._addresses), *self._options]
-        self._processes[shard] = subprocess.Popen(command)
-        log.info("shard_started", shard=shard, pid=self._processes[shard].pid)
-
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
-        for shard in range(len(self._addresses)):
-            self._start(shard)
         status = 0
-        while not self._stopping.wait(0.1):
-            for shard, process in self._processes.items():
-                if process.poll() is None:
-                    continue
-                if process.returncode == 1 or self._restarts[shard] >= MAX_RESTARTS:
-                    log.error("shard_failed", shard=shard, status=process.returncode)
-                    status = 1
-                    self._stopping.set()
-                    break
-                log.warning("shard_restarts", shard=shard, status=process.returncode)
-                self._restarts[shard] += 1
-                self._stopping.wait(RESTART_PAUSE_S)
+        try:
+            for shard in range(len(self._addresses)):
                 self._start(shard)
-        self._stop()
+            while status == 0 and not self._stopping.wait(CHECK_INTERVAL_S):
+                status = self._look()
+        finally:
+            status = self._stop() or status
         return status
 
-    def _stop(self) -> None:
+    def _start(self, shard: int) -> None:
+        command = [sys.executable, "-m", "tracker.cli", "serve", "--shard", str(shard)]
+        command += ["--peers", ",".join(self._addresses), *self._options]
+        self._processes[shard] = subprocess.Popen(
+            command,
+            preexec_fn=_end_with_parent(),  # noqa: PLW1509 - this process has no other threads
+        )
+        log.info("shard_started", shard=shard, pid=self._processes[shard].pid)
+
+    def _look(self) -> int:
+        """Starts again what has ended; returns the exit status if there is no point in it."""
+        for shard, process in self._processes.items():
+            if process.poll() is None:
+                continue
+            if process.returncode == CANNOT_RUN or self._restarts[shard] >= MAX_RESTARTS:
+                log.error("shard_failed", shard=shard, status=process.returncode)
+                return CANNOT_RUN
+            log.warning("shard_restarts", shard=shard, status=process.returncode)
+            self._restarts[shard] += 1
+            if self._stopping.wait(RESTART_PAUSE_S):
+                return 0
+            self._start(shard)
+        return 0
+
+    def _stop(self) -> int:
+        """Ends all processes; returns 1 if one had to be killed."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.terminate()
-        for process in self._processes.values():
+        status = 0
+        for shard, process in self._processes.items():
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
+                log.error("shard_killed", shard=shard, waited_s=STOP_TIMEOUT_S)
                 process.kill()
                 process.wait()
+                status = 1
+        return status
 
 
-def supervise(addresses: Sequence[str], options: Sequence[str]) -> int:
-    """Runs one process an address until SIGTERM or SIGINT; restarts what is killed; returns the exit
-    status: 1 if a process could not run."""
-    return _Supervisor(addresses, options).run()
+def _end_with_parent() -> Callable[[], None] | None:
+    """What a child runs before it becomes a shard: on Linux, it is told to stop when this process
+    dies without having told it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died in between
+            os._exit(0)
+
+    return prepare
