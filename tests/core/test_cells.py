@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -38,7 +39,8 @@ class CountingOracle:
 
     def toggle(self, chosen: list[Item]) -> tuple[Cells, Cells]:
         """The created and the consumed cells of one tick that toggles the items in order."""
-        created, consumed = [], []
+        created: list[tuple[int, int, int, int]] = []
+        consumed: list[tuple[int, int, int, int]] = []
         for item in chosen:
             (consumed if item in self.in_flight else created).append(cell(item))
             self.in_flight ^= {item}
@@ -80,7 +82,9 @@ def test_the_table_knows_what_the_oracle_counts(schedule: list[list[Item]]) -> N
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(items, max_size=40), st.randoms(use_true_random=False))
-def test_the_order_of_creation_and_consumption_does_not_matter(chosen: list[Item], rng) -> None:
+def test_the_order_of_creation_and_consumption_does_not_matter(
+    chosen: list[Item], rng: random.Random
+) -> None:
     """A consumption may arrive before its creation: after both, nothing is left."""
     halves = [(cell(item), sign) for item in set(chosen) for sign in (1, -1)]
     rng.shuffle(halves)

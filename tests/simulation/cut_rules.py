@@ -23,9 +23,9 @@ The toy has one segment and fixed fronts; the real core is put to the same quest
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
 
 NOTHING = 10**9
 """A slot above all others: the low of a shard that holds nothing."""
@@ -85,20 +85,16 @@ class ToyShard:
         )
 
 
-class Rule(Protocol):
-    """Hears the reports of each shard in order and says the min time (exclusive)."""
-
-    announced: int
-
-    def hear(self, shard: int, report: ToyReport) -> int: ...
-
-
-class _Combiner:
+class Combiner(ABC):
     """What both rules need: the last report of each shard, and the cut through them."""
 
     def __init__(self, shards: int) -> None:
         self.announced = 0
         self.latest: list[ToyReport | None] = [None] * shards
+
+    @abstractmethod
+    def hear(self, shard: int, report: ToyReport) -> int:
+        """Hears the reports of each shard in order; returns the min time (exclusive)."""
 
     def cut(self) -> dict[str, int]:
         """The element-wise minimum of the last vectors; empty before everybody has reported."""
@@ -108,7 +104,7 @@ class _Combiner:
         return {node: min(vector[node] for vector in heard) for node in heard[0]}
 
 
-class PublishedRule(_Combiner):
+class PublishedRule(Combiner):
     """Accepts the min times of single shards."""
 
     def __init__(self, shards: int) -> None:
@@ -127,7 +123,7 @@ class PublishedRule(_Combiner):
         return self.announced
 
 
-class CutRule(_Combiner):
+class CutRule(Combiner):
     """Looks at every shard at one and the same cut."""
 
     def __init__(self, shards: int) -> None:
@@ -150,7 +146,7 @@ class CutRule(_Combiner):
         return self.announced
 
 
-RULES = {"published": PublishedRule, "cut": CutRule}
+RULES: dict[str, type[Combiner]] = {"published": PublishedRule, "cut": CutRule}
 
 
 @dataclass
@@ -178,7 +174,7 @@ def random_schedule(seed: int, rule: str, steps: int = 500) -> bool:
     nodes = ["front", *(f"worker{i}" for i in range(workers))]
     world = _World(rng, last_slot=3)
     toy = [ToyShard(number, shards, nodes, ["front"]) for number in range(shards)]
-    combiner: Rule = RULES[rule](shards)
+    combiner = RULES[rule](shards)
     # How eagerly a shard takes a node's ticks: links that lag in different ways make the vectors
     # of two shards incomparable, which is what it takes.
     eagerness = {(node, s): rng.choice([0.05, 1.0]) for node in nodes for s in range(shards)}

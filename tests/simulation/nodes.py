@@ -166,9 +166,9 @@ class Node:
         result = answer.result
         if isinstance(result, Joined):
             self._joined(result)
-        elif self.on_left and (result is None or result.code in JOIN_AGAIN):
+        elif self.on_left and (result is None or _says(result, JOIN_AGAIN)):
             self.finished, self.alive = True, False
-        elif isinstance(result, Refusal) and result.code in TRY_AGAIN:
+        elif _says(result, TRY_AGAIN):
             self._later(RETRY_NS, self.leave_node if self.on_left else self._join)
         else:
             raise Failure("broken", f"{self.name} was answered {result}")
@@ -500,7 +500,8 @@ class WorkerNode(Node):
         return slot is not None
 
     def _children(self, item: Item) -> list[Item]:
-        rng, children = self.sim.rng, []
+        rng = self.sim.rng
+        children: list[Item] = []
         if not item.hops:
             return children
         for ordinal, (target, delay) in enumerate(self.world.ways_out[item.segment]):
@@ -510,6 +511,10 @@ class WorkerNode(Node):
                 child = self.sim.new_item(self.world, target, slot, value, hops=item.hops - 1)
                 children.append(child)
         return children
+
+
+def _says(result: object, codes: tuple[RefusalCode, ...]) -> bool:
+    return isinstance(result, Refusal) and result.code in codes
 
 
 def step_content(

@@ -133,7 +133,10 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
 
 def _draw_edges(rng: random.Random, segments: tuple[str, ...]) -> tuple[Edge, ...]:
     """A chain, with ways that fork, join, loop and lead back."""
-    delay = lambda: rng.choice([0, 0, 1, 3])  # noqa: E731
+
+    def delay() -> int:
+        return rng.choice([0, 0, 1, 3])
+
     edges = {(a, b): delay() for a, b in itertools.pairwise(segments)}
     for _ in range(rng.choice([0, 0, 1, 2])):
         edges[rng.choice(segments), rng.choice(segments)] = delay()

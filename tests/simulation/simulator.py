@@ -460,13 +460,15 @@ class Simulator:
         if isinstance(effect.result, Joined):
             for grant in effect.result.fronts:
                 if grant.granted:
-                    self._front_may_label(effect.request, grant.front, max(grant.slot, grant.heartbeat))
+                    self._front_may_label(
+                        effect.request, grant.front, max(grant.slot, grant.heartbeat)
+                    )
         if self.faulty and self.rng.random() < self.plan.loss:
             self.count("lost_answers")
             return
         self._to_node(name, effect.request, effect)
 
-    def _front_may_label(self, addressee: tuple[str, int, int], front: str, slot: int) -> None:
+    def _front_may_label(self, addressee: Any, front: str, slot: int) -> None:
         """From the moment at which a home says so, unless the life that it says it to is over."""
         name, life, _ = addressee
         node = self.nodes[name]

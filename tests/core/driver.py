@@ -1,0 +1,351 @@
+"""Real processes, driven by hand: a test says what is delivered, made durable, lost, and when.
+
+Nothing moves by itself. `settle()` lets everything happen that can; between two calls a test may hold
+links back, keep commits waiting, or let a process die.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tracker.core.messages import (
+    Announced,
+    Answer,
+    Append,
+    AttachSession,
+    Committed,
+    Effect,
+    Event,
+    Frame,
+    FrameArrived,
+    FrontGranted,
+    Grant,
+    Joined,
+    JoinNode,
+    LeaveNode,
+    PeerConnected,
+    Record,
+    RegisterPipeline,
+    Send,
+    SessionRefused,
+    SubmitTick,
+    TickRefused,
+    TicksDurable,
+    Wake,
+    WakeAt,
+)
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontJoin,
+    Heartbeat,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    TickContent,
+    Unit,
+)
+from tracker.core.process import Process, ProcessConfig
+from tracker.core.routing import RoutingTable
+from tracker.core.snapshot import ProcessSnapshot
+
+MS = 1_000_000
+_ROUNDS = 400
+
+Some = TypeVar("Some")
+Item = tuple[int, int, int]
+"""(segment number, slot, ack value)."""
+
+
+def content(
+    *,
+    created: Iterable[Item] = (),
+    consumed: Iterable[Item] = (),
+    heartbeats: dict[str, int] | None = None,
+    joins: dict[str, int] | None = None,
+    leaves: Iterable[str] = (),
+    batch: Batch | None = None,
+    units_created: Iterable[Unit] = (),
+    units_consumed: Iterable[Unit] = (),
+) -> TickContent:
+    """What a tick carries, from plain values."""
+    return TickContent(
+        created=Cells.of((*item, 1) for item in created),
+        consumed=Cells.of((*item, 1) for item in consumed),
+        heartbeats=tuple(Heartbeat(*pair) for pair in (heartbeats or {}).items()),
+        joins=tuple(FrontJoin(*pair) for pair in (joins or {}).items()),
+        leaves=tuple(leaves),
+        batch=batch,
+        units_created=tuple(units_created),
+        units_consumed=tuple(units_consumed),
+    )
+
+
+class Cluster:
+    """Some shards, their stores, and the links between them."""
+
+    def __init__(
+        self, shards: int, *, block_slots: int = 1, config: ProcessConfig | None = None
+    ) -> None:
+        self.routing = RoutingTable.uniform(shards, block_slots)
+        self.config = config or ProcessConfig()
+        self.now_ns = 0
+        self.processes: dict[int, Process] = {}
+        self.stored: dict[int, list[tuple[int, Record]]] = defaultdict(list)
+        self.pending: dict[int, list[tuple[int, Record]]] = defaultdict(list)
+        self.snapshots: dict[int, ProcessSnapshot] = {}
+        self.epochs: dict[int, int] = defaultdict(int)
+        self.links: dict[tuple[int, int], deque[Frame]] = defaultdict(deque)
+        self.held: set[tuple[int, int]] = set()
+        """Links whose frames wait."""
+        self.said: list[tuple[int, Announced]] = []
+        """Every announcement, with the shard that made it."""
+        self.effects: list[Effect] = []
+        """All effects so far."""
+        self._requests = count(1)
+        self._wakes: dict[int, int] = {}
+        for shard in range(shards):
+            self.start(shard)
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def start(self, shard: int) -> Process:
+        """Starts a shard's process from what its store holds."""
+        self.epochs[shard] += 1
+        process = Process(shard, self.routing, self.epochs[shard], self.config)
+        self.processes[shard] = process
+        effects = process.recover(self.snapshots.get(shard), self.stored[shard], self.now_ns)
+        self._take(shard, effects)
+        for other in self.processes:
+            if other != shard:
+                self.handle(shard, PeerConnected(other))
+                self.handle(other, PeerConnected(shard))
+        return process
+
+    def crash(self, shard: int) -> None:
+        """Ends a process: what is not durable is gone, and so are frames under way to and from it."""
+        del self.processes[shard]
+        self.pending[shard].clear()
+        self._wakes.pop(shard, None)
+        for link, frames in self.links.items():
+            if shard in link:
+                frames.clear()
+
+    def restart(self, shard: int) -> Process:
+        self.crash(shard)
+        return self.start(shard)
+
+    def take_snapshot(self, shard: int) -> None:
+        """Replaces the log so far by a snapshot."""
+        snapshot = self.processes[shard].snapshot()
+        self.snapshots[shard] = snapshot
+        self.stored[shard] = [r for r in self.stored[shard] if r[0] > snapshot.position]
+
+    # --- moving -----------------------------------------------------------------------------------
+
+    def handle(self, shard: int, event: Event) -> list[Effect]:
+        process = self.processes[shard]
+        effects = process.handle(event, self.now_ns)
+        self._take(shard, effects)
+        process.validate()
+        return effects
+
+    def _take(self, shard: int, effects: list[Effect]) -> None:
+        self.effects += effects
+        for effect in effects:
+            match effect:
+                case Append():
+                    self.pending[shard].append((effect.position, effect.record))
+                case Send():
+                    self.links[shard, effect.shard].append(effect.frame)
+                case Announced():
+                    self.said.append((shard, effect))
+                case WakeAt():
+                    self._wakes[shard] = effect.now_ns
+
+    def commit(self, shard: int, records: int | None = None) -> None:
+        """Makes what waits durable, or the first `records` of it, and says so."""
+        self.store(shard, records)
+        if self.stored[shard]:
+            self.handle(shard, Committed(self.stored[shard][-1][0]))
+
+    def store(self, shard: int, records: int | None = None) -> None:
+        """Makes records durable without the process hearing of it."""
+        waiting = self.pending[shard]
+        number = len(waiting) if records is None else records
+        self.stored[shard] += waiting[:number]
+        del waiting[:number]
+
+    def deliver(self, source: int, target: int, frames: int | None = None) -> None:
+        """Delivers what is under way on a link, in order, or its first `frames`."""
+        link = self.links[source, target]
+        for _ in range(len(link) if frames is None else frames):
+            frame = link.popleft()
+            if target in self.processes:
+                self.handle(target, FrameArrived(frame))
+
+    def settle(self) -> None:
+        """Lets everything happen that can, time passing where it must, until nothing follows that
+        anyone could see."""
+        for _ in range(_ROUNDS):
+            moved = self._move()
+            if moved:
+                continue
+            self.now_ns += (self.config.report_interval_ms + 1) * MS
+            for shard in list(self.processes):
+                if self._wakes.get(shard, self.now_ns + 1) <= self.now_ns:
+                    self.handle(shard, Wake())
+            if not any(self.pending.values()) and not self._deliverable():
+                return
+        raise AssertionError(f"still moving after {_ROUNDS} rounds")
+
+    def _move(self) -> bool:
+        busy = [shard for shard, waiting in self.pending.items() if waiting]
+        for shard in busy:
+            self.commit(shard)
+        links = self._deliverable()
+        for link in links:
+            self.deliver(*link)
+        return bool(busy or links)
+
+    def _deliverable(self) -> list[tuple[int, int]]:
+        return [link for link, frames in self.links.items() if frames and link not in self.held]
+
+    def pass_time(self, milliseconds: float) -> None:
+        """Time passes, and what is due then happens."""
+        self.now_ns += int(milliseconds * MS)
+        for shard in list(self.processes):
+            self.handle(shard, Wake())
+        self.settle()
+
+    def pass_time_without_commits(self) -> None:
+        """Time passes, and what is due happens as far as it needs nothing to be durable."""
+        self.now_ns += (self.config.report_interval_ms + 1) * MS
+        for shard in list(self.processes):
+            self.handle(shard, Wake())
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(self, shard: int, make: type[Any], *arguments: Any) -> Any:
+        """Sends a request and returns the answer; lets everything happen in between."""
+        request = f"request-{next(self._requests)}"
+        self.handle(shard, make(request, *arguments))
+        if not self._answers(request):
+            self.settle()
+        (answer,) = self._answers(request)
+        return answer.result
+
+    def _answers(self, request: object) -> list[Answer]:
+        return [e for e in self.effects if isinstance(e, Answer) and e.request == request]
+
+    def register(self, spec: PipelineSpec) -> Any:
+        return self.ask(self.routing.registrar(spec.name), RegisterPipeline, spec)
+
+    def node(self, spec: PipelineSpec, node_id: str, kind: str = "other") -> HandNode:
+        """Joins a node and attaches a stream of ticks."""
+        home = self.routing.home(spec.name, node_id)
+        joined = self.ask(home, JoinNode, spec.name, node_id, kind)
+        assert isinstance(joined, Joined), joined
+        node = HandNode(self, spec, home, joined)
+        node.attach()
+        return node
+
+    def min_times(self, spec: PipelineSpec) -> list[tuple[int, ...]]:
+        """What each running process says, by shard."""
+        return [p.min_times(spec.name) for _, p in sorted(self.processes.items())]
+
+    def agreed(self, spec: PipelineSpec) -> tuple[int, ...]:
+        """What all processes say, once everything that can has happened."""
+        self.settle()
+        said = set(self.min_times(spec))
+        assert len(said) == 1, f"the processes differ: {said}"
+        return said.pop()
+
+
+class HandNode:
+    """A node whose every message a test sends."""
+
+    def __init__(self, cluster: Cluster, spec: PipelineSpec, home: int, joined: Joined) -> None:
+        self.cluster, self.spec, self.home, self.joined = cluster, spec, home, joined
+        self.key: NodeKey = joined.key
+        self.last = 0
+        self.sessions = 0
+        self.session = ""
+
+    def attach(self) -> list[Effect]:
+        self.sessions += 1
+        self.session = f"{self.key}/{self.sessions}"
+        return self.cluster.handle(self.home, AttachSession(self.session, self.spec.name, self.key))
+
+    def send(self, number: int, tick: TickContent) -> list[Effect]:
+        """Sends a tick under any number; returns what the home says at once."""
+        return self.cluster.handle(self.home, SubmitTick(self.session, number, tick))
+
+    def begin(self, **what: Any) -> None:
+        """Sends the next tick, which must be accepted; it is not durable yet."""
+        self.last += 1
+        refused = _first(self.send(self.last, content(**what)), (TickRefused, SessionRefused))
+        assert refused is None, refused
+
+    def commit(self, **what: Any) -> None:
+        """Sends the next tick and lets everything happen."""
+        self.begin(**what)
+        self.cluster.settle()
+        assert self.durable >= self.last
+
+    def refused(self, **what: Any) -> Refusal:
+        """Sends a tick that must be refused; its number stays free."""
+        effects = self.send(self.last + 1, content(**what))
+        refused = _first(effects, (TickRefused,))
+        assert refused is not None, f"was not refused: {effects}"
+        assert refused.number == self.last + 1
+        return refused.refusal
+
+    @property
+    def durable(self) -> int:
+        """The last tick of this key that is known to be durable."""
+        said = [
+            e.number
+            for e in self.cluster.effects
+            if isinstance(e, TicksDurable) and str(e.session).startswith(f"{self.key}/")
+        ]
+        return max(said, default=0)
+
+    @property
+    def grants(self) -> list[Grant]:
+        """The grants that this key has heard."""
+        return [
+            e.grant
+            for e in self.cluster.effects
+            if isinstance(e, FrontGranted) and str(e.session).startswith(f"{self.key}/")
+        ]
+
+    def join_front(self, front: str, segment: int = 0) -> Grant:
+        """A front of the node begins to feed a segment; returns its grant."""
+        self.commit(joins={front: segment})
+        assert self.grants, "no grant was given"
+        return self.grants[-1]
+
+    def leave(self) -> Any:
+        return self.cluster.ask(self.home, LeaveNode, self.spec.name, self.key)
+
+
+def _first(effects: list[Effect], kinds: tuple[type, ...]) -> Any:
+    return next((effect for effect in effects if isinstance(effect, kinds)), None)
+
+
+def plain(thing: Any) -> Any:
+    """A value that compares by contents, from nested dataclasses and arrays."""
+    if is_dataclass(thing) and not isinstance(thing, type):
+        return (type(thing).__name__, *(plain(getattr(thing, f.name)) for f in fields(thing)))
+    if isinstance(thing, np.ndarray):
+        return thing.tolist()
+    if isinstance(thing, (tuple, list)):
+        return tuple(plain(part) for part in thing)
+    return thing

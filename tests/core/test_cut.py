@@ -1,0 +1,88 @@
+"""The cut rule, where reports are late or lost (rules 5 and 6)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tests.core.driver import Cluster, HandNode
+from tracker.core.messages import ShardReport
+from tracker.core.model import PipelineSpec
+
+SPEC = PipelineSpec("p", ("work",), fronts=("a",))
+LISTENER, KEEPER, TAKER = 0, 1, 2
+
+
+def moving() -> tuple[Cluster, HandNode, int, int]:
+    """Three shards and an item in a slot of KEEPER, the home of all nodes. Its child will go to a
+    slot of TAKER. Returns the cluster, the worker, and the two slots."""
+    cluster = Cluster(3)
+    cluster.register(SPEC)
+    names = [f"n{n}" for n in range(40) if cluster.routing.home("p", f"n{n}") == KEEPER]
+    front, worker = cluster.node(SPEC, names[0]), cluster.node(SPEC, names[1])
+    front.join_front("a")
+    slots = range(10, 20)
+    parent = next(s for s in slots if cluster.routing.owner(s) == KEEPER)
+    child = next(s for s in slots if s > parent and cluster.routing.owner(s) == TAKER)
+    front.commit(created=[(0, parent, 0xA)])
+    front.commit(heartbeats={"a": 50})
+    assert cluster.agreed(SPEC) == (parent,)
+    return cluster, worker, parent, child
+
+
+def lose_reports(cluster: Cluster, source: int, target: int) -> int:
+    """What is under way on a link, but its reports, arrives; returns how many reports were lost."""
+    frames = cluster.links[source, target]
+    kept = [frame for frame in frames if not isinstance(frame.body, ShardReport)]
+    lost = len(frames) - len(kept)
+    cluster.links[source, target] = deque(kept)
+    cluster.deliver(source, target)
+    return lost
+
+
+def test_an_item_that_moves_between_shards_is_seen_at_one_of_them() -> None:
+    """The listener hears that the parent is gone, and from the other shard only what was before."""
+    cluster, worker, parent, child = moving()
+    cluster.held = {(TAKER, LISTENER)}
+    worker.begin(consumed=[(0, parent, 0xA)], created=[(0, child, 0xB)])
+    cluster.settle()
+    said = cluster.min_times(SPEC)
+    assert said[KEEPER] == said[TAKER] == (child,)
+    assert said[LISTENER] == (parent,), "the tick has touched it and is outside the listener's cut"
+    cluster.held = set()
+    cluster.settle()
+    assert cluster.agreed(SPEC) == (child,)
+
+
+def test_a_whole_report_does_not_hide_what_its_receiver_has_not_heard_of() -> None:
+    """The listener has lost the report that told of the touch, and asks for a whole one. Its sender
+    has let go of the touch by then, since it has heard the other shard, which the listener has not."""
+    cluster, worker, parent, child = moving()
+    cluster.held = {(TAKER, LISTENER), (KEEPER, LISTENER)}
+    worker.begin(consumed=[(0, parent, 0xA)], created=[(0, child, 0xB)])
+    lost = 0
+    for _ in range(5):
+        cluster.settle()
+        lost += lose_reports(cluster, KEEPER, LISTENER)
+    assert lost, "the listener has the tick, and not what the keeper says of it"
+    assert cluster.min_times(SPEC)[KEEPER] == (child,), "the keeper has heard the taker"
+    cluster.held = {(TAKER, LISTENER)}
+    cluster.pass_time(cluster.config.retransmit_ms + 1)  # the gap shows, a whole report comes
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.min_times(SPEC)[LISTENER] == (parent,)
+    worker.commit(consumed=[(0, child, 0xB)])
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(SPEC) == (50,)
+
+
+def test_a_lost_last_report_is_missed_though_nothing_follows() -> None:
+    cluster, worker, parent, child = moving()
+    cluster.held = {(KEEPER, LISTENER)}
+    worker.begin(consumed=[(0, parent, 0xA)], created=[(0, child, 0xB)])
+    cluster.settle()
+    assert lose_reports(cluster, KEEPER, LISTENER) > 0
+    cluster.held = set()
+    assert cluster.min_times(SPEC)[LISTENER] == (parent,)
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    cluster.settle()
+    assert cluster.agreed(SPEC) == (child,)

@@ -1,0 +1,227 @@
+"""Fronts come late, leave, and come again; pins keep what was announced true (rule 8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.driver import MS, Cluster, HandNode, content
+from tracker.core.messages import Joined, JoinNode, Wake
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.slots import FOREVER, LOWEST_SLOT
+
+SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",))
+SHARDS = [1, 2, 3]
+
+
+def begun(shards: int, spec: PipelineSpec = SPEC, heartbeat: int = 50) -> tuple[Cluster, HandNode]:
+    """A pipeline with one front, which has promised `heartbeat`."""
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front = cluster.node(spec, "first")
+    front.join_front("a")
+    front.commit(heartbeats={"a": heartbeat})
+    return cluster, front
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_heartbeat_is_exclusive(shards: int) -> None:
+    """Nothing below 50 will be labelled; 50 itself may be."""
+    cluster, front = begun(shards)
+    assert cluster.agreed(SPEC) == (50, 54)
+    front.commit(created=[(0, 50, 1)])
+    front.commit(heartbeats={"a": 51})
+    assert cluster.agreed(SPEC) == (50, 54)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_late_front_may_label_where_it_breaks_no_announcement(shards: int) -> None:
+    cluster, _ = begun(shards)
+    late = cluster.node(SPEC, "late")
+    assert late.join_front("b", 0).slot == 50
+    assert late.join_front("c", 1).slot == 54
+    assert cluster.agreed(SPEC) == (50, 54)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_late_front_holds_min_time_from_its_grant_on(shards: int) -> None:
+    cluster, first = begun(shards)
+    late = cluster.node(SPEC, "late")
+    grant = late.join_front("b")
+    first.commit(heartbeats={"a": 90})
+    assert cluster.agreed(SPEC) == (grant.slot, grant.slot + 4)
+    late.commit(created=[(0, grant.slot, 7)])
+    late.commit(heartbeats={"b": 95})
+    assert cluster.agreed(SPEC) == (grant.slot, grant.slot + 4)
+
+
+def test_a_joining_front_holds_min_time_while_a_shard_has_not_heard_of_it() -> None:
+    cluster, first = begun(2)
+    late = cluster.node(SPEC, "late")
+    away = 1 - late.home
+    cluster.held = {(late.home, away)}
+    late.begin(joins={"b": 0})
+    cluster.settle()
+    assert not late.grants, "one shard has not answered"
+    first.begin(heartbeats={"a": 90})
+    cluster.settle()
+    assert max(times[0] for times in cluster.min_times(SPEC)) == 50
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert late.grants[-1].slot == 50
+    assert cluster.agreed(SPEC) == (50, 54)
+
+
+def test_the_grant_is_the_largest_pin_of_all_shards() -> None:
+    """A shard that has announced more pins higher; below that the front may not label."""
+    cluster, first = begun(2)
+    ahead = 1 - first.home
+    cluster.held = {(ahead, first.home)}  # the home hears no report of the other shard
+    first.begin(heartbeats={"a": 90})
+    cluster.settle()
+    said = cluster.min_times(SPEC)
+    assert said[ahead][0] == 90
+    assert said[first.home][0] == 50
+    late = cluster.node(SPEC, next(n for n in "bcdefgh" if _home(cluster, n) == first.home))
+    late.begin(joins={"b": 0})
+    cluster.settle()
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert late.grants[-1].slot == 90
+
+
+def _home(cluster: Cluster, node_id: str) -> int:
+    return cluster.routing.home(SPEC.name, node_id)
+
+
+def test_items_before_the_grant_are_refused() -> None:
+    cluster, _ = begun(2)
+    late = cluster.node(SPEC, "late")
+    cluster.held = {(late.home, 1 - late.home)}
+    late.begin(joins={"b": 0})
+    cluster.settle()
+    refusal = late.refused(created=[(0, 60, 1)])
+    assert refusal.code is RefusalCode.NOT_READY
+    assert "'b'" in refusal.message
+    assert "grant" in refusal.message
+
+
+def test_a_pin_outlives_a_restart() -> None:
+    cluster, first = begun(2)
+    late = cluster.node(SPEC, "late")
+    assert late.join_front("b").slot == 50
+    cluster.take_snapshot(0)
+    first.commit(heartbeats={"a": 90})
+    for shard in (0, 1):
+        cluster.restart(shard)
+    cluster.settle()
+    again = cluster.node(SPEC, "late")
+    (grant,) = again.joined.fronts
+    assert (grant.granted, grant.slot, grant.heartbeat) == (True, 50, LOWEST_SLOT)
+    assert cluster.agreed(SPEC) == (50, 54)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_leaving_front_lets_go(shards: int) -> None:
+    cluster, first = begun(shards)
+    late = cluster.node(SPEC, "late")
+    late.join_front("b")
+    first.commit(heartbeats={"a": 90})
+    late.commit(leaves=["b"])
+    assert cluster.agreed(SPEC) == (90, 94)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_front_may_leave_and_come_again(shards: int) -> None:
+    spec = replace(SPEC, open=True)
+    cluster, first = begun(shards, spec)
+    for slot in (60, 70, 80):
+        first.commit(leaves=["a"])
+        grant = first.join_front("a")
+        assert grant.slot >= slot - 10
+        first.commit(heartbeats={"a": slot})
+        assert cluster.agreed(spec) == (slot, slot + 4)
+
+
+def test_a_front_that_joined_and_left_unseen_by_a_shard_still_holds() -> None:
+    """One shard is heard of no more since before a front joined; the front labels an item that this
+    shard keeps, and leaves. Whoever goes by the old report of that shard must not pass the item."""
+    spec = PipelineSpec("p", ("work",), fronts=("a",))
+    cluster = Cluster(3)
+    cluster.register(spec)
+    cluster.settle()
+    node_id = next(n for n in "abcdefghijk" if cluster.routing.home("p", n) == 1)
+    front = cluster.node(spec, node_id)
+    cluster.settle()
+    silent, listener = 2, 0
+    cluster.held = {(silent, listener)}
+    front.join_front("a")
+    slot = next(s for s in range(10, 20) if cluster.routing.owner(s) == silent)
+    front.begin(created=[(0, slot, 1)])
+    front.begin(leaves=["a"])
+    cluster.settle()
+    assert cluster.min_times(spec)[1] == (slot,)
+    assert cluster.min_times(spec)[listener][0] <= slot
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(spec) == (slot,)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_new_incarnation_keeps_the_fronts_of_its_id(shards: int) -> None:
+    cluster, first = begun(shards)
+    again = cluster.node(SPEC, "first")
+    assert again.key.incarnation > first.key.incarnation
+    (grant,) = again.joined.fronts
+    assert (grant.front, grant.granted, grant.heartbeat) == ("a", True, 50)
+    again.commit(joins={"a": 0})  # joining it again changes nothing
+    again.commit(heartbeats={"a": 60})
+    assert cluster.agreed(SPEC) == (60, 64)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_complete_pipeline_takes_no_front(shards: int) -> None:
+    cluster, first = begun(shards)
+    first.commit(leaves=["a"])
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+    refusal = cluster.node(SPEC, "late").refused(joins={"b": 0})
+    assert refusal.code is RefusalCode.COMPLETE
+    assert "'work'" in refusal.message
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_silent_front_holds_unless_the_pipeline_evicts(shards: int) -> None:
+    cluster, _ = begun(shards)
+    cluster.pass_time(60_000)
+    assert cluster.agreed(SPEC) == (50, 54)
+    (front,) = cluster.processes[0].describe("p", cluster.now_ns).fronts
+    assert front.silent_ms >= 60_000, "and it is shown to be silent"
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_an_evicted_front_lets_go_and_is_told_so(shards: int) -> None:
+    spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=1_000)
+    cluster, first = begun(shards, spec)
+    second = cluster.node(spec, "second")
+    second.join_front("b")
+    cluster.pass_time(900)
+    second.commit(heartbeats={"b": 80})
+    cluster.pass_time(900)
+    assert cluster.agreed(spec) == (80, 84), "the first has been silent for too long"
+    effects = first.send(first.last + 1, content(heartbeats={"a": 99}))
+    refusal = effects[0].refusal  # type: ignore[union-attr]
+    assert refusal.code is RefusalCode.FENCED
+    again = cluster.ask(first.home, JoinNode, "p", "first", "front")
+    assert isinstance(again, Joined)
+    assert again.fronts == (), "it has to join its front again"
+
+
+def test_waking_without_anything_due_changes_nothing() -> None:
+    cluster, _ = begun(2)
+    cluster.settle()
+    said = len(cluster.said)
+    cluster.now_ns += 10 * MS
+    cluster.handle(0, Wake())
+    cluster.settle()
+    assert len(cluster.said) == said

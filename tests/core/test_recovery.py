@@ -1,0 +1,199 @@
+"""What was durable comes back, what was said stays said, and a lost log is noticed."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode, content, plain
+from tracker.core.messages import FrameArrived, ShardReport, StageContributions
+from tracker.core.model import Batch, Edge, PipelineSpec, StagedContribution, Unit
+from tracker.core.process import LogLost, Process
+
+SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
+SHARDS = [1, 2, 3]
+
+
+def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
+    """A pipeline in the middle of its work."""
+    cluster = Cluster(shards)
+    cluster.register(SPEC)
+    front, worker = cluster.node(SPEC, "front"), cluster.node(SPEC, "worker")
+    front.join_front("a")
+    front.commit(
+        created=[(0, slot, slot) for slot in range(1, 9)],
+        batch=Batch("a", 0, b"f"),
+        units_created=[Unit(0, "file:///x", 3)],
+    )
+    front.commit(heartbeats={"a": 50})
+    worker.commit(consumed=[(0, slot, slot) for slot in range(1, 5)], created=[(1, 7, 99)])
+    assert cluster.agreed(SPEC) == (5, 6)
+    return cluster, front, worker
+
+
+def logged(process: Process) -> object:
+    """What a process knows from its log alone: not what it has heard of the others, by which it lets
+    go of entries and of runs."""
+    snapshot = process.snapshot()
+    return plain(
+        (
+            snapshot.position,
+            snapshot.home_last,
+            snapshot.next_incarnation,
+            sorted(snapshot.received),
+            [replace(pipeline, runs=()) for pipeline in snapshot.pipelines],
+        )
+    )
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_restarted_process_knows_what_was_durable(shards: int, snapshot: bool) -> None:
+    cluster, front, worker = running(shards)
+    for shard in range(shards):
+        if snapshot:
+            cluster.take_snapshot(shard)
+        before = logged(cluster.processes[shard])
+        assert logged(cluster.restart(shard)) == before
+        cluster.settle()
+    assert cluster.agreed(SPEC) == (5, 6)
+    for node in (front, worker):
+        node.attach()
+    worker.commit(consumed=[(0, slot, slot) for slot in range(5, 9)] + [(1, 7, 99)])
+    assert cluster.agreed(SPEC) == (50, 51)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_snapshot_holds_all_that_the_log_before_it_says(shards: int) -> None:
+    """A process from a snapshot equals one from the whole log."""
+    cluster, *_ = running(shards)
+    for shard, process in cluster.processes.items():
+        whole = Process(shard, cluster.routing, 9, cluster.config)
+        whole.recover(None, cluster.stored[shard], cluster.now_ns)
+        short = Process(shard, cluster.routing, 9, cluster.config)
+        short.recover(pickle.loads(pickle.dumps(process.snapshot())), [], cluster.now_ns)
+        assert logged(whole) == logged(short)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_all_processes_may_die_at_once(shards: int) -> None:
+    cluster, front, worker = running(shards)
+    for shard in range(shards):
+        cluster.crash(shard)
+    for shard in range(shards):
+        cluster.start(shard)
+    assert cluster.agreed(SPEC) == (5, 6)
+    front.attach()
+    worker.attach()
+    worker.commit(consumed=[(0, slot, slot) for slot in range(5, 9)] + [(1, 7, 99)])
+    front.commit(leaves=["a"])
+    assert cluster.agreed(SPEC) == (2**63 - 1, 2**63 - 1)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_what_was_said_is_said_again(shards: int) -> None:
+    cluster, *_ = running(shards)
+    for shard in range(shards):
+        assert cluster.processes[shard].min_times("p") == (5, 6)
+        assert cluster.restart(shard).min_times("p") == (5, 6)
+        cluster.settle()
+
+
+def test_what_was_not_durable_was_not_said() -> None:
+    cluster, _, worker = running(1)
+    worker.begin(consumed=[(0, slot, slot) for slot in range(5, 9)] + [(1, 7, 99)])
+    cluster.commit(0)
+    cluster.pass_time_without_commits()
+    assert cluster.pending[0], "the announcement is written and not durable"
+    assert cluster.processes[0].min_times("p") == (5, 6)
+    cluster.restart(0)
+    assert cluster.processes[0].min_times("p") == (5, 6)
+    assert cluster.agreed(SPEC) == (50, 51)
+
+
+def test_a_restarted_process_announces_nothing_before_it_has_heard_the_others() -> None:
+    cluster, front, worker = running(2)
+    cluster.held = {(1, 0)}
+    cluster.restart(0)
+    for node in (front, worker):
+        if node.home == 0:
+            node.attach()
+    before = cluster.processes[0].min_times("p")
+    cluster.settle()
+    cluster.pass_time(100)
+    assert cluster.processes[0].min_times("p") == before
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(SPEC) == (5, 6)
+
+
+def test_frames_of_an_older_owner_are_ignored() -> None:
+    cluster, *_ = running(2)
+    report = next(
+        e.frame
+        for e in cluster.effects
+        if hasattr(e, "frame") and e.frame.shard == 1 and isinstance(e.frame.body, ShardReport)
+    )
+    cluster.restart(1)
+    cluster.settle()
+    before = plain(cluster.processes[0].snapshot())
+    assert cluster.handle(0, FrameArrived(report)) == []
+    cluster.settle()
+    assert plain(cluster.processes[0].snapshot()) == before
+    assert cluster.agreed(SPEC) == (5, 6)
+
+
+def test_a_log_with_a_hole_is_noticed() -> None:
+    cluster, *_ = running(1)
+    records = cluster.stored[0]
+    process = Process(0, cluster.routing, 2, cluster.config)
+    with pytest.raises(LogLost, match="record 3 to 5"):
+        process.recover(None, records[:3] + records[4:], 0)
+
+
+def test_a_log_that_came_back_shorter_than_what_was_acknowledged_is_noticed() -> None:
+    cluster, front, _ = running(2)
+    cluster.crash(front.home)
+    del cluster.stored[front.home][-8:]
+    with pytest.raises(LogLost, match="acknowledged entries were lost"):
+        cluster.start(front.home)
+        cluster.settle()
+
+
+def test_staged_contributions_and_units_come_back() -> None:
+    cluster, _, worker = running(2)
+    contribution = StagedContribution(
+        "q", "run", 4, 0, "op", 1, 0, 17, content(created=[(1, 9, 5)]).created, content().consumed
+    )
+    request = (SPEC.name, "worker", (contribution,))
+    assert cluster.ask(worker.home, StageContributions, *request) is None
+    keeper = cluster.routing.names_keeper("p", 0)
+    for shard in (0, 1):
+        cluster.take_snapshot(shard)
+        cluster.restart(shard)
+    cluster.settle()
+    (staged,) = cluster.processes[worker.home].staged("p", "worker", "q", 4)
+    assert plain(staged) == plain(contribution)
+    assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [3]
+    worker.attach()
+    worker.commit(
+        batch=Batch("q", 4, b"x"), consumed=[(0, 5, 5)], units_consumed=[Unit(0, "file:///x", 3)]
+    )
+    assert cluster.processes[worker.home].staged("p", "worker", "q", 4) == ()
+    assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [None]
+
+
+def test_a_node_that_left_is_forgotten_by_all_and_its_log_is_let_go() -> None:
+    cluster, front, worker = running(3)
+    for _ in range(5):
+        worker = cluster.node(SPEC, "worker")
+    assert worker.leave() is None
+    cluster.settle()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    for process in cluster.processes.values():
+        (pipeline,) = process.snapshot().pipelines
+        assert [key.key for key in pipeline.keys] == [front.key]
+        assert process.snapshot().outbox == ()
+        assert all(s.entries_behind == 0 for s in process.describe_shards())

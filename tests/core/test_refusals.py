@@ -1,0 +1,353 @@
+"""What cannot be honoured is refused whole, at once, by name, and changes nothing (promise 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.core.driver import Cluster, HandNode, content, plain
+from tracker.core import home
+from tracker.core.messages import (
+    Append,
+    AttachSession,
+    JoinNode,
+    LeaveNode,
+    SessionRefused,
+    SubmitTick,
+    TickRefused,
+)
+from tracker.core.model import (
+    Batch,
+    Cells,
+    Edge,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    TickContent,
+    Unit,
+)
+from tracker.core.process import ProcessConfig
+from tracker.core.slots import FOREVER
+
+SPEC = PipelineSpec(
+    "flights",
+    ("parse", "enrich"),
+    (Edge("parse", "enrich", 3),),
+    fronts=("EWR",),
+    horizon_slots=1000,
+    max_nodes=8,
+    max_open_units=2,
+)
+
+
+@pytest.fixture
+def front() -> HandNode:
+    """A front's node in a pipeline of two shards, which has promised slot 100."""
+    return begun(SPEC)
+
+
+def begun(spec: PipelineSpec, config: ProcessConfig | None = None) -> HandNode:
+    cluster = Cluster(2, config=config)
+    cluster.register(spec)
+    node = cluster.node(spec, "newark")
+    node.join_front("EWR")
+    node.commit(heartbeats={"EWR": 100})
+    assert cluster.agreed(spec) == (100, 103)
+    return node
+
+
+def cells(**changes: Any) -> Cells:
+    return replace(Cells.of([(0, 200, 7, 1), (0, 201, 8, 1)]), **changes)
+
+
+BAD_TICKS: dict[str, tuple[Callable[[], TickContent], RefusalCode, tuple[str, ...]]] = {
+    "an unknown segment": (
+        lambda: content(created=[(2, 200, 7)]),
+        RefusalCode.UNKNOWN_SEGMENT,
+        ("flights", "segment number 2", "2 segments"),
+    ),
+    "a negative segment": (
+        lambda: content(consumed=[(-1, 200, 7)]),
+        RefusalCode.UNKNOWN_SEGMENT,
+        ("flights", "-1", "2 segments"),
+    ),
+    "a unit in an unknown segment": (
+        lambda: content(units_created=[Unit(9, "file:///x", 200)]),
+        RefusalCode.UNKNOWN_SEGMENT,
+        ("flights", "file:///x", "9"),
+    ),
+    "creation below min time": (
+        lambda: content(created=[(0, 200, 1), (0, 99, 7)]),
+        RefusalCode.BELOW_MIN_TIME,
+        ("flights", "'parse'", "slot 99", "min time 100"),
+    ),
+    "creation below a later segment's min time": (
+        lambda: content(created=[(1, 102, 7)]),
+        RefusalCode.BELOW_MIN_TIME,
+        ("flights", "'enrich'", "slot 102", "min time 103"),
+    ),
+    "creation beyond the horizon": (
+        lambda: content(created=[(0, 1100, 7)]),
+        RefusalCode.BEYOND_HORIZON,
+        ("flights", "'parse'", "1100", "min time 100", "1000"),
+    ),
+    "a slot that no min time could pass": (
+        lambda: content(consumed=[(0, FOREVER, 7)]),
+        RefusalCode.INVALID,
+        ("flights", str(FOREVER)),
+    ),
+    "arrays of unequal length": (
+        lambda: TickContent(created=cells(checksums=np.array([1], np.uint64))),
+        RefusalCode.INVALID,
+        ("flights", "unequal lengths", "[1, 2]"),
+    ),
+    "values without slots": (
+        lambda: TickContent(consumed=cells(slots=np.empty(0, np.int64))),
+        RefusalCode.INVALID,
+        ("flights", "unequal lengths", "[0, 2]"),
+    ),
+    "an unknown front's promise": (
+        lambda: content(heartbeats={"JFK": 200}),
+        RefusalCode.UNKNOWN_FRONT,
+        ("flights", "'JFK'", "EWR"),
+    ),
+    "an unknown front's leaving": (
+        lambda: content(leaves=["JFK"]),
+        RefusalCode.UNKNOWN_FRONT,
+        ("flights", "'JFK'"),
+    ),
+    "a promise that goes back": (
+        lambda: content(heartbeats={"EWR": 99}),
+        RefusalCode.INVALID,
+        ("flights", "'EWR'", "99", "100"),
+    ),
+    "a promise for ever": (
+        lambda: content(heartbeats={"EWR": FOREVER}),
+        RefusalCode.INVALID,
+        ("flights", "'EWR'", str(FOREVER)),
+    ),
+    "a front in two segments": (
+        lambda: content(joins={"EWR": 1}),
+        RefusalCode.CONFLICT,
+        ("flights", "'EWR'", "'parse'", "'enrich'"),
+    ),
+    "a front of an unknown segment": (
+        lambda: content(joins={"JFK": 5}),
+        RefusalCode.UNKNOWN_SEGMENT,
+        ("flights", "'JFK'", "5"),
+    ),
+    "a front without a name": (
+        lambda: content(joins={"": 0}),
+        RefusalCode.INVALID,
+        ("flights", "0 characters"),
+    ),
+    "a batch without a scope": (
+        lambda: content(batch=Batch("", 1, b"x")),
+        RefusalCode.INVALID,
+        ("flights", "scope"),
+    ),
+    "too long a fingerprint": (
+        lambda: content(batch=Batch("q", 1, b"x" * 65)),
+        RefusalCode.INVALID,
+        ("flights", "64", "65"),
+    ),
+    "more units than may be open": (
+        lambda: content(units_created=[Unit(0, f"file:///{n}", 200) for n in range(3)]),
+        RefusalCode.FULL,
+        ("flights", "'parse'", "max_open_units of 2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TICKS)
+def test_a_bad_tick_is_refused_by_name_and_changes_nothing(front: HandNode, case: str) -> None:
+    make, code, named = BAD_TICKS[case]
+    cluster = front.cluster
+    before = [plain(p.snapshot()) for p in cluster.processes.values()]
+    bad = make()
+    if len(bad.created.slots) == len(bad.created.checksums):  # with it comes something good
+        good = Cells.of([(0, 300, 0xFEED, 1)])
+        bad.created = Cells.concatenate([bad.created, good])
+    effects = front.send(front.last + 1, bad)
+    (refused,) = [e for e in effects if isinstance(e, TickRefused)]
+    assert refused.refusal.code is code
+    for value in named:
+        assert value in refused.refusal.message
+    assert not [e for e in effects if isinstance(e, Append)], "nothing may become durable"
+    cluster.settle()
+    assert [plain(p.snapshot()) for p in cluster.processes.values()] == before
+    front.commit(created=[(0, 300, 0xFEED)])  # its number is free for a corrected tick
+    front.commit(heartbeats={"EWR": 400})
+    assert cluster.agreed(SPEC) == (300, 303)
+
+
+def test_an_oversized_tick_is_refused(front: HandNode) -> None:
+    number = home.MAX_CELLS_PER_TICK + 1
+    many = Cells(
+        np.zeros(number, np.int32),
+        np.full(number, 200, np.int64),
+        np.ones(number, np.uint64),
+        np.ones(number, np.int64),
+    )
+    (refused,) = front.send(front.last + 1, TickContent(created=many))
+    assert isinstance(refused, TickRefused)
+    assert refused.refusal.code is RefusalCode.INVALID
+    assert str(number) in refused.refusal.message
+    assert str(home.MAX_CELLS_PER_TICK) in refused.refusal.message
+
+
+def test_consumption_below_min_time_goes_to_the_late_ledger(front: HandNode) -> None:
+    """It cannot hold what is announced, and it must not block its node."""
+    cluster = front.cluster
+    late = cluster.node(SPEC, "late")
+    late.commit(consumed=[(0, 50, 1), (0, 60, 2), (1, 500, 3)])
+    cluster.settle()
+    for process in cluster.processes.values():
+        pipeline = process.describe("flights", 0)
+        assert pipeline.late_items == 2
+        assert [s.open_slots for s in pipeline.segments] == [0, 1], "slot 500 is not late"
+    late.commit(created=[(1, 500, 3)])
+    assert cluster.agreed(SPEC) == (100, 103)
+
+
+def test_items_of_a_front_that_was_passed_end_in_the_late_ledger_of_every_shard() -> None:
+    """Consumption that one home lets through while another process has announced more."""
+    spec = replace(SPEC, fronts=("EWR",))
+    front = begun(spec)
+    cluster = front.cluster
+    names = (f"w{n}" for n in range(20))
+    worker = cluster.node(
+        spec, next(n for n in names if cluster.routing.home("flights", n) == front.home)
+    )
+    ahead = 1 - front.home
+    cluster.held = {(ahead, front.home)}  # their home does not hear how far the other shard is
+    front.begin(heartbeats={"EWR": 200})
+    cluster.settle()
+    assert cluster.min_times(spec)[ahead][0] == 200
+    assert cluster.min_times(spec)[front.home][0] == 100
+    worker.begin(consumed=[(0, 150, 1), (0, 151, 2)])
+    cluster.settle()
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(spec) == (200, 203)
+    assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {2}
+
+
+def test_a_full_table_of_cells_refuses_and_names_the_limit() -> None:
+    spec = replace(SPEC, max_open_cells=3)
+    front = begun(spec)
+    front.commit(created=[(0, slot, 9) for slot in (200, 202, 204)])
+    refusal = front.refused(created=[(0, 206, 9)])
+    assert refusal.code is RefusalCode.FULL
+    assert "max_open_cells of 3" in refusal.message
+    front.commit(consumed=[(0, slot, 9) for slot in (200, 202, 204)])
+    front.commit(created=[(0, 206, 9)])
+
+
+def test_a_full_table_of_nodes_refuses_and_names_the_limit() -> None:
+    spec = replace(SPEC, max_nodes=1)
+    front = begun(spec)
+    names = [f"n{n}" for n in range(20)]
+    at_home = [n for n in names if front.cluster.routing.home("flights", n) == front.home]
+    refusal = front.cluster.ask(front.home, JoinNode, "flights", at_home[0], "other")
+    assert refusal.code is RefusalCode.FULL
+    assert "max_nodes is 1" in refusal.message
+    assert isinstance(front.cluster.node(spec, "newark"), HandNode), "who is there may join again"
+
+
+def test_an_unknown_pipeline_is_refused(front: HandNode) -> None:
+    cluster = front.cluster
+    for refusal in (
+        cluster.ask(front.home, JoinNode, "trains", "newark", "other"),
+        cluster.ask(front.home, LeaveNode, "trains", front.key),
+    ):
+        assert refusal.code is RefusalCode.UNKNOWN_PIPELINE
+        assert "'trains'" in refusal.message
+    (refused,) = cluster.handle(front.home, AttachSession("s", "trains", front.key))
+    assert isinstance(refused, SessionRefused)
+    assert refused.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+
+
+def test_a_node_is_sent_to_its_home(front: HandNode) -> None:
+    elsewhere = 1 - front.home
+    refusals: list[Refusal] = [
+        front.cluster.ask(elsewhere, JoinNode, "flights", "newark", "front"),
+        front.cluster.ask(elsewhere, LeaveNode, "flights", front.key),
+    ]
+    (refused,) = front.cluster.handle(elsewhere, AttachSession("s", "flights", front.key))
+    assert isinstance(refused, SessionRefused)
+    for refusal in [*refusals, refused.refusal]:
+        assert refusal.code is RefusalCode.NOT_HOME
+        assert refusal.home == front.home
+        assert "'newark'" in refusal.message
+
+
+def test_a_closed_incarnation_is_fenced(front: HandNode) -> None:
+    cluster = front.cluster
+    newer = cluster.node(SPEC, "newark")
+    effects = front.send(front.last + 1, content(created=[(0, 300, 1)]))
+    (refused,) = [e for e in effects if isinstance(e, SessionRefused)]
+    assert refused.refusal.code is RefusalCode.FENCED
+    (told,) = front.attach()
+    assert isinstance(told, SessionRefused)
+    assert told.refusal.code is RefusalCode.FENCED
+    assert str(newer.key) in told.refusal.message
+    newer.commit(heartbeats={"EWR": 300})
+    assert cluster.agreed(SPEC) == (300, 303)
+
+
+def test_a_key_that_never_was_or_has_left_is_refused(front: HandNode) -> None:
+    cluster = front.cluster
+    assert front.leave().code is RefusalCode.CONFLICT, "its front has not left"
+    front.commit(leaves=["EWR"])
+    assert front.leave() is None
+    cluster.settle()
+    for key in (front.key, NodeKey("newark", 77)):
+        (refused,) = cluster.handle(front.home, AttachSession("s", "flights", key))
+        assert isinstance(refused, SessionRefused)
+        assert refused.refusal.code is RefusalCode.UNKNOWN_NODE
+        assert str(key) in refused.refusal.message
+
+
+def test_a_tick_without_a_stream_is_refused(front: HandNode) -> None:
+    tick = SubmitTick("never attached", 1, content(created=[(0, 300, 1)]))
+    (refused,) = front.cluster.handle(front.home, tick)
+    assert isinstance(refused, SessionRefused)
+    assert refused.refusal.code is RefusalCode.FENCED
+
+
+def test_unknown_segments_and_other_keepers_are_named_when_units_are_asked_for(
+    front: HandNode,
+) -> None:
+    cluster = front.cluster
+    keeper = cluster.routing.names_keeper("flights", 0)
+    with pytest.raises(Refused) as caught:
+        cluster.processes[keeper].resolve_units("flights", 7, ["file:///x"])
+    assert caught.value.refusal.code is RefusalCode.UNKNOWN_SEGMENT
+    assert "7" in caught.value.refusal.message
+    with pytest.raises(Refused) as caught:
+        cluster.processes[1 - keeper].resolve_units("flights", 0, ["file:///x"])
+    assert caught.value.refusal.code is RefusalCode.NOT_HOME
+    assert caught.value.refusal.home == keeper
+
+
+def test_a_process_with_much_unconfirmed_says_that_it_is_congested() -> None:
+    front = begun(SPEC, ProcessConfig(max_unconfirmed_entries=5))
+    cluster = front.cluster
+    process = cluster.processes[front.home]
+    assert not process.congested
+    cluster.held = {(front.home, 1 - front.home)}
+    for slot in range(101, 108):
+        front.begin(heartbeats={"EWR": slot})
+    cluster.settle()
+    assert process.congested
+    assert front.durable == front.last, "what was accepted is acknowledged all the same"
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert not process.congested
