@@ -12,6 +12,7 @@ composed from Spark's own logs (`logs`, `query_ticks`) and committed (`follower`
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import tempfile
@@ -43,6 +44,7 @@ from local_tracker.spark.query_ticks import (
     QueryTicks,
     Reads,
 )
+from local_tracker.worker import bundle
 from tracker.client import Admin, NodeClient
 from tracker.core.model import PipelineSpec
 
@@ -83,12 +85,7 @@ class Tracked:
         if getattr(acks, "__name__", None) != "local_tracker.acks":
             raise TrackingError(f"track() takes the module local_tracker.acks, not {acks!r}")
         if not self._tasks_acknowledge:
-            from local_tracker.worker import bundle
-
-            folder = tempfile.mkdtemp(prefix="lowmark-")
-            path = os.path.join(folder, "lowmark_worker.zip")
-            bundle.build_zip(path)
-            self.spark.sparkContext.addPyFile(path)
+            self.spark.sparkContext.addPyFile(_bundle())
             self._tasks_acknowledge = True
 
     def writer(
@@ -234,7 +231,7 @@ class Tracked:
             yield
         finally:
             for name, earlier in before.items():
-                context.setLocalProperty(name, earlier)  # type: ignore[arg-type]
+                context.setLocalProperty(name, earlier)
 
     def _admit(self, query_id: str, outcome: TrackedQuery | TrackingError) -> None:
         with self._changed:
@@ -413,6 +410,21 @@ def check_version(version: str) -> None:
             f"PySpark {version} is not supported: its logs have not been tried out; supported is "
             f"{', '.join(SUPPORTED_PYSPARK)}"
         )
+
+
+_bundle_directory: tempfile.TemporaryDirectory[str] | None = None
+
+
+def _bundle() -> str:
+    """The zip of the workers' side, made once in a driver and served to executors while it lives."""
+    global _bundle_directory
+    if _bundle_directory is None:
+        _bundle_directory = tempfile.TemporaryDirectory(prefix="lowmark-")
+        unnamed = bundle.build_zip(os.path.join(_bundle_directory.name, "bundle.zip"))
+        # Spark refuses other contents under a name that it knows: the name tells the contents.
+        digest = hashlib.sha256(Path(unnamed).read_bytes()).hexdigest()[:16]
+        os.rename(unnamed, os.path.join(_bundle_directory.name, f"lowmark-{digest}.zip"))
+    return os.path.join(_bundle_directory.name, os.listdir(_bundle_directory.name)[0])
 
 
 def _note_run(checkpoint: CheckpointLog, run: str) -> list[str]:

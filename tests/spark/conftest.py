@@ -29,6 +29,8 @@ def session(master: str, directory: Path) -> SparkSession:
     os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
     os.environ["SPARK_WORKER_DIR"] = str(directory / "work")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # The JVM, and all that it starts, has the environment that it was launched with.
+    os.environ.setdefault("LOWMARK_DIRECTORY", str(directory / "lowmark"))
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")

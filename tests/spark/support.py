@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ class Witness:
     `done`: by segment, the slots of the rows that its query has committed.
     """
 
-    def __init__(self, pipeline: Pipeline, done: dict[str, Callable[[], Sequence[int]]]) -> None:
+    def __init__(self, pipeline: Pipeline, done: Mapping[str, Callable[[], Sequence[int]]]) -> None:
         self.heard: list[tuple[str, int]] = []
         self.faults: list[str] = []
         self._pipeline, self._done = pipeline, done
@@ -112,9 +112,10 @@ class Witness:
     def _listen(self) -> None:
         try:
             for update in self._subscriber.updates():
-                if update.segment in self._done:
-                    self.heard.append((update.segment, update.min_time))
-                    self._check(update.segment, update.min_time)
+                segment = update.segment
+                if segment is not None and segment in self._done:
+                    self.heard.append((segment, update.min_time))
+                    self._check(segment, update.min_time)
         except Exception as error:
             self.faults.append(f"the witness could not go on: {error!r}")
 

@@ -7,7 +7,9 @@ would never be there: in both cases `side` could not become empty.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery, TrackingError
-from tests.spark.conftest import ONLY_LOCAL, Pipelines
+from tests.spark.conftest import CLUSTER, ONLY_LOCAL, Pipelines
 from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, published_rows
 from tracker.client import NodeClient
 from tracker.core.ack_values import child_value, child_values
@@ -108,9 +110,16 @@ def run_to_the_end(
     assert sorted(row.row for row in rows) == list(range(len(pipeline.slots)))
 
 
+def local_trackers() -> set[Path]:
+    return set(Path(os.environ["LOWMARK_DIRECTORY"]).glob("*.sock"))
+
+
 def test_two_actions_count_once(tracked: Tracked, spark: SparkSession, pipeline: Pipeline) -> None:
     parse = parse_operator()
+    before = local_trackers()
     run_to_the_end(tracked, spark, pipeline, lambda frame: frame.mapInArrow(parse, SCHEMA))
+    executors = 2 if spark.sparkContext.master == CLUSTER else 1
+    assert len(local_trackers() - before) == executors
 
 
 def test_a_task_that_fails_after_its_hand_over_counts_once(

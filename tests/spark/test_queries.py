@@ -7,15 +7,16 @@ holds what the same query over the same input gives without tracking.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 import tracker
-from local_tracker.spark import FollowerLimits, Tracked, TrackingError
+from local_tracker.spark import FollowerLimits, Tracked, TrackedQuery, TrackingError
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.tracked import check_version
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
@@ -23,9 +24,11 @@ from tests.spark.support import SCHEMA, Pipeline, Witness, published_rows, sink_
 from tracker.client import LowmarkError
 from tracker.core.model import Edge
 
+TrackedIn = Callable[[Pipeline], Tracked]
+
 
 @pytest.fixture
-def tracked_in(spark: SparkSession) -> Iterator[object]:
+def tracked_in(spark: SparkSession) -> Iterator[TrackedIn]:
     made: list[Tracked] = []
 
     def make(pipeline: Pipeline) -> Tracked:
@@ -47,14 +50,14 @@ def doubled(frame: DataFrame) -> DataFrame:
 
 def untracked(spark: SparkSession, pipeline: Pipeline) -> list[tuple[int, int]]:
     frame = doubled(spark.read.schema(SCHEMA).parquet(pipeline.input))
-    return sorted(tuple(row) for row in frame.collect())  # type: ignore[misc]
+    return sorted(tuple(row) for row in frame.collect())
 
 
 def contents(frame: DataFrame) -> list[tuple[int, int]]:
-    return sorted(tuple(row) for row in frame.select("slot", "twice").collect())  # type: ignore[misc]
+    return sorted(tuple(row) for row in frame.select("slot", "twice").collect())
 
 
-def test_files_to_files(spark: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+def test_files_to_files(spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines) -> None:
     pipeline = pipelines("parse")
     out, checkpoint = str(pipeline.directory / "out"), str(pipeline.directory / "cp")
     tracked = tracked_in(pipeline)
@@ -77,7 +80,9 @@ def test_files_to_files(spark: SparkSession, tracked_in, pipelines: Pipelines) -
     assert contents(spark.read.parquet(out)) == untracked(spark, pipeline)
 
 
-def test_a_chain_with_a_writer(spark: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+def test_a_chain_with_a_writer(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
     """A file sink, read by two queries: one writes in foreachBatch, after a look at the batch."""
     pipeline = pipelines("parse", "enrich", edges=(Edge("parse", "audit"),))
     where = {name: str(pipeline.directory / name) for name in ("a", "b", "ca", "cb", "cc", "c")}
@@ -130,18 +135,22 @@ def test_a_chain_with_a_writer(spark: SparkSession, tracked_in, pipelines: Pipel
 # --- without Spark's executors mattering ----------------------------------------------------------
 
 
-def start_copy(tracked: Tracked, spark: SparkSession, pipeline: Pipeline, **options: object):
+def start_copy(
+    tracked: Tracked, spark: SparkSession, pipeline: Pipeline, **options: Any
+) -> TrackedQuery:
     return tracked.start(
         doubled(reader(spark, 1).parquet(pipeline.input))
         .writeStream.format("parquet")
         .option("path", str(pipeline.directory / "out"))
         .option("checkpointLocation", str(pipeline.directory / "cp")),
-        **{"node_id": "parse", "reads": "parse", **options},  # type: ignore[arg-type]
+        **{"node_id": "parse", "reads": "parse", **options},
     )
 
 
 @ONLY_LOCAL
-def test_a_restarted_query_goes_on(spark: SparkSession, tracked_in, pipelines: Pipelines) -> None:
+def test_a_restarted_query_goes_on(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
     pipeline = pipelines("parse")
     tracked = tracked_in(pipeline)
     for slot in (1, 2):
@@ -156,7 +165,7 @@ def test_a_restarted_query_goes_on(spark: SparkSession, tracked_in, pipelines: P
 
 @ONLY_LOCAL
 def test_a_checkpoint_that_was_rolled_back_is_refused(
-    spark: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse")
     tracked = tracked_in(pipeline)
@@ -176,7 +185,7 @@ def test_a_checkpoint_that_was_rolled_back_is_refused(
 
 @ONLY_LOCAL
 def test_what_does_not_fit_is_refused_at_the_start(
-    spark: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse", "enrich")
     tracked = tracked_in(pipeline)
@@ -194,7 +203,7 @@ def test_what_does_not_fit_is_refused_at_the_start(
 
 @ONLY_LOCAL
 def test_a_second_query_under_one_node_id_stops_the_first(
-    spark: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
     pipeline = pipelines("parse")
     first = start_copy(tracked_in(pipeline), spark, pipeline)
@@ -214,7 +223,7 @@ def test_a_second_query_under_one_node_id_stops_the_first(
 
 @ONLY_LOCAL
 def test_a_query_far_ahead_of_the_tracker_is_stopped(
-    spark: SparkSession, tracked_in, pipelines: Pipelines
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
     """A unit that no one created cannot be placed: the query runs ahead up to its limit."""
     pipeline = pipelines("parse")
