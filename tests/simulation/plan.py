@@ -73,7 +73,7 @@ def draw_plan(seed: int) -> Plan:
         pipelines=pipelines,
         faults_until_ns=faults_until_ns,
         latency_ns=rng.choice([0.2, 0.5, 2.0]) * MS,
-        slow_links={link: rng.choice([1.0, 1.0, 8.0]) for link in links},
+        slow_links={link: rng.choice([1.0, 1.0, 8.0, 40.0]) for link in links},
         reorders=not calm and rng.random() < 0.5,
         loss=0.0 if calm else rng.choice([0.0, 0.02, 0.1]),
         duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
@@ -100,7 +100,7 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
         FrontPlan(
             name=f"{name}-front{n}",
             segment=0 if n == 0 else rng.randrange(size),
-            batches=rng.randint(1, 3),
+            batches=rng.choice([1, 1, 2, 3]),
             leaves=not stays or rng.random() < 0.5,
             joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
             again=rng.random() < 0.15,

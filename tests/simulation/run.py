@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import multiprocessing
 import time
@@ -84,6 +85,9 @@ def run_seed(seed: int) -> Summary:
 def _run_chunk(task: tuple[range, str | None]) -> Summary:
     seeds, fault = task
     result = Summary()
+    # A run makes little garbage that needs the collector, and many small objects that it would scan.
+    gc.freeze()
+    gc.set_threshold(100_000)
     with FAULTS[fault]() if fault else contextlib.nullcontext():
         for seed in seeds:
             result.add(run_seed(seed))

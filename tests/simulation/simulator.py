@@ -250,6 +250,8 @@ class Simulator:
     def _heal(self) -> None:
         self.faulty = False
         self.trace_line(lambda: "faults end")
+        for link in self.plan.slow_links:
+            self._last_on_link.pop(link, None)  # what dawdled under faults holds up nobody now
         for shard in self.shards:
             if shard.process is None:
                 self._start_process(shard)
