@@ -1,0 +1,36 @@
+"""`python -m examples.flights`: the demo. Ends with `demo: OK flights=336776 ...`, or with what was
+wrong and `demo: FAILED ...`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from examples.flights.run import details, run_demo, summary
+from scripts.summary import BUILD, finish
+
+DURATION_S = 60.0
+MAX_PROBLEMS_SHOWN = 30
+
+
+def main() -> int:
+    """Runs the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=DURATION_S, help="how long the year lasts")
+    parser.add_argument(
+        "--sabotage",
+        choices=["early", "lost", "double"],
+        default=os.environ.get("SABOTAGE") or None,
+        help="plant a fault in the tracker: the demo must then fail",
+    )
+    options = parser.parse_args()
+    outcome = run_demo(BUILD, options.seconds, options.sabotage)
+    for problem in outcome.problems[:MAX_PROBLEMS_SHOWN]:
+        print(problem)
+    print(outcome.check)
+    return finish("demo", ok=not outcome.problems, shown=summary(outcome), details=details(outcome))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The Spark side of the demo: one driver with the three tracked queries.
+
+    python -m examples.flights.driver TARGET ROOT
+
+Says what happens as JSON lines on standard output: `ready`, then `progress` for each micro-batch, or
+`failed`. Runs until its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter, StreamingQueryListener
+
+from examples.children import tell
+from examples.flights import queries
+from examples.flights.letters import Letter, letter_values, write_letters
+from examples.flights.pipeline import NAME, QUERIES, Places
+from examples.flights.witness import Witness, WitnessedQuery
+from examples.history import Recorder, recording_ticks
+from local_tracker import acks
+from local_tracker.spark import Tracked, TrackedQuery
+from tracker.core.units import slot_in_name
+
+TRIGGER = "700 milliseconds"
+WATCH_INTERVAL_S = 0.5
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    # A few thousand rows a batch on two cores: what saves planning, compiling and small tasks counts.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Nothing is emitted without input, so a batch without input would only cost time.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def make_session() -> SparkSession:
+    """A session on two local cores, whose Python workers run this interpreter and see this code."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("flights")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def tracked_parser(directory: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+    """The first query's parser: malformed rows go to a side output, each as an item of the segment
+    `dead_letters` from the moment at which the micro-batch commits."""
+
+    def hand_over(malformed: queries.Malformed) -> None:
+        letters = [Letter(row, slot_of_file(name), line, why) for row, name, line, why in malformed]
+        task = TaskContext.get()
+        assert task is not None
+        batch = task.getLocalProperty("streaming.sql.batchId")
+        write_letters(directory, f"{batch}-{task.partitionId()}.jsonl", letters)
+        slots = [letter.slot for letter in letters]
+        acks.create("dead_letters", slots, letter_values([letter.row for letter in letters]))
+
+    return acks.operator("parse")(queries.parser(hand_over))
+
+
+def slot_of_file(name: str) -> int:
+    """The slot under which an airport published a file, from the file's name."""
+    slot = slot_in_name(name)
+    if slot is None:
+        raise ValueError(f"the file {name!r} was not published by a front: its name tells no slot")
+    return slot
+
+
+def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list[TrackedQuery]:
+    """The three queries, each a node of the pipeline."""
+
+    def writing(name: str, frame: DataFrame) -> DataStreamWriter:
+        return (
+            frame.writeStream.queryName(name)
+            .option("checkpointLocation", str(places.checkpoint(name)))
+            .trigger(processingTime=TRIGGER)
+        )
+
+    raw = queries.raw_flights(spark, str(places.raw))
+    parsed = queries.parsed(raw, tracked_parser(places.malformed))
+    parse = tracked.start(
+        writing("parse", parsed).format("parquet").option("path", str(places.parsed)),
+        node_id="parse", reads="parse", creates=["enrich"],
+    )  # fmt: skip
+    enriched = queries.enriched(spark, str(places.parsed))
+    enrich = tracked.start(
+        writing("enrich", enriched).format("parquet").option("path", str(places.enriched)),
+        node_id="enrich", reads="enrich", creates=["aggregate"],
+    )  # fmt: skip
+    write_totals = tracked.writer(str(places.totals))
+
+    def publish(totals: DataFrame, batch: int) -> None:
+        write_totals(totals.withColumn("batch", F.lit(batch)).coalesce(1), batch)
+
+    totals = queries.aggregated(spark, str(places.enriched))
+    aggregate = tracked.start(
+        writing("aggregate", totals).outputMode("update").foreachBatch(publish),
+        node_id="aggregate", reads="aggregate",
+    )  # fmt: skip
+    return [parse, enrich, aggregate]
+
+
+def witnessed(places: Places) -> list[WitnessedQuery]:
+    """The queries as the witness sees them."""
+    return [
+        WitnessedQuery("parse", places.checkpoint("parse"), places.parsed, "enrich"),
+        WitnessedQuery("enrich", places.checkpoint("enrich"), places.enriched, "aggregate"),
+        WitnessedQuery("aggregate", places.checkpoint("aggregate")),
+    ]
+
+
+class ProgressTeller(StreamingQueryListener):
+    """Says how many rows each query has read."""
+
+    def __init__(self) -> None:
+        self._rows = dict.fromkeys(QUERIES, 0)
+
+    def onQueryStarted(self, event: Any) -> None: ...
+
+    def onQueryIdle(self, event: Any) -> None: ...
+
+    def onQueryTerminated(self, event: Any) -> None: ...
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress
+        self._rows[progress.name] += progress.numInputRows
+        tell("progress", query=progress.name, rows=self._rows[progress.name])
+
+
+def ended_by_parent() -> threading.Event:
+    """Set when standard input is closed, by the parent or by its end."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return ended
+
+
+def main(target: str, root: str) -> int:
+    """Runs the queries until standard input is closed; 1 if one of them has ended by itself."""
+    places = Places(Path(root))
+    ended = ended_by_parent()
+    recorder = Recorder(places.histories / "driver.jsonl")
+    spark = make_session()
+    spark.streams.addListener(ProgressTeller())
+    tracked = Tracked(spark, target, NAME)
+    tracked.track(acks)
+    witness = Witness(recorder, witnessed(places))
+    status = 0
+    with recording_ticks(recorder):
+        running = start_queries(spark, tracked, places)
+        witness.start()
+        tell("ready")
+        while status == 0 and not ended.wait(WATCH_INTERVAL_S):
+            for query in running:
+                if not query.isActive:
+                    tell("failed", query=query.name, reason=str(query.exception()))
+                    status = 1
+        tracked.stop()
+        witness.close()
+    recorder.close()
+    spark.stop()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,348 @@
+"""The demo from start to end: starts the processes, shows what is announced, and proves the result.
+
+Everything is a process of its own, as in production: the tracker's shards, the Spark driver, three
+airports, the dead-letter node. This one starts them, subscribes, and at the end asks: is everything
+complete, was every flight counted once, does the history hold?
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from examples import history as histories
+from examples.children import ROOT, Child, Said, free_ports
+from examples.flights.data import AIRPORTS, FLIGHTS
+from examples.flights.expected import Expected, expected
+from examples.flights.pipeline import NAME, SPEC, Places
+from examples.flights.proof import counted_flights, differences
+from examples.flights.replay import ReplayClock
+from examples.flights.view import Progress, View, make_view, min_time_text
+from examples.latency import notification_latencies_ms, percentile
+from tracker.client import Admin, LowmarkError, Subscriber
+from tracker.core.slots import FOREVER
+
+SHARDS = 2
+BLOCK_SLOTS = 7
+"""A week of one shard, then one of the next."""
+START_TIMEOUT_S = 120.0
+STALL_TIMEOUT_S = 45.0
+"""How long min time may stand still while the year goes on, or after it."""
+LEAD_S = 1.0
+"""From the starting signal to the first moment of the year."""
+SHOW_INTERVAL_S = 0.25
+STATE_INTERVAL_S = 1.0
+
+FRONTS = dict.fromkeys(AIRPORTS, "parse")
+CHECK_TIMEOUT_S = 120.0
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; says why."""
+
+
+@dataclass
+class Outcome:
+    """What the demo comes to. `problems`: what was wrong, in words; none if it is proved."""
+
+    problems: list[str] = field(default_factory=list)
+    flights: int = 0
+    seconds: float = 0.0
+    replay_seconds: float = 0.0
+    announcements: int = 0
+    min_times: dict[str, int] = field(default_factory=dict)
+    latencies_ms: list[float] = field(default_factory=list)
+    history_lines: int = 0
+    check: str = ""
+
+
+class Demo:
+    """One run, with its files under `places` and its processes ended in the end."""
+
+    def __init__(self, places: Places, duration_s: float, sabotage: str | None) -> None:
+        self.places, self.duration_s, self.sabotage = places, duration_s, sabotage
+        port = free_ports(SHARDS)
+        self.addresses = [f"127.0.0.1:{port + shard}" for shard in range(SHARDS)]
+        self.target = ",".join(self.addresses)
+        self.progress = Progress()
+        self.said: queue.Queue[Said] = queue.Queue()
+        self.tracker: list[Child] = []
+        self.workers: dict[str, Child] = {}
+        self.ready: set[str] = set()
+        self.gone: dict[str, int] = {}
+        self.recorder = histories.Recorder(places.histories / "demo.jsonl")
+        self._subscribers: list[Subscriber] = []
+        self._listening: list[threading.Thread] = []
+        self._moved_s = time.monotonic()
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run(self, view: View) -> float:
+        """Replays the year; returns the seconds from its start until all was complete. Raises
+        DemoFailed or LowmarkError."""
+        self._start_tracker(view)
+        self._start("driver", "driver", self.target, str(self.places.root))
+        self._start("dead-letters", "dead_letters", self.target, str(self.places.root))
+        for airport in AIRPORTS:
+            self._start(airport, "airport", self.target, str(self.places.root), airport)
+        self._show_phase(view, "starting Spark")
+        self._wait(view, lambda: {"driver", *AIRPORTS} <= self.ready, "all to be ready")
+        self._show_phase(view, "the first day")
+        self._wait(view, lambda: "aggregate" in self.progress.rows, "the first day's flights")
+        start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
+        clock = ReplayClock(start_ns, self.duration_s)
+        for airport in AIRPORTS:
+            self.workers[airport].tell(
+                json.dumps({"start_ns": start_ns, "seconds": self.duration_s})
+            )
+        self._show_phase(view, "replaying")
+        self._replay(view, clock)
+        return (time.monotonic_ns() - start_ns) / 1e9
+
+    def _start_tracker(self, view: View) -> None:
+        serve = ["--block-slots", str(BLOCK_SLOTS), "--store", f"sqlite:{self.places.store}"]
+        if self.sabotage is None:
+            listen = ["--listen", self.addresses[0], "--shards", str(SHARDS)]
+            self._start_shards("tracker", ["tracker.cli", "serve", *listen, *serve])
+        else:
+            # The first shard runs with the fault, the other as always.
+            for shard in range(SHARDS):
+                one = ["--shard", str(shard), "--peers", self.target, *serve]
+                planted = ["tests.sabotage", self.sabotage, "--"] if shard == 0 else ["tracker.cli"]
+                self._start_shards(f"tracker-{shard}", [*planted, "serve", *one])
+        self._show_phase(view, "starting the tracker")
+        with Admin(self.target) as admin:
+            admin.register(SPEC)
+        self.recorder.header(SPEC, FRONTS)
+        for shard, address in enumerate(self.addresses):
+            subscriber = Subscriber(address, NAME)
+            thread = threading.Thread(target=self._listen, args=(shard, subscriber), daemon=True)
+            thread.start()
+            self._subscribers.append(subscriber)
+            self._listening.append(thread)
+
+    def _start_shards(self, name: str, arguments: list[str]) -> None:
+        self.tracker.append(Child(name, arguments, self.places.logs, self.said))
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        command = [f"examples.flights.{module}", *arguments]
+        self.workers[name] = Child(name, command, self.places.logs, self.said)
+
+    def _listen(self, shard: int, subscriber: Subscriber) -> None:
+        """Writes down what one shard announces, at once; the first one's is shown."""
+        try:
+            for update in subscriber.updates():
+                self.recorder.heard(f"shard {shard}", update.segment, update.min_time)
+                if shard == 0:
+                    self.progress.announcements += 1
+                    if update.segment is not None:
+                        self.progress.min_times[update.segment] = update.min_time
+                        self._moved_s = time.monotonic()
+        except LowmarkError as error:
+            self.said.put(Said("subscriber", {"event": "failed", "reason": str(error)}))
+
+    def _replay(self, view: View, clock: ReplayClock) -> None:
+        self._moved_s = time.monotonic()
+        with Admin(self.target) as admin:
+            asked_s = 0.0
+            while not self._complete():
+                self.progress.clock_ns = clock.now_ns()
+                if time.monotonic() - asked_s >= STATE_INTERVAL_S:
+                    asked_s = time.monotonic()
+                    for segment in admin.pipeline(NAME).state.segments:
+                        self.progress.open_items[segment.segment] = segment.open_items
+                self._hear(view, SHOW_INTERVAL_S)
+                if (stalled_s := time.monotonic() - self._moved_s) > STALL_TIMEOUT_S:
+                    raise DemoFailed(
+                        f"min time has not moved for {stalled_s:.0f} s; it stands at "
+                        f"{self._min_time_texts()}"
+                    )
+
+    def _complete(self) -> bool:
+        return all(slot == FOREVER for slot in self.progress.min_times.values())
+
+    def _min_time_texts(self) -> dict[str, str]:
+        return {name: min_time_text(slot) for name, slot in self.progress.min_times.items()}
+
+    # --- what the processes say -------------------------------------------------------------------
+
+    def _show_phase(self, view: View, name: str) -> None:
+        self.progress.phase = name
+        view.show(self.progress)
+
+    def _wait(self, view: View, condition: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not condition():
+            self._hear(view, SHOW_INTERVAL_S)
+            if time.monotonic() > deadline_s:
+                raise DemoFailed(
+                    f"waited {START_TIMEOUT_S:g} s for {what}; ready are {sorted(self.ready)}, rows "
+                    f"{self.progress.rows}"
+                )
+
+    def _hear(self, view: View, timeout_s: float) -> None:
+        """Takes what was said within some time, then shows the progress."""
+        deadline_s = time.monotonic() + timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            try:
+                self._take(self.said.get(timeout=left_s))
+            except queue.Empty:
+                break
+        view.show(self.progress)
+
+    def _take(self, said: Said) -> None:
+        if said.event is None:
+            self.gone[said.child] = said.status
+            # An airport ends when its last flight is gone; all others only when they are told to.
+            if said.child not in AIRPORTS or said.status != 0:
+                child = next(c for c in self._children() if c.name == said.child)
+                raise DemoFailed(
+                    f"{said.child} has ended with status {said.status}; {child.log} ends with:\n"
+                    f"{child.log_tail()}"
+                )
+            return
+        match said.event.get("event"):
+            case "ready":
+                self.ready.add(said.child)
+            case "progress":
+                self.progress.rows[said.event.get("query", said.child)] = said.event["rows"]
+            case "failed":
+                raise DemoFailed(f"{said.child}: {said.event}")
+
+    def _children(self) -> list[Child]:
+        return [*self.workers.values(), *self.tracker]
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def stop_workers(self) -> None:
+        """Ends everything but the tracker; the driver commits what is over."""
+        for name, child in self.workers.items():
+            child.stop(terminate=name != "driver")
+
+    def write_final(self) -> None:
+        """Writes down what each process of the tracker says now, and what it should say."""
+        for shard, address in enumerate(self.addresses):
+            with Admin(address, timeout_s=10.0) as admin:
+                state = admin.pipeline(NAME).state
+            segments = {
+                segment.segment: {
+                    "min_time": segment.min_time,
+                    "open_slots": segment.open_slots,
+                    "open_items": segment.open_items,
+                }
+                for segment in state.segments
+            }
+            self.recorder.write(
+                "final",
+                process=f"shard {shard}",
+                segments=segments,
+                late_items=state.late_items,
+                nodes={node.key.node_id: node.node_time for node in state.nodes},
+            )
+        self.recorder.expected(dict.fromkeys(SPEC.segments, FOREVER))
+
+    def stop(self) -> None:
+        """Ends every process that was started."""
+        for subscriber in self._subscribers:
+            subscriber.close()
+        for thread in self._listening:
+            thread.join(10.0)
+        self.stop_workers()
+        for child in self.tracker:
+            child.stop()
+        self.recorder.close()
+
+
+def run_demo(build: Path, duration_s: float, sabotage: str | None) -> Outcome:
+    """Runs the demo with its files in `build`/demo; the outcome says what it came to."""
+    began_s = time.monotonic()
+    shutil.rmtree(build / "demo", ignore_errors=True)
+    places = Places(build / "demo")
+    places.make()
+    outcome = Outcome()
+    demo = Demo(places, duration_s, sabotage)
+    try:
+        with make_view() as view:
+            outcome.replay_seconds = demo.run(view)
+            demo.progress.phase = "proving"
+            view.show(demo.progress)
+    except (DemoFailed, LowmarkError) as error:
+        outcome.problems.append(str(error))
+    finally:
+        _end(demo, outcome)
+    _prove(places, outcome, build / "demo-history.jsonl")
+    outcome.min_times = dict(demo.progress.min_times)
+    outcome.announcements = demo.progress.announcements
+    outcome.seconds = time.monotonic() - began_s
+    return outcome
+
+
+def _end(demo: Demo, outcome: Outcome) -> None:
+    try:
+        demo.stop_workers()
+        if demo.tracker:
+            demo.write_final()
+    except (LowmarkError, OSError) as error:
+        outcome.problems.append(f"the tracker's last state could not be read: {error}")
+    finally:
+        demo.stop()
+
+
+def _prove(places: Places, outcome: Outcome, history: Path) -> None:
+    """Compares, merges the history, and has it checked by a program that knows nothing else."""
+    truth: Expected = expected()
+    if truth.flights != FLIGHTS:
+        outcome.problems.append(f"the data has {truth.flights} flights, expected {FLIGHTS}")
+    outcome.flights = counted_flights(places)
+    if outcome.flights != FLIGHTS:
+        outcome.problems.append(f"{outcome.flights} flights were counted, there are {FLIGHTS}")
+    outcome.problems += differences(places, truth)
+    outcome.history_lines = histories.merge(places.histories.glob("*.jsonl"), history)
+    outcome.latencies_ms = notification_latencies_ms(SPEC, FRONTS, histories.read(history))
+    checked = subprocess.run(
+        [sys.executable, "-m", "tests.check", str(history)],
+        cwd=ROOT, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    lines = (checked.stdout + checked.stderr).splitlines()
+    outcome.check = lines[-1] if lines else ""
+    if checked.returncode != 0:
+        outcome.problems += lines
+
+
+def summary(outcome: Outcome) -> dict[str, object]:
+    """What the last line shows."""
+    return {
+        "flights": outcome.flights,
+        "seconds": round(outcome.seconds),
+        "min_time": min_time_text(min(outcome.min_times.values(), default=SPEC.start_slot)),
+        "announcements": outcome.announcements,
+        "notification_p50_ms": round(percentile(outcome.latencies_ms, 50), 1),
+        "notification_p99_ms": round(percentile(outcome.latencies_ms, 99), 1),
+    }
+
+
+def details(outcome: Outcome) -> dict[str, object]:
+    """What `demo.json` has beside the summary."""
+    return {
+        "replay_seconds": round(outcome.replay_seconds, 1),
+        "notification_latency_ms": {
+            f"p{percent}": round(percentile(outcome.latencies_ms, percent), 3)
+            for percent in (50, 90, 99, 100)
+        },
+        "notifications_measured": len(outcome.latencies_ms),
+        "final_min_times": {
+            segment: "complete" if slot == FOREVER else slot
+            for segment, slot in outcome.min_times.items()
+        },
+        "history_lines": outcome.history_lines,
+        "check": outcome.check,
+        "problems": outcome.problems,
+    }
