@@ -16,24 +16,27 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery
 from tests.spark.conftest import LOCAL, session
-from tests.spark.support import SCHEMA
+from tests.spark.support import SCHEMA, parse_operator
 
-CREATED_SEGMENT = "after"
+DOWNSTREAM = "after"
 
 
 def start(spark: SparkSession, target: str, pipeline: str, directory: Path) -> TrackedQuery:
-    """The query: one file a batch, so that batch N is the front's file N."""
+    """The query: one file a batch, so that batch N is the front's file N; its code acknowledges."""
     tracked = Tracked(spark, target, pipeline)
+    tracked.track(acks)
     return tracked.start(
         spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", 1)
         .parquet(str(directory / "in"))
+        .mapInArrow(parse_operator(), SCHEMA)
         .writeStream.format("parquet")
         .option("path", str(directory / "out"))
         .option("checkpointLocation", str(directory / "cp")),
-        node_id="parse", reads="parse", creates=[CREATED_SEGMENT],
+        node_id="parse", reads="parse", creates=[DOWNSTREAM],
     )  # fmt: skip
 
 

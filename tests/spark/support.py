@@ -10,24 +10,27 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
+from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.core.ack_values import unit_value
+from tracker.core.ack_values import child_value, child_values, unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.slots import FOREVER
 from tracker.core.units import file_name, unit_name
 
 SCHEMA = "slot long, row long"
 WAIT_S = 60.0
+Batches = Iterator[Any]
 
 
 class Pipeline:
@@ -167,3 +170,32 @@ def published_rows(checkpoint: str, out: str) -> Callable[[], list[int]]:
 
 def _slots(names: Iterable[str], read: Callable[[str], pa.Table]) -> list[int]:
     return [slot for name in names for slot in read(local_path(name))["slot"].to_pylist()]
+
+
+# --- acks of user code ----------------------------------------------------------------------------
+
+
+def parse_operator() -> Callable[[Batches], Batches]:
+    """Hands every row with an odd number to the side. Made here, so that it travels by value."""
+
+    @acks.operator("parse")
+    def parse(batches: Batches) -> Batches:
+        for batch in batches:
+            slots, rows = (batch.column(place).to_numpy() for place in (0, 1))
+            odd = rows % 2 == 1
+            values = child_values(rows[odd].astype(np.uint64), "malformed", 0)
+            acks.create("side", slots[odd], values)
+            yield batch
+
+    return parse
+
+
+def take_out_of_side(pipeline: Pipeline) -> None:
+    """Consumes each malformed row once, as whoever reads the side output would."""
+    odd = [(slot, row) for row, slot in enumerate(pipeline.slots) if row % 2 == 1]
+    segment = pipeline.segments.index("side")
+    assert pipeline.describe().segments[segment].open_items == len(odd)
+    cells = Cells.of((segment, slot, child_value(row, "malformed", 0), 1) for slot, row in odd)
+    with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
+        node.join(WAIT_S)
+        node.commit(TickContent(consumed=cells)).result(WAIT_S)

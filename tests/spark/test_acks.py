@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
@@ -20,12 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery, TrackingError
 from tests.spark.conftest import CLUSTER, ONLY_LOCAL, Pipelines
-from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, published_rows
-from tracker.client import NodeClient
-from tracker.core.ack_values import child_value, child_values
-from tracker.core.model import Cells, Edge, TickContent
-
-Batches = Iterator[Any]
+from tests.spark.support import (
+    SCHEMA,
+    Batches,
+    Pipeline,
+    Witness,
+    parse_operator,
+    published_rows,
+    take_out_of_side,
+)
+from tracker.core.model import Edge
 
 
 @pytest.fixture
@@ -39,21 +41,6 @@ def tracked(spark: SparkSession, pipeline: Pipeline) -> Iterator[Tracked]:
     made.track(acks)
     yield made
     made.stop()
-
-
-def parse_operator() -> Callable[[Batches], Batches]:
-    """Hands every row with an odd number to the side. Made here, so that it travels by value."""
-
-    @acks.operator("parse")
-    def parse(batches: Batches) -> Batches:
-        for batch in batches:
-            slots, rows = (batch.column(place).to_numpy() for place in (0, 1))
-            odd = rows % 2 == 1
-            values = child_values(rows[odd].astype(np.uint64), "malformed", 0)
-            acks.create("side", slots[odd], values)
-            yield batch
-
-    return parse
 
 
 def start(
@@ -77,17 +64,6 @@ def start(
         node_id="parse",
         reads="parse",
     )
-
-
-def take_out_of_side(pipeline: Pipeline) -> None:
-    """Consumes each malformed row once, as whoever reads the side output would."""
-    odd = [(slot, row) for row, slot in enumerate(pipeline.slots) if row % 2 == 1]
-    segment = pipeline.segments.index("side")
-    assert pipeline.describe().segments[segment].open_items == len(odd)
-    cells = Cells.of((segment, slot, child_value(row, "malformed", 0), 1) for slot, row in odd)
-    with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
-        node.join(WAIT_S)
-        node.commit(TickContent(consumed=cells)).result(WAIT_S)
 
 
 def run_to_the_end(

@@ -1,0 +1,44 @@
+"""The README's pipeline, front and query do together what it says, as they stand there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.docs.pages import ROOT, blocks
+from tests.spark.conftest import ONLY_LOCAL
+from tests.spark.support import WAIT_S
+from tracker.client import Admin, Subscriber
+from tracker.pipeline_file import load_pipeline
+
+README = {block.info: block.text for block in blocks(ROOT / "README.md")}
+
+
+@ONLY_LOCAL
+def test_the_readmes_query_is_tracked(spark: SparkSession, target: str, tmp_path: Path) -> None:
+    def run(info: str) -> dict[str, object]:
+        text = README[info]
+        assert "127.0.0.1:7070" in text
+        assert "/data/" in text
+        text = text.replace("127.0.0.1:7070", target).replace("/data/", f"{tmp_path}/")
+        names: dict[str, object] = {}
+        exec(compile(text, f"README.md, {info}", "exec"), names)
+        return names
+
+    spec = load_pipeline(README["yaml"], "README.md")
+    with Admin(target) as admin, Subscriber(target, spec.name) as subscriber:
+        admin.register(spec)
+        run("python front")
+        query = run("python spark")["query"]
+        try:
+            query.processAllAvailable()  # type: ignore[attr-defined]
+            # The front's last promise lies beyond the line, which has been split and not counted.
+            assert subscriber.wait_until(subscriber.min_time("count") + 1, "split", WAIT_S)
+            split, count = admin.pipeline(spec.name).state.segments
+            assert (split.open_slots, count.open_slots) == (0, 1)
+            assert count.min_time == count.low < split.min_time
+        finally:
+            query.stop()  # type: ignore[attr-defined]
+    words = [row.word for row in spark.read.parquet(f"{tmp_path}/words").collect()]
+    assert sorted(words) == sorted("to be or not to be".split())
