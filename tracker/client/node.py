@@ -459,7 +459,9 @@ class NodeClient:
         if refused.refusal.code is RefusalCode.FENCED and attached:
             # Perhaps only by an older stream of ours that arrived late: attaching again tells.
             return None
-        return FencedError(refused.refusal)
+        if refused.refusal.code is RefusalCode.UNKNOWN_NODE:  # left, or evicted and forgotten
+            return FencedError(refused.refusal)
+        return refused
 
     def _requests(self, stream: int, joined: Joined) -> Iterator[node_pb.CommitTicksRequest]:
         """What is sent on one stream; ends with it. Runs in a thread of gRPC's."""

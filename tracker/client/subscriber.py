@@ -7,7 +7,6 @@ with what it has told, and never tells a min time that goes back.
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -41,7 +40,6 @@ from tracker.grpc_options import CHANNEL_OPTIONS
 ANSWER_TIMEOUT_S = 30.0
 WAIT_CALL_S = 30.0
 """One WaitUntil call lasts at most this long; then it is made again, at the next process."""
-_END = None
 
 
 class Subscriber:
@@ -86,16 +84,13 @@ class Subscriber:
     def _stream(
         self, address: str, told: dict[str | None, int]
     ) -> Iterator[progress_pb.SubscribeResponse]:
-        requests: queue.SimpleQueue[progress_pb.SubscribeRequest | None] = queue.SimpleQueue()
-        requests.put(subscribe_request(self.pipeline, self._chosen, told))
         stub = progress_grpc.ProgressServiceStub(self._connection.channel(address))
-        call = stub.Subscribe(iter(requests.get, _END))
+        call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, told)]))
         self._calls[id(call)] = call
         try:
             if not self._closed.is_set():
                 yield from call
         finally:
-            requests.put(_END)
             call.cancel()
             del self._calls[id(call)]
 
@@ -183,6 +178,7 @@ class AsyncSubscriber:
         self._turn = -1
         self._heard = Heard(pipeline)
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._calls: set[Any] = set()
         self._closed = False
 
     def _next_stub(self) -> tuple[str, Any]:
@@ -200,9 +196,9 @@ class AsyncSubscriber:
         backoff = Backoff()
         while not self._closed:
             address, stub = self._next_stub()
-            call = stub.Subscribe()
+            call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, told)]))
+            self._calls.add(call)
             try:
-                await call.write(subscribe_request(self.pipeline, self._chosen, told))
                 async for message in call:
                     backoff.reset()
                     self._heard.hear(message)
@@ -210,13 +206,13 @@ class AsyncSubscriber:
                         yield update
             except grpc.aio.AioRpcError as error:
                 _raise_if_final(error, address)
-            except asyncio.InvalidStateError:
-                pass  # the stream was over before it could be written to
             except asyncio.CancelledError:
-                # A call that `close()` ends reports itself as cancelled; a cancelled task goes on up.
-                if not self._closed:
+                # By `close()`, which cancels the call; or else the task itself is cancelled.
+                task = asyncio.current_task()
+                if not self._closed or (task is not None and task.cancelling()):
                     raise
             finally:
+                self._calls.discard(call)
                 call.cancel()
             if not self._closed:
                 await asyncio.sleep(backoff.pause_s())
@@ -280,6 +276,8 @@ class AsyncSubscriber:
     async def close(self) -> None:
         """Ends `updates()`, which may be iterated by another task."""
         self._closed = True
+        for call in list(self._calls):
+            call.cancel()
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()

@@ -1,0 +1,100 @@
+"""What the client tests share: a small pipeline, and steps of a front and a worker."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+from tracker.client import NodeClient, Subscriber, Update
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+
+WAIT_S = 30.0
+"""An upper bound; every wait ends with the event that it is for."""
+
+TWO_SEGMENTS = PipelineSpec(
+    "two", ("first", "second"), (Edge("first", "second"),), fronts=("front",)
+)
+FIRST, SECOND = 0, 1
+
+
+def create(slot: int, value: int, segment: int = FIRST) -> TickContent:
+    """An item appears."""
+    return TickContent(created=Cells.of([(segment, slot, value, 1)]))
+
+
+def consume(slot: int, value: int, segment: int = FIRST) -> TickContent:
+    """An item is done."""
+    return TickContent(consumed=Cells.of([(segment, slot, value, 1)]))
+
+
+def promise(slot: int) -> TickContent:
+    """The front will label nothing below a slot."""
+    return TickContent(heartbeats=(Heartbeat("front", slot),))
+
+
+def joined_front(node: NodeClient) -> NodeClient:
+    """The node, with its front feeding the first segment."""
+    node.join(WAIT_S)
+    node.join_front("front", "first", WAIT_S)
+    return node
+
+
+def done(future: Future[int]) -> int:
+    return future.result(WAIT_S)
+
+
+class Listener:
+    """Reads a subscriber's updates in a thread, as a program that reacts to them does."""
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.subscriber = subscriber
+        self.heard: list[Update] = []
+        self._queue: queue.SimpleQueue[Update | BaseException | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        try:
+            for update in self.subscriber.updates():
+                self._queue.put(update)
+            self._queue.put(None)
+        except BaseException as error:
+            self._queue.put(error)
+
+    def until(self, wanted: Callable[[Update], bool]) -> Update:
+        """Reads on to the first update that is wanted; raises what ended the updates."""
+        for update in self._read():
+            if wanted(update):
+                return update
+        raise AssertionError(f"the updates ended; heard {self.heard}")
+
+    def _read(self) -> Iterator[Update]:
+        while True:
+            update = self._queue.get(timeout=WAIT_S)
+            if isinstance(update, BaseException):
+                raise update
+            if update is None:
+                return
+            self.heard.append(update)
+            yield update
+
+    def close(self) -> None:
+        self.subscriber.close()
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+
+
+def never_back(updates: list[Update]) -> bool:
+    """Whether no segment's min time, and not the pipeline's, went back or was said twice."""
+    last: dict[str | None, int] = {}
+    for update in updates:
+        if update.min_time <= last.get(update.segment, update.min_time - 1):
+            return False
+        last[update.segment] = update.min_time
+    return True
+
+
+def reaches(slot: int, segment: str | None = None) -> Callable[[Update], bool]:
+    return lambda update: update.segment == segment and update.min_time >= slot

@@ -1,0 +1,296 @@
+"""Subscribers against real servers: first the value that is, then the tail; never back."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+import tracker
+from tests.client.support import (
+    TWO_SEGMENTS,
+    WAIT_S,
+    Listener,
+    consume,
+    create,
+    done,
+    joined_front,
+    never_back,
+    promise,
+    reaches,
+)
+from tracker.client import AsyncSubscriber, ClosedError, NodeClient, RefusedError, Subscriber
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import RefusalCode
+from tracker.core.slots import FOREVER
+
+
+@pytest.fixture(params=[1, 2], ids=["1 shard", "2 shards"])
+def running(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=request.param) as embedded:
+        embedded.register(TWO_SEGMENTS)
+        yield embedded
+
+
+@pytest.fixture
+def node(running: EmbeddedTracker) -> Iterator[NodeClient]:
+    with NodeClient(running.target, "two", "n") as node:
+        yield joined_front(node)
+
+
+def moved_to(node: NodeClient, slot: int) -> None:
+    """The front promises, and everybody who asks may know it."""
+    done(node.commit(promise(slot)))
+    for address in node._connection.targets:
+        with Subscriber(address, "two") as subscriber:
+            assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+
+
+def test_a_late_subscriber_hears_what_is_and_then_what_comes(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    for slot in (10, 20, 30):
+        moved_to(node, slot)
+    listener = Listener(Subscriber(running.target, "two"))
+    listener.until(reaches(30))
+    assert {(update.segment, update.min_time) for update in listener.heard} == {
+        ("first", 30),
+        ("second", 30),
+        (None, 30),
+    }
+    node.commit(promise(40))
+    assert listener.until(reaches(40)).min_time == 40
+    listener.close()
+    assert never_back(listener.heard)
+
+
+def test_an_update_reads_as_a_moment(running: EmbeddedTracker, node: NodeClient) -> None:
+    moved_to(node, 150)
+    listener = Listener(running.subscriber("two"))
+    update = listener.until(reaches(150))
+    assert update.time == datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
+    assert not update.complete
+    done(node.leave_front("front"))
+    update = listener.until(reaches(FOREVER))
+    assert update.complete and update.time is None
+
+
+def test_a_subscriber_of_some_segments_hears_of_these_and_of_the_pipeline(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    done(node.commit(create(5, 1, segment=1)))
+    done(node.commit(promise(20)))
+    listener = Listener(running.subscriber("two", ["first"]))
+    listener.until(reaches(20, "first"))
+    listener.until(reaches(5))
+    node.commit(consume(5, 1, segment=1))
+    listener.until(reaches(20))
+    assert {update.segment for update in listener.heard} == {"first", None}
+    assert never_back(listener.heard)
+
+
+def test_each_iteration_begins_with_what_is(running: EmbeddedTracker, node: NodeClient) -> None:
+    moved_to(node, 10)
+    subscriber = running.subscriber("two")
+    for _ in range(2):
+        first = {}
+        for update in subscriber.updates():
+            first[update.segment] = update.min_time
+            if len(first) == 3:
+                break
+        assert first == {"first": 10, "second": 10, None: 10}
+
+
+def test_asking_takes_no_update_from_who_listens(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    subscriber = running.subscriber("two")
+    listener = Listener(subscriber)
+    for slot in range(10, 60, 10):
+        node.commit(promise(slot))
+        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        assert subscriber.min_time() >= slot
+        listener.until(reaches(slot))
+    assert never_back(listener.heard)
+
+
+def test_what_a_subscriber_has_told_does_not_go_back_at_a_process_that_is_behind(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    """The first process tells 10 and goes; the other one, cut off from it, has told less."""
+    subscriber = running.subscriber("two")
+    told = []
+    for slot in range(1, 40):
+        done(node.commit(promise(slot)))
+        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        told.append(subscriber.min_time())  # each call asks the next process
+        told.append(subscriber.min_time("first"))
+    assert told == sorted(told)
+
+
+def test_a_subscriber_goes_on_when_its_process_is_killed(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    listener = Listener(running.subscriber("two"))
+    slot = 0
+    for shard in range(len(running.addresses)):
+        slot += 10
+        node.commit(promise(slot))
+        listener.until(reaches(slot))
+        running.kill_shard(shard)
+        running.start_shard(shard)
+    node.commit(promise(slot + 5))
+    listener.until(reaches(slot + 5))
+    assert never_back(listener.heard)
+
+
+def test_a_subscriber_that_was_killed_starts_again_with_what_is(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    script = (
+        "import sys\n"
+        "from tracker.client import Subscriber\n"
+        "for update in Subscriber(sys.argv[1], 'two').updates():\n"
+        "    print(update.segment, update.min_time, flush=True)\n"
+    )
+    for slot in (10, 20):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, running.target], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        try:
+            node.commit(promise(slot))
+            lines = iter(process.stdout.readline, "")
+            heard = []
+            for line in lines:
+                heard.append(line.strip())
+                if heard[-1] == f"None {slot}":
+                    break
+            assert f"None {slot}" in heard
+            assert all(int(line.split()[1]) >= slot - 10 for line in heard)
+        finally:
+            process.kill()
+            process.wait(WAIT_S)
+            process.stdout.close()
+
+
+def test_waiting_ends_when_it_is_true_and_when_time_is_up(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    subscriber = running.subscriber("two")
+    assert not subscriber.wait_until(10, timeout_s=0.05)
+    outcome: list[bool] = []
+    waiting = threading.Thread(
+        target=lambda: outcome.append(subscriber.wait_until(10, "second", timeout_s=WAIT_S))
+    )
+    waiting.start()
+    done(node.commit(create(9, 1)))
+    done(node.commit(promise(10)))
+    assert not subscriber.wait_until(10, "second", timeout_s=0.05)
+    assert outcome == []
+    node.commit(consume(9, 1))
+    waiting.join(WAIT_S)
+    assert outcome == [True]
+
+
+def test_waiting_for_a_moment_means_all_slots_that_begin_before_it(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    subscriber = running.subscriber("two")
+    moved_to(node, 100)
+    second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert subscriber.wait_until(second, timeout_s=WAIT_S)
+    assert not subscriber.wait_until(second.replace(microsecond=1), timeout_s=0.05)
+    assert subscriber.wait_until(second.replace(tzinfo=None), timeout_s=WAIT_S)
+
+
+def test_waiting_outlives_its_process(running: EmbeddedTracker, node: NodeClient) -> None:
+    subscriber = running.subscriber("two")
+    done(node.commit(promise(10)))
+    for shard in range(len(running.addresses)):
+        running.stop_shard(shard)
+    assert not subscriber.wait_until(500, timeout_s=0.2)
+    for shard in range(len(running.addresses)):
+        running.start_shard(shard)
+    assert subscriber.wait_until(10, timeout_s=WAIT_S)
+
+
+def test_what_is_unknown_is_refused_by_name(running: EmbeddedTracker) -> None:
+    nowhere = running.subscriber("nowhere")
+    for ask in (
+        lambda: next(nowhere.updates()),
+        lambda: nowhere.min_time(None),
+        lambda: nowhere.wait_until(1),
+    ):
+        with pytest.raises(RefusedError, match="'nowhere'") as error:
+            ask()
+        assert error.value.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+    for ask in (
+        lambda: next(running.subscriber("two", ["third"]).updates()),
+        lambda: running.subscriber("two").min_time("third"),
+        lambda: running.subscriber("two").wait_until(1, "third"),
+    ):
+        with pytest.raises(RefusedError, match="no segment 'third'"):
+            ask()
+
+
+def test_closing_ends_whoever_listens_or_waits(running: EmbeddedTracker) -> None:
+    subscriber = Subscriber(running.target, "two")
+    listener = Listener(subscriber)
+    listener.until(reaches(0))
+    failure: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            subscriber.wait_until(10)
+        except ClosedError as error:
+            failure.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    listener.close()
+    waiting.join(WAIT_S)
+    assert not waiting.is_alive() and len(failure) == 1
+
+
+def test_the_asyncio_subscriber_hears_waits_and_ends(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    async def listen() -> None:
+        async with AsyncSubscriber(running.target, "two") as subscriber:
+            heard = []
+            updates = subscriber.updates()
+            async for update in updates:
+                heard.append(update)
+                if reaches(0)(update):
+                    break
+            assert not await subscriber.wait_until(10, timeout_s=0.05)
+            await asyncio.to_thread(lambda: done(node.commit(promise(100))))
+            assert await subscriber.wait_until(100, timeout_s=WAIT_S)
+            assert await subscriber.min_time("second") == 100
+            second = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+            assert await subscriber.wait_until(second, timeout_s=WAIT_S)
+            await asyncio.to_thread(running.kill_shard, 0)
+            await asyncio.to_thread(running.start_shard, 0)
+            await asyncio.to_thread(lambda: done(node.commit(promise(200))))
+            async for update in subscriber.updates():
+                if reaches(200)(update):
+                    break
+            await updates.aclose()  # type: ignore[attr-defined]
+            assert {update.segment for update in heard} == {"first", "second", None}
+            with pytest.raises(RefusedError, match="no segment 'third'"):
+                await subscriber.min_time("third")
+            listening = asyncio.ensure_future(drain(subscriber))
+            await asyncio.sleep(0)
+        await asyncio.wait_for(listening, WAIT_S)
+
+    async def drain(subscriber: AsyncSubscriber) -> None:
+        async for _ in subscriber.updates():
+            pass
+
+    asyncio.run(listen())
