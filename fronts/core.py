@@ -72,6 +72,10 @@ class FrontCore:
         self._sealed: SealedBatch | None = None
         self._waiting: deque[PublishedBatch] = deque()  # published, not durable, by number
         self._in_flight: tuple[int, int] | None = None  # of the tick: batches taken, promise
+        self._takes_leave = False
+        """Whether the tick that is out lets the front leave."""
+        self._promise_first = False
+        """Whether the last tick was refused, so that a promise goes by itself before it is repeated."""
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -224,9 +228,14 @@ class FrontCore:
         if not self.granted or self._in_flight is not None or self.left:
             return None
         if self._waiting:
+            low = min(batch.low for batch in self._waiting)
+            if self._promise_first and low > self.promised:
+                self._in_flight = (0, low)
+                return TickContent(heartbeats=(Heartbeat(self.front, low),))
             return self._creating_tick()
         if self.leaving:
             self._in_flight = (0, self.promised)
+            self._takes_leave = True
             return TickContent(leaves=(self.front,))
         promise = self._promise(clock_ns, steady_ns)
         if promise <= self.promised:
@@ -270,13 +279,16 @@ class FrontCore:
         taken, self.promised = self._in_flight
         for _ in range(taken):
             self.last_durable = self._waiting.popleft().number
-        self.left = self.leaving and not taken
+        self.left = self._takes_leave
+        self._promise_first = self._promise_first and not taken
         self._in_flight = None
 
     def refused(self) -> None:
-        """Nothing of the tick that is out was applied; `next_tick` gives it again."""
+        """Nothing of the tick that is out was applied; `next_tick` gives it again, after a promise
+        by itself: the items may lie beyond the horizon because this very front holds min time."""
         self._need(self._in_flight is not None, "hears of a refused tick, and none is out")
-        self._in_flight = None
+        self._in_flight, self._takes_leave = None, False
+        self._promise_first = True
 
     def leave(self) -> None:
         """Labels nothing more; once all that was published is durable, `next_tick` takes leave."""

@@ -184,6 +184,10 @@ def test_a_refused_tick_holds_the_promise_and_is_given_again() -> None:
     publish(core)
     first = core.next_tick(9 * SLACK_NS)
     core.refused()
+    promise = core.next_tick(20 * SLACK_NS)
+    assert promise is not None and promise.batch is None and not len(promise.created)
+    assert beat(promise) == 5, "by itself first: the front may hold min time too far back"
+    core.durable()
     again = core.next_tick(20 * SLACK_NS)
     assert first is not None and again is not None
     assert again.batch == first.batch and again.created.rows() == first.created.rows()
@@ -253,6 +257,18 @@ def test_a_front_leaves_after_its_last_items() -> None:
 
 
 # --- batches --------------------------------------------------------------------------------------
+
+
+def test_a_front_that_is_told_to_leave_while_a_promise_is_out_still_takes_leave() -> None:
+    core = started()
+    assert beat(core.next_tick(9 * SLACK_NS)) == 9
+    core.leave()
+    core.durable()
+    assert not core.left
+    tick = core.next_tick(9 * SLACK_NS)
+    assert tick is not None and tick.leaves == ("f",)
+    core.durable()
+    assert core.left
 
 
 def test_a_batch_that_was_not_published_is_sealed_again_unchanged() -> None:
