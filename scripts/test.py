@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scripts.summary import BUILD, ROOT, finish
 
-PURE = ("core", "simulation", "scenarios", "check")
+PURE = ("core", "model", "simulation", "scenarios", "check")
 SPARK = ("spark", "examples")
 LAYERS = ("pure", "processes", "spark")
 
