@@ -27,6 +27,7 @@ there is an end of the partition, and as non-deterministic, so that Spark does n
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 import importlib
 from collections.abc import Callable, Iterator
@@ -136,15 +137,9 @@ def pandas_udf_operator(name: str, return_type: Any) -> Callable[[Callable[..., 
 
     def decorate(function: Callable[..., Any]) -> Any:
         functions: Any = importlib.import_module("pyspark.sql.functions")
-        call = _Operator(name, _EachBatch(function))
-
-        @functools.wraps(function)
-        def run(batches: Iterator[Any]) -> Iterator[Any]:
-            return call(batches)
-
-        return functions.pandas_udf(
-            _unannotated(run), return_type, functions.PandasUDFType.SCALAR_ITER
-        ).asNondeterministic()
+        series = importlib.import_module("pandas").Series
+        run = _iterator_function(function, _Operator(name, _EachBatch(function)), series)
+        return functions.pandas_udf(run, return_type).asNondeterministic()
 
     return decorate
 
@@ -157,15 +152,13 @@ def udf_operator(name: str, return_type: Any) -> Callable[[Callable[..., Any]], 
 
     def decorate(function: Callable[..., Any]) -> Any:
         functions: Any = importlib.import_module("pyspark.sql.functions")
-        call = _Operator(name, _EachRow(function, return_type))
-
-        @functools.wraps(function)
-        def run(batches: Iterator[Any]) -> Iterator[Any]:
-            return call(batches)
-
-        return functions.arrow_udf(
-            _unannotated(run), return_type, functions.ArrowUDFType.SCALAR_ITER
-        ).asNondeterministic()
+        types: Any = importlib.import_module("pyspark.sql.types")
+        array = importlib.import_module("pyarrow").Array
+        # Read here, since workers cannot read a type that is written as text.
+        is_text = isinstance(return_type, str)
+        data_type = types._parse_datatype_string(return_type) if is_text else return_type
+        run = _iterator_function(function, _Operator(name, _EachRow(function, data_type)), array)
+        return functions.arrow_udf(run, data_type).asNondeterministic()
 
     return decorate
 
@@ -225,13 +218,6 @@ class _EachRow:
 
     def __init__(self, function: Callable[..., Any], return_type: Any) -> None:
         self._function, self._return_type = function, return_type
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Only now, in the driver and with a session, can a type that is written as text be read.
-        if isinstance(self._return_type, str):
-            types: Any = importlib.import_module("pyspark.sql.types")
-            self._return_type = types._parse_datatype_string(self._return_type)
-        return self.__dict__
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         pyarrow: Any = importlib.import_module("pyarrow")
@@ -352,8 +338,15 @@ def _check_name(name: str) -> None:
         raise AckError(f"an operator is named by a text that is not empty, not by {name!r}")
 
 
-def _unannotated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without what `functools.wraps` took over of another signature: Spark would go by it."""
-    function.__annotations__ = {}
-    del function.__wrapped__  # type: ignore[attr-defined]
-    return function
+def _iterator_function(function: Callable[..., Any], call: _Operator, column: Any) -> Any:
+    """A plain function with the name and documentation of `function` and, by its annotations, which
+    Spark goes by, from an iterator of `column`s to another."""
+
+    @functools.wraps(function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        return call(batches)
+
+    del run.__wrapped__
+    columns = collections.abc.Iterator[column]
+    run.__annotations__ = {"batches": columns, "return": columns}
+    return run

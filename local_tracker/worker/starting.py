@@ -27,6 +27,8 @@ from local_tracker.worker.settings import EAGER, Settings
 READY = b"ready\n"
 IDLE_EXIT_S = 30
 """Outside of Spark, a local tracker that workers have started ends when none was there for so long."""
+KEPT_S = 7 * 86_400
+"""How long the logs of local trackers are kept, from their start, after they have ended."""
 _MAX_SAID_BYTES = 8_192
 _LOG_TAIL_BYTES = 2_000
 _LOCK_POLL_S = 0.01
@@ -71,6 +73,16 @@ def ensure_started(settings: Settings, place: Place, deadline: Deadline) -> None
             connect(f"unix:{place.socket}", deadline).close()
         except (FileNotFoundError, ConnectionRefusedError):
             _start(settings, place, deadline)
+
+
+def _remove_old_files(directory: str) -> None:
+    """Removes what local trackers that ended long ago have left, but the spools of eager ones."""
+    for lock in Path(directory).glob("*.lock"):
+        name = lock.with_suffix("")
+        if name.with_suffix(".sock").exists() or time.time() - lock.stat().st_mtime < KEPT_S:
+            continue
+        for suffix in (".lock", ".log", ".sock.owner"):
+            Path(f"{name}{suffix}").unlink(missing_ok=True)
 
 
 def private_directory(path: str) -> None:
@@ -133,6 +145,7 @@ def _locked(path: str, deadline: Deadline) -> Iterator[None]:
 
 def _start(settings: Settings, place: Place, deadline: Deadline) -> None:
     log_path = f"{place.socket.removesuffix('.sock')}.log"
+    _remove_old_files(settings.directory)
     ready, told = os.pipe()
     try:
         with open(log_path, "ab", opener=_private) as log:

@@ -1,0 +1,93 @@
+"""An uplink in memory: knows every item, answers at once, and fails as it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from local_tracker.agent.uplink import MinTimes
+from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
+from tracker.core.messages import Grant
+from tracker.core.model import Cells, TickContent
+
+Rows = list[tuple[int, int, int, int]]
+
+
+def one_cell(segment: int, slot: int, checksum: int, count: int = 1) -> Cells:
+    return Cells.of([(segment, slot, checksum, count)])
+
+
+class FakeUplink:
+    """Takes flushes and contributions in order. `before_flush` and `before_stage` may raise, or
+    block, before anything is taken; `after_flush` when it has been taken (as if the answer was lost)."""
+
+    pipeline, segments, slack_ns = "p", ("a", "b"), 10_000_000
+
+    def __init__(self) -> None:
+        self.flushes: dict[int, tuple[TickContent, bytes]] = {}
+        self.order: list[int] = []
+        self.attempts: list[tuple[int, bool]] = []
+        self.staged: dict[tuple[object, ...], HandedOver] = {}
+        self.stage_calls: list[int] = []
+        self.left_fronts: list[str] = []
+        self.before_flush: Callable[[int, TickContent], None] = lambda number, content: None
+        self.after_flush: Callable[[int], None] = lambda number: None
+        self.before_stage: Callable[[Sequence[HandedOver]], None] = lambda handed: None
+        self.last_known = 0
+        self.flushed = threading.Event()
+        self.watching: MinTimes | None = None
+        self.closed_leaving: bool | None = None
+
+    def stage(
+        self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline
+    ) -> None:
+        self.before_stage(contributions)
+        self.stage_calls.append(len(contributions))
+        for handed in contributions:
+            self.staged[(node_id, *handed.contribution.key)] = handed
+
+    def open(self) -> int:
+        return self.last_known
+
+    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+        self.attempts.append((number, again))
+        self.before_flush(number, content)
+        known = self.flushes.get(number)
+        if known is None:
+            self.flushes[number] = content, fingerprint
+            self.order.append(number)
+        elif known[1] != fingerprint:
+            raise HandOverError("rolled_back", f"flush {number} has other contents than before")
+        self.flushed.set()
+        self.after_flush(number)
+
+    def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
+        return Grant(front, self.segments.index(segment), 7, -5, True)
+
+    def leave_front(self, front: str, deadline: Deadline) -> None:
+        self.left_fronts.append(front)
+
+    def watch(self, heard: MinTimes) -> None:
+        self.watching = heard
+
+    def close(self, leave: bool) -> None:
+        self.closed_leaving = leave
+
+    def sums(self) -> dict[tuple[int, int], int]:
+        """The XOR of all that was flushed, by (segment, slot), where it is not zero."""
+        sums: dict[tuple[int, int], int] = {}
+        for content, _ in self.flushes.values():
+            for segment, slot, checksum, _ in content.created.rows() + content.consumed.rows():
+                sums[segment, slot] = sums.get((segment, slot), 0) ^ checksum
+        return {cell: checksum for cell, checksum in sums.items() if checksum}
+
+
+def refusing(bad: int) -> Callable[[int, TickContent], None]:
+    """Refuses flushes that create the item `bad`."""
+
+    def check(number: int, content: TickContent) -> None:
+        # A merged checksum is the XOR of several items: `bad` has a bit that no other item has.
+        if any(checksum & bad for _, _, checksum, _ in content.created.rows()):
+            raise HandOverError("below_min_time", f"item {bad} was created below min time")
+
+    return check

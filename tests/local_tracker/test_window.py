@@ -1,0 +1,127 @@
+"""When a flush is due, what it holds, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_tracker.core.window import FlushWindow, Step, merged_content
+from tests.local_tracker.fakes import one_cell
+from tracker.core.model import Cells, Heartbeat
+
+MS = 1_000_000
+
+
+def step(number: int = 1, cells: int = 1, sender: str = "w") -> Step:
+    return Step(sender, number, created=Cells.of((0, slot, slot + 1, 1) for slot in range(cells)))
+
+
+def test_the_first_step_is_due_at_once() -> None:
+    window = FlushWindow(5, 100, 1000)
+    assert window.due_ns() is None
+    window.add(step(), 40 * MS)
+    assert window.due_ns() == 40 * MS
+
+
+def test_steps_after_a_flush_gather_until_the_window_since_it_is_over() -> None:
+    window = FlushWindow(5, 100, 1000)
+    window.add(step(1), 40 * MS)
+    window.take(40 * MS)
+    window.add(step(2), 41 * MS)
+    window.add(step(3), 44 * MS)
+    assert window.due_ns() == 45 * MS
+    assert [s.number for s in window.take(45 * MS)] == [2, 3]
+    assert window.due_ns() is None
+
+
+def test_a_step_long_after_the_last_flush_is_due_at_once() -> None:
+    window = FlushWindow(5, 100, 1000)
+    window.add(step(1), 0)
+    window.take(0)
+    window.add(step(2), 90 * MS)
+    assert window.due_ns() == 90 * MS
+
+
+def test_a_flush_holds_whole_steps_and_the_rest_is_due_at_once() -> None:
+    window = FlushWindow(5, 10, 1000)
+    window.add(step(1, cells=6), 0)
+    window.take(0)
+    for number in (2, 3, 4):
+        window.add(step(number, cells=4), 1 * MS)
+    assert window.due_ns() == 1 * MS, "more than a flush has gathered"
+    assert [s.number for s in window.take(1 * MS)] == [2, 3]
+    assert window.due_ns() == 1 * MS
+    assert [s.number for s in window.take(1 * MS)] == [4]
+
+
+def test_a_step_larger_than_a_flush_is_refused_with_the_limit() -> None:
+    window = FlushWindow(5, 10, 1000)
+    with pytest.raises(ValueError, match="11 cells, the limit max_cells_per_flush is 10"):
+        window.add(step(cells=11), 0)
+    assert len(window) == 0
+
+
+def test_a_full_window_takes_no_more() -> None:
+    window = FlushWindow(5, 10, 20)
+    for number in range(3):
+        window.add(step(number, cells=9), 0)
+    assert window.full
+    with pytest.raises(ValueError, match="max_gathered_cells is 20"):
+        window.add(step(3), 0)
+    window.take(0)
+    assert not window.full
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 9)),
+            st.tuples(st.just("pass"), st.integers(0, 20)),
+        ),
+        max_size=60,
+    )
+)
+def test_no_step_waits_longer_than_the_window_and_none_is_lost(
+    events: list[tuple[str, int]],
+) -> None:
+    """Whatever comes when, where each flush is taken as soon as it is due."""
+    window = FlushWindow(5, 20, 1000)
+    now, number, added, flushed, flush_times = 0, 0, {}, [], []
+
+    def flush_what_is_due(until: int) -> None:
+        while (due := window.due_ns()) is not None and due <= until:
+            moment = max(now, due)
+            flush_times.append(moment)
+            for taken in window.take(moment):
+                assert moment - added[taken.number] <= 5 * MS
+                flushed.append(taken.number)
+            window.validate()
+
+    for what, amount in events:
+        if what == "add":
+            number += 1
+            added[number] = now
+            window.add(step(number, cells=amount), now)
+            window.validate()
+            flush_what_is_due(now)
+        else:
+            flush_what_is_due(now + amount * MS)
+            now += amount * MS
+    flush_what_is_due(now + 5 * MS)
+    assert flushed == list(range(1, number + 1))
+
+
+def test_a_flush_is_ordered_by_decreasing_time_with_promises_merged_to_the_latest() -> None:
+    first = Step(
+        "w", 1, created=Cells.of([(1, 4, 10, 1), (0, 9, 11, 1)]), consumed=one_cell(0, 4, 12),
+        heartbeats=(Heartbeat("f", 3), Heartbeat("g", 8)),
+    )  # fmt: skip
+    second = Step(
+        "v", 1, created=Cells.of([(0, 9, 1, 1), (0, 12, 5, 2)]),
+        heartbeats=(Heartbeat("f", 6), Heartbeat("g", 7)),
+    )  # fmt: skip
+    content = merged_content((first, second))
+    assert content.created.rows() == [(0, 12, 5, 2), (0, 9, 10, 2), (1, 4, 10, 1)]
+    assert content.consumed.rows() == [(0, 4, 12, 1)]
+    assert content.heartbeats == (Heartbeat("f", 6), Heartbeat("g", 8))
