@@ -24,6 +24,7 @@ except ImportError as missing:  # an executor installs the client alone
 
 from tracker import __version__
 from tracker.client import Admin, LowmarkError, Subscriber, UnavailableError
+from tracker.client.connection import parse_targets
 from tracker.core.slots import FOREVER
 from tracker.moments import parse_slot
 from tracker.pipeline_file import load_pipeline
@@ -36,7 +37,7 @@ EXIT_UNAVAILABLE = 4
 """No process of the tracker answered."""
 
 DEFAULT_TARGET = "127.0.0.1:7070"
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 30.0
 """How long a command tries to reach a tracker."""
 WATCH_TIMEOUT_S = 2.0
 """How long one look of `watch` may take before it says that the tracker does not answer."""
@@ -149,14 +150,15 @@ def serve(
         raise typer.BadParameter("--shard and --peers go together: one process of several")
     if shard is not None and shards != 1:
         raise typer.BadParameter("--shard runs one process; --shards runs all of them")
-    configure_logging(log_level, as_json=as_json or None)
     if peers is not None and shard is not None:
-        addresses = tuple(address.strip() for address in peers.split(",") if address.strip())
+        addresses = parse_targets(peers)
         config = ServerConfig(shard, addresses, store, listen or "", block_slots)
-        raise typer.Exit(run_process(config))
-    addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
+    else:
+        addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
+        config = ServerConfig(0, addresses, store, block_slots=block_slots)
+    configure_logging(log_level, as_json=as_json or None)
     if shards == 1:
-        raise typer.Exit(run_process(ServerConfig(0, addresses, store, block_slots=block_slots)))
+        raise typer.Exit(run_process(config))
     options = ["--store", store, "--block-slots", str(block_slots), "--log-level", log_level]
     raise typer.Exit(supervise(addresses, [*options, *(["--json"] if as_json else [])]))
 

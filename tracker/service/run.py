@@ -33,7 +33,8 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Standard error as it is when something is logged: tests and notebooks put others in place.
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 

@@ -1,0 +1,272 @@
+"""The command line: against a tracker in this process, and one real tracker of two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import tracker
+from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
+from tracker.cli import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE, app
+from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client.embedded import EmbeddedTracker, free_ports
+
+FILE = """
+name: two
+segments: [first, second]
+edges: [first -> second]
+fronts: [front]
+"""
+WRONG_USAGE = 2
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture
+def node(running: EmbeddedTracker, file: Path) -> Iterator[NodeClient]:
+    run(running, "pipelines", "apply", "-f", str(file))
+    with NodeClient(running.target, "two", "n") as node:
+        yield joined_front(node)
+
+
+def run(running: EmbeddedTracker, *words: str) -> Result:
+    return run_at(running.target, *words)
+
+
+def run_at(target: str, *words: str) -> Result:
+    environment = {"LOWMARK_TARGET": target, "COLUMNS": "200"}
+    return CliRunner().invoke(app, list(words), env=environment)
+
+
+def run_json(running: EmbeddedTracker, *words: str) -> Any:
+    result = run(running, *words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_pipeline_is_applied_once_and_listed(running: EmbeddedTracker, tmp_path: Path) -> None:
+    path = tmp_path / "applied.yaml"
+    path.write_text(FILE.replace("two", "applied"))
+    assert run_json(running, "pipelines", "apply", "-f", str(path)) == {
+        "pipeline": "applied",
+        "created": True,
+    }
+    again = run(running, "pipelines", "apply", "-f", str(path))
+    assert again.stdout == "pipeline applied: unchanged\n"
+    path.write_text(FILE.replace("two", "applied").replace("[front]", "[other]"))
+    conflict = run(running, "pipelines", "apply", "-f", str(path))
+    assert conflict.exit_code == EXIT_REFUSED
+    assert "fronts: registered ['front'], asked ['other']" in conflict.stderr
+    listed = run_json(running, "pipelines", "list")
+    assert "applied" in [pipeline["spec"]["name"] for pipeline in listed]
+    assert "applied" in run(running, "pipelines", "list").stdout
+
+
+def test_a_file_that_cannot_be_is_refused_with_the_place(
+    running: EmbeddedTracker, file: Path
+) -> None:
+    file.write_text(FILE + "frnots: [x]\n")
+    result = run(running, "pipelines", "apply", "-f", str(file))
+    assert result.exit_code == EXIT_REFUSED
+    assert f"{file}: frnots: there is no such setting; there are name, segments" in result.stderr
+    missing = run(running, "pipelines", "apply", "-f", str(file.parent / "none.yaml"))
+    assert missing.exit_code == WRONG_USAGE
+
+
+def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient) -> None:
+    base = Subscriber(running.target, "two").min_time()
+    done(node.commit(create(base + 10, 1)))
+    done(node.commit(promise(base + 110)))
+    assert Subscriber(running.target, "two").wait_until(base + 10, timeout_s=WAIT_S)
+    shown = run_json(running, "watch", "-p", "two", "--once")
+    first = shown["state"]["segments"][0]
+    assert (first["segment"], first["min_time"]) == ("first", base + 10)
+    assert (first["open_slots"], first["open_items"]) == (1, 1)
+    assert first["lag_ms"] == 1_000, "100 slots of 10 ms behind what the front promises"
+    (front,) = shown["state"]["fronts"]
+    assert (front["front"], front["heartbeat"]) == ("front", base + 110)
+    assert [shard["connected"] for shard in shown["shards"]] == [True, True]
+    for command in (["watch", "-p", "two", "--once"], ["pipelines", "show", "two"]):
+        view = run(running, *command).stdout
+        for text in ("first", "second", "1.00 s", "n/front", *running.addresses):
+            assert text in view
+    node.commit(consume(base + 10, 1))
+    assert Subscriber(running.target, "two").wait_until(base + 110, timeout_s=WAIT_S)
+
+
+def test_watching_ends_when_the_pipeline_is_complete(running: EmbeddedTracker, file: Path) -> None:
+    file.write_text(FILE.replace("two", "short"))
+    run(running, "pipelines", "apply", "-f", str(file))
+    with NodeClient(running.target, "short", "n") as node:
+        joined_front(node)
+        done(node.leave_front("front"))
+        node.leave(WAIT_S)
+    result = run(running, "watch", "-p", "short", "--json", "--interval", "0.05")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout.splitlines()[-1])["state"]["complete"]
+    live = run(running, "watch", "-p", "short", "--interval", "0.05")
+    assert live.exit_code == 0 and "complete: everything is processed" in live.stdout
+    assert run(running, "min-time", "-p", "short").stdout == "complete\n"
+
+
+def test_watching_needs_a_name_only_where_there_are_several(running: EmbeddedTracker) -> None:
+    with tracker.embedded() as other:
+        none = run(other, "watch", "--once")
+        assert none.exit_code == WRONG_USAGE and "no pipeline is registered" in none.stderr
+        other.register(tracker_pipeline("only"))
+        assert run_json(other, "watch", "--once")["spec"]["name"] == "only"
+        other.register(tracker_pipeline("more"))
+        several = run(other, "watch", "--once")
+        assert several.exit_code == WRONG_USAGE and "more, only" in several.stderr
+
+
+def tracker_pipeline(name: str) -> Any:
+    from tracker.pipeline_file import load_pipeline
+
+    return load_pipeline(FILE.replace("two", name))
+
+
+def test_min_time_prints_the_moment(running: EmbeddedTracker, node: NodeClient) -> None:
+    base = Subscriber(running.target, "two").min_time()
+    done(node.commit(promise(base + 500)))
+    assert run(running, "wait", "-p", "two", "--until", f"slot:{base + 500}").exit_code == 0
+    shown = run_json(running, "min-time", "--pipeline", "two", "--segment", "second")
+    assert shown["min_time"] == base + 500 and not shown["complete"]
+    assert run(running, "min-time", "-p", "two").stdout == shown["time"] + "\n"
+
+
+def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeClient) -> None:
+    base = Subscriber(running.target, "two").min_time()
+    words = ["wait", "-p", "two", "--until"]
+    late = run(running, *words, f"slot:{base + 100}", "--timeout", "0.05")
+    assert late.exit_code == EXIT_TIMED_OUT and "was not reached within 0.05 s" in late.stderr
+    as_json = run(running, *words, f"slot:{base + 100}", "--timeout", "0.05", "--json")
+    assert as_json.exit_code == EXIT_TIMED_OUT
+    assert json.loads(as_json.stdout)["reached"] is False
+    result: list[Result] = []
+    waiting = threading.Thread(
+        target=lambda: result.append(run(running, *words, f"slot:{base + 100}"))
+    )
+    waiting.start()
+    done(node.commit(promise(base + 100)))
+    waiting.join(WAIT_S)
+    assert result[0].exit_code == 0
+    assert run(running, *words, "1970-01-01", "--timeout", "5").exit_code == 0
+    assert run(running, *words, "now", "--timeout", "0.05").exit_code == EXIT_TIMED_OUT
+    bad = run(running, *words, "yesterday")
+    assert bad.exit_code == WRONG_USAGE and "not a moment" in bad.stderr
+    unknown = run(running, "wait", "-p", "nowhere", "--until", "now")
+    assert unknown.exit_code == EXIT_REFUSED and "'nowhere' is not registered" in unknown.stderr
+    nobody = run_at(f"127.0.0.1:{free_ports(1)[0]}", *words, "now", "--timeout", "0.05")
+    assert nobody.exit_code == EXIT_UNAVAILABLE and "did not answer" in nobody.stderr
+
+
+def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> None:
+    for words in (
+        ["--shard", "0"],
+        ["--peers", "a:1"],
+        ["--shard", "0", "--peers", "a:1,b:2", "--shards", "2"],
+        ["--log-level", "loud"],
+    ):
+        assert run(running, "serve", *words).exit_code == WRONG_USAGE, words
+    for words in (
+        ["--listen", "nowhere"],
+        ["--listen", "h:65535", "--shards", "2"],
+        ["--shard", "0", "--peers", "nowhere"],
+        ["--shard", "2", "--peers", "a:1,b:2"],
+    ):
+        assert run(running, "serve", *words).exit_code == EXIT_REFUSED, words
+
+
+def two_ports() -> int:
+    """The first of two neighbouring ports that are free."""
+    for _ in range(100):
+        (first,) = free_ports(1)
+        try:
+            with socket.socket() as second:
+                second.bind(("127.0.0.1", first + 1))
+            return first
+        except (OSError, OverflowError):
+            continue
+    raise AssertionError("there are no two free ports next to each other")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`lowmark serve --shards 2` as people run it."""
+    port = two_ports()
+    command = [sys.executable, "-m", "tracker.cli", "serve", "--shards", "2", "--json"]
+    command += ["--listen", f"127.0.0.1:{port}", "--store", f"sqlite:{tmp_path / 'data'}"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stderr=log, text=True)
+        try:
+            yield process, f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+        finally:
+            process.kill()
+            process.wait(WAIT_S)
+
+
+def events(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+
+
+def test_two_real_processes_serve_and_end_in_order(
+    served: tuple[subprocess.Popen[str], str], file: Path, tmp_path: Path
+) -> None:
+    process, target = served
+    assert run_at(target, "pipelines", "apply", "-f", str(file)).exit_code == 0
+    with NodeClient(target, "two", "n") as node, Subscriber(target, "two") as subscriber:
+        joined_front(node)
+        for slot in range(50):
+            node.commit(create(slot, slot + 1))
+            node.commit(consume(slot, slot + 1))
+        node.commit(promise(50))
+        assert subscriber.wait_until(50, timeout_s=WAIT_S)
+
+        pids = {e["shard"]: e["pid"] for e in events(tmp_path) if e["event"] == "shard_started"}
+        os.kill(pids[1], signal.SIGKILL)  # the supervisor starts it again, from its store
+        node.commit(promise(60))
+        assert subscriber.wait_until(60, timeout_s=WAIT_S)
+    with Admin(target) as admin:
+        assert [shard.state.shard for shard in admin.shards()] == [0, 1]
+
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(WAIT_S) == 0
+    log = events(tmp_path)
+    assert sorted(e["shard"] for e in log if e["event"] == "stopped") == [0, 1]
+    restarts = [(e["shard"], e["status"]) for e in log if e["event"] == "shard_restarts"]
+    assert restarts == [(1, -signal.SIGKILL)]
+
+
+def test_a_shard_that_cannot_run_ends_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, where the store wants a directory")
+    port = two_ports()
+    result = subprocess.run(
+        [sys.executable, "-m", "tracker.cli", "serve", "--shards", "2", "--json",
+         "--listen", f"127.0.0.1:{port}", "--store", f"sqlite:{tmp_path / 'taken'}"],
+        stderr=subprocess.PIPE, text=True, timeout=WAIT_S, check=False,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "cannot_start" in result.stderr and "shard_failed" in result.stderr
