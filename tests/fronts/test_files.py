@@ -1,0 +1,341 @@
+"""The file front: whole files or none, under the slot that their names tell, through crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fronts import FileFront, FrontFailedError
+from fronts.core import FrontStateError, RolledBackError
+from fronts.files import SLOT_COLUMN, VALUE_COLUMN, PublishedFile
+from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tracker.core.ack_values import root_values, unit_value
+from tracker.core.units import parse_file_name, slot_in_name, unit_name
+
+
+class Directory:
+    """A directory, the tracker, a clock, and the runs of a front into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "in put"
+        self.tracker = FakeTracker()
+        self.now_ns = 0
+        self.runs: list[FileFront] = []
+
+    def start(self, timeout_s: float = WAIT_S, **options: object) -> FileFront:
+        front = FileFront(
+            "unused:1", "p", "f", "in", self.path, clock=lambda: self.now_ns,
+            heartbeat_interval_ms=1, node=self.tracker.connect(), **options,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.runs.append(front)
+        return front.start(timeout_s)
+
+    def kill(self, arrived: bool = False) -> None:
+        """The last run ends as its process would: no commit, and the lock is gone."""
+        assert self.tracker.node is not None
+        self.tracker.node.crash(arrived)
+        self.runs[-1]._release_directory()
+        self.tracker.holding = False
+
+    def visible(self) -> list[str]:
+        """What Spark would list."""
+        return sorted(n for n in os.listdir(self.path) if n[0] not in "._")
+
+    def hidden(self) -> list[str]:
+        return sorted(n for n in os.listdir(self.path) if n.endswith(".tmp"))
+
+    def created_units(self) -> list[str]:
+        return [unit.name for unit in self.tracker.units]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    directory = Directory(tmp_path)
+    yield directory
+    for front in directory.runs:
+        front.front.close(timeout_s=0)
+        front.close()
+
+
+def read(file: PublishedFile) -> list[dict[str, object]]:
+    if file.path.suffix == ".json":
+        return [json.loads(line) for line in file.path.read_text().splitlines()]
+    return pq.ParquetFile(file.path).read().to_pylist()
+
+
+ROWS = [{"a": 1, "b": "x y"}, {"a": 2, "b": "ü\u2028"}]
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "json"])
+def test_a_file_is_an_item_under_the_slot_in_its_name(directory: Directory, fmt: str) -> None:
+    front = directory.start(format=fmt)
+    directory.now_ns = -25
+    # Slots before the grant (0) are never given; the clock is far behind it.
+    first = front.write(ROWS)
+    directory.now_ns = 125
+    second = front.write(pa.Table.from_pylist(ROWS))
+    assert first is not None and second is not None
+    assert (first.slot, first.batch, second.slot, second.batch) == (0, 0, 12, 1)
+    assert directory.visible() == [f"s0-f-00000000.{fmt}", f"s12-f-00000001.{fmt}"]
+    assert read(first) == read(second) == ROWS
+    assert front.wait_durable(WAIT_S)
+    names = [unit_name(str(each.path)) for each in (first, second)]
+    assert all("/in%20put/" in name for name in names)
+    assert directory.created_units() == names
+    assert directory.tracker.created == [
+        (slot_in_name(name), unit_value(name), 1) for name in names
+    ]
+    assert front.published() == [first, second]
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "json"])
+def test_rows_are_items_by_columns_of_their_own(directory: Directory, fmt: str) -> None:
+    front = directory.start(format=fmt, items="rows")
+    directory.now_ns = 70
+    file = front.write(ROWS)
+    assert file is not None and front.wait_durable(WAIT_S)
+    rows = read(file)
+    values = [int(v) for v in root_values("f", 0, range(2))]
+    assert [row.pop(SLOT_COLUMN) for row in rows] == [7, 7]
+    assert [int(row.pop(VALUE_COLUMN)) % 2**64 for row in rows] == values  # type: ignore[call-overload]
+    assert rows == ROWS
+    assert directory.tracker.created == [(7, values[0] ^ values[1], 2)]
+    assert directory.tracker.units == []
+
+
+def test_labels_before_1970_are_in_names_too(directory: Directory) -> None:
+    directory.tracker.grant = -(2**63)
+    directory.now_ns = -25
+    front = directory.start(format="json")
+    file = front.write(ROWS)
+    assert file is not None and file.path.name == "s-3-f-00000000.json"
+    assert front.published() == [file]
+
+
+def test_no_rows_make_no_file(directory: Directory) -> None:
+    front = directory.start()
+    assert front.write([]) is None and front.write(pa.table({"a": []})) is None
+    assert directory.visible() == []
+
+
+def test_rows_that_cannot_be_written_leave_nothing_and_hold_nothing(directory: Directory) -> None:
+    front = directory.start(format="json")
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        front.write([{"a": object()}])
+    assert directory.visible() == directory.hidden() == []
+    directory.now_ns = 90
+    directory.tracker.wait(lambda: directory.tracker.heartbeat == 9)
+    assert front.write(ROWS) is not None
+    assert front.wait_durable(WAIT_S)
+
+
+def test_a_full_disk_leaves_nothing(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = directory.start(format="json")
+    sync = os.fsync
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        front.write(ROWS)
+    assert directory.visible() == directory.hidden() == []
+    monkeypatch.setattr(os, "fsync", sync)
+    file = front.write(ROWS)
+    assert file is not None and file.batch == 0
+
+
+def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the rename readers may have it: it is not withdrawn, and the next run commits it."""
+    front = directory.start(format="json")
+    monkeypatch.setattr(FileFront, "_sync_directory", _fail)
+    with pytest.raises(FrontFailedError, match="may not survive a power failure"):
+        front.write(ROWS)
+    monkeypatch.undo()
+    directory.now_ns = 90
+    with pytest.raises(FrontStateError, match="start the front again"):
+        front.write(ROWS)
+    assert directory.visible() == ["s0-f-00000000.json"]
+    assert directory.tracker.heartbeat <= 0
+    directory.kill()
+    assert directory.start(format="json").wait_durable(WAIT_S)
+    assert len(directory.created_units()) == 1
+
+
+def _fail(front: FileFront) -> None:
+    raise OSError(5, "Input/output error")
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def at(function: str, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> Callable[[], None]:
+    """Ends the process at the next call of a function of `os`; returns how to make it work again."""
+    real = getattr(os, function)
+
+    def killing(*arguments: object) -> None:
+        if after:
+            real(*arguments)
+        raise Killed
+
+    monkeypatch.setattr(os, function, killing)
+    return monkeypatch.undo
+
+
+@pytest.mark.parametrize("items", ["files", "rows"])
+def test_killed_between_write_and_rename(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, items: str
+) -> None:
+    front = directory.start(items=items)
+    undo = at("rename", monkeypatch, after=False)
+    with pytest.raises(Killed):
+        front.write(ROWS)
+    undo()
+    directory.kill()
+    assert directory.visible() == [] and len(directory.hidden()) == 1
+    again = directory.start(items=items)
+    assert directory.hidden() == [], "what was not published is gone"
+    directory.now_ns = 70
+    directory.tracker.wait(lambda: directory.tracker.heartbeat == 7)
+    file = again.write(ROWS)
+    assert file is not None and (file.batch, file.slot) == (0, 7)
+    assert again.wait_durable(WAIT_S)
+    assert sum(count for _, _, count in directory.tracker.created) == (1 if items == "files" else 2)
+
+
+@pytest.mark.parametrize("items", ["files", "rows"])
+@pytest.mark.parametrize("fmt", ["parquet", "json"])
+def test_killed_between_rename_and_commit(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch, items: str, fmt: str
+) -> None:
+    tracker = directory.tracker
+    front = directory.start(items=items, format=fmt)
+    directory.now_ns = 50
+    tracker.wait(lambda: tracker.heartbeat == 5)
+    undo = at("rename", monkeypatch, after=True)
+    with pytest.raises(Killed):
+        front.write(ROWS)
+    undo()
+    directory.kill()
+    assert directory.visible() == [f"s5-f-00000000.{fmt}"] and tracker.created == []
+
+    directory.now_ns = 20
+    again = directory.start(items=items, format=fmt)
+    assert again.wait_durable(WAIT_S)
+    (file,) = again.published()
+    if items == "files":
+        assert tracker.created == [(5, unit_value(unit_name(str(file.path))), 1)]
+    else:
+        checksum = int(np.bitwise_xor.reduce(root_values("f", 0, range(2))))
+        assert tracker.created == [(5, checksum, 2)]
+    following = again.write(ROWS)
+    assert following is not None and (following.batch, following.slot) == (1, 5)
+
+
+@pytest.mark.parametrize("items", ["files", "rows"])
+@pytest.mark.parametrize("arrived", [False, True])
+def test_killed_while_ticks_are_out(directory: Directory, arrived: bool, items: str) -> None:
+    """Each file's items are created exactly once, whether or not the tick arrived."""
+    tracker = directory.tracker
+    per_file = 1 if items == "files" else 2
+    for run in range(6):
+        front = directory.start(items=items, format="json")
+        tracker.holding = True
+        directory.now_ns = 40 * run
+        for _ in range(3):
+            front.write(ROWS)
+        directory.kill(arrived)
+    last = directory.start(items=items, format="json")
+    assert last.wait_durable(WAIT_S)
+    assert [file.batch for file in last.published()] == list(range(18))
+    assert sum(count for _, _, count in tracker.created) == 18 * per_file
+    slots = [file.slot for file in last.published()]
+    assert slots == sorted(slots)
+
+
+def test_other_fronts_and_other_files_in_the_directory_are_left_alone(
+    directory: Directory,
+) -> None:
+    directory.path.mkdir()
+    others = ["s5-g-00000003.json", "part-0.json", ".s5-g-00000004.json.tmp", "notes.txt"]
+    for name in others:
+        (directory.path / name).write_text("{}\n")
+    front = directory.start()
+    assert front.published() == [] and set(others) <= set(os.listdir(directory.path))
+    file = front.write(ROWS)
+    assert file is not None and file.batch == 0 and file.slot == 0
+
+
+def test_files_that_the_tracker_has_may_be_cleaned_away(directory: Directory) -> None:
+    front = directory.start(format="json")
+    for _ in range(3):
+        front.write(ROWS)
+    assert front.wait_durable(WAIT_S)
+    for each in front.published():
+        each.path.unlink()
+    directory.kill()
+    again = directory.start(format="json")
+    file = again.write(ROWS)
+    assert file is not None and file.batch == 3
+
+
+def test_a_file_that_is_gone_before_the_tracker_has_it_is_an_error(directory: Directory) -> None:
+    front = directory.start(format="json")
+    directory.tracker.holding = True
+    files = [front.write(ROWS) for _ in range(3)]
+    directory.kill()
+    assert files[1] is not None
+    files[1].path.unlink()
+    with pytest.raises(
+        RolledBackError, match="holds file 2 where file 1 was expected; the tracker"
+    ):
+        directory.start(format="json")
+    assert directory.tracker.created == []
+
+
+def test_a_file_that_was_renamed_to_another_slot_is_an_error(directory: Directory) -> None:
+    front = directory.start(format="json")
+    file = front.write(ROWS)
+    assert file is not None and front.wait_durable(WAIT_S)
+    directory.kill()
+    file.path.rename(file.path.with_name("s9-f-00000000.json"))
+    with pytest.raises(RolledBackError, match="published batch 0 differs"):
+        directory.start(format="json")
+
+
+def test_a_second_run_waits_for_the_first_and_is_refused(directory: Directory) -> None:
+    front = directory.start()
+    with pytest.raises(FrontStateError, match="'f' runs in another process, which holds"):
+        directory.start(timeout_s=0.0)
+    front.close()
+    assert directory.start().write(ROWS) is not None
+
+
+def test_a_name_that_makes_no_file_names_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="give the front a shorter name"):
+        FileFront("unused:1", "p", "f" * 250, "in", tmp_path)
+
+
+def test_names_are_percent_encoded(tmp_path: Path) -> None:
+    tracker = FakeTracker()
+    with FileFront(
+        "unused:1", "p", "a/b é", "in", tmp_path, node_id="n", format="json", node=tracker.connect()
+    ) as front:
+        file = front.write(ROWS)
+        assert file is not None and file.path.parent == tmp_path
+        labelled = parse_file_name(file.path.name)
+        assert labelled is not None and labelled.front == "n/a/b é"
+        assert front.published() == [file]
