@@ -1,0 +1,277 @@
+"""Steps become durable, each once, whatever fails on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.spool import Spool
+from local_tracker.agent.uplink import ClosedError
+from local_tracker.core.window import Step
+from local_tracker.worker.protocol import Deadline, HandOverError
+from tests.local_tracker.fakes import FakeUplink, one_cell, refusing
+from tracker.core.model import Cells, Heartbeat, TickContent
+
+Start = Callable[..., Flusher]
+TIMEOUT_S = 20.0
+
+
+@pytest.fixture
+def uplink() -> FakeUplink:
+    return FakeUplink()
+
+
+@pytest.fixture
+def start(tmp_path: Path, uplink: FakeUplink) -> Iterator[Start]:
+    """Starts a flusher on the one spool; a second one stands for a process that was restarted."""
+    running: list[tuple[Flusher, Spool]] = []
+
+    def run(window_ms: float = 1) -> Flusher:
+        end()
+        spool = Spool(f"{tmp_path}/spool")
+        flusher = Flusher(uplink, spool, window_ms)
+        running.append((flusher, spool))
+        return flusher
+
+    def end() -> None:
+        for flusher, spool in running:
+            flusher.close(0)
+            flusher._thread.join(TIMEOUT_S)
+            spool.close()
+        running.clear()
+
+    yield run
+    end()
+
+
+def made(sender: str, number: int, item: int, **more: object) -> Step:
+    return Step(sender, number, created=one_cell(0, 5, item), **more)  # type: ignore[arg-type]
+
+
+def outcome(flusher: Flusher, step: Step, again: bool = False) -> None:
+    flusher.submit(step, again, Deadline(TIMEOUT_S)).result(TIMEOUT_S)
+
+
+class Gate:
+    """Holds flushes back until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, number: int, content: TickContent) -> None:
+        self.reached.set()
+        assert self.opened.wait(TIMEOUT_S)
+
+
+def test_a_step_is_durable_whole_and_promises_follow(uplink: FakeUplink, start: Start) -> None:
+    step = Step("w", 1, one_cell(1, 9, 3), one_cell(0, 5, 4), (Heartbeat("f", 8),))
+    outcome(start(), step)
+    (content, _) = uplink.flushes[1]
+    assert content.created.rows() == [(1, 9, 3, 1)]
+    assert content.consumed.rows() == [(0, 5, 4, 1)]
+    assert content.heartbeats == (Heartbeat("f", 8),)
+
+
+def test_what_comes_while_a_flush_is_on_its_way_shares_the_next(
+    uplink: FakeUplink, start: Start
+) -> None:
+    flusher, gate = start(), Gate()
+    uplink.before_flush = gate
+    first = flusher.submit(made("w", 1, 1), False, Deadline(TIMEOUT_S))
+    assert gate.reached.wait(TIMEOUT_S)
+    rest = [
+        flusher.submit(made(f"w{item}", 1, item), False, Deadline(TIMEOUT_S)) for item in (2, 4, 8)
+    ]
+    gate.opened.set()
+    for future in (first, *rest):
+        future.result(TIMEOUT_S)
+    assert [c.created.rows() for c, _ in uplink.flushes.values()] == [
+        [(0, 5, 1, 1)], [(0, 5, 14, 3)],
+    ]  # fmt: skip
+
+
+def test_only_the_step_that_deserves_it_is_refused(uplink: FakeUplink, start: Start) -> None:
+    flusher, gate = start(), Gate()
+    uplink.before_flush = gate
+    flusher.submit(made("v", 1, 1), False, Deadline(TIMEOUT_S))
+    assert gate.reached.wait(TIMEOUT_S)
+    good, bad, other = (
+        flusher.submit(made(f"w{item}", 1, item), False, Deadline(TIMEOUT_S)) for item in (2, 4, 8)
+    )
+    uplink.before_flush = refusing(4)
+    gate.opened.set()
+    good.result(TIMEOUT_S)
+    other.result(TIMEOUT_S)
+    with pytest.raises(HandOverError, match="item 4 was created below min time"):
+        bad.result(TIMEOUT_S)
+    assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8}
+    outcome(flusher, made("w4", 2, 16))
+    assert uplink.sums() == {(0, 5): 1 ^ 2 ^ 8 ^ 16}
+
+
+def test_a_step_that_is_handed_over_again_counts_once(uplink: FakeUplink, start: Start) -> None:
+    flusher = start()
+    outcome(flusher, made("w", 1, 3))
+    outcome(flusher, made("w", 1, 3), again=True)
+    assert uplink.sums() == {(0, 5): 3}
+    outcome(flusher, made("w", 2, 4))
+    with pytest.raises(HandOverError, match="step 1 of w comes after its step 2"):
+        outcome(flusher, made("w", 1, 3), again=True)
+
+
+def test_a_restarted_process_knows_the_steps_of_the_one_before(
+    uplink: FakeUplink, start: Start
+) -> None:
+    outcome(start(), made("w", 1, 3))
+    outcome(start(), made("w", 1, 3), again=True)
+    assert uplink.sums() == {(0, 5): 3}
+
+
+def test_a_restarted_process_remembers_refusals(uplink: FakeUplink, start: Start) -> None:
+    uplink.before_flush = refusing(4)
+    with pytest.raises(HandOverError, match="below min time"):
+        outcome(start(), made("w", 1, 4))
+    uplink.before_flush = lambda number, content: None
+    with pytest.raises(HandOverError, match="below min time"):
+        outcome(start(), made("w", 1, 4), again=True)
+    assert uplink.sums() == {}
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_flush_whose_answer_was_lost_is_sent_again_and_counts_once(
+    uplink: FakeUplink, start: Start, taken: bool
+) -> None:
+    """Whether the tracker had taken it or not, and also over a restart of this process."""
+    lost = threading.Event()
+
+    def lose(*_: object) -> None:
+        lost.set()
+        raise TimeoutError("nothing answers")
+
+    if taken:
+        uplink.after_flush = lose
+    else:
+        uplink.before_flush = lose
+    flusher = start()
+    future = flusher.submit(made("w", 1, 3), False, Deadline(TIMEOUT_S))
+    assert lost.wait(TIMEOUT_S)
+    assert not future.done()
+    again = start()
+    uplink.before_flush = uplink.after_flush = lambda *_: None
+    outcome(again, made("w", 1, 3), again=True)
+    outcome(again, made("w", 2, 4))
+    assert uplink.sums() == {(0, 5): 7}
+    assert uplink.order == [1, 2]
+    assert uplink.attempts[0] == (1, False)
+    assert set(uplink.attempts[1:-1]) == {(1, True)}
+
+
+def test_a_tracker_that_is_away_is_waited_for(uplink: FakeUplink, start: Start) -> None:
+    tries = []
+
+    def away(number: int, content: TickContent) -> None:
+        tries.append(number)
+        if len(tries) < 3:
+            raise HandOverError("unreachable", "no route")
+
+    uplink.before_flush = away
+    outcome(start(), made("w", 1, 3))
+    assert tries == [1, 1, 1]
+
+
+def test_flushes_are_numbered_on_from_what_the_tracker_knows(
+    uplink: FakeUplink, start: Start
+) -> None:
+    uplink.last_known = 41
+    outcome(start(), made("w", 1, 3))
+    assert uplink.order == [42]
+
+
+def test_without_its_spool_it_does_not_guess(uplink: FakeUplink, start: Start) -> None:
+    with pytest.raises(HandOverError, match="spool is gone") as refused:
+        outcome(start(), made("w", 7, 3), again=True)
+    assert refused.value.code == "unknown_outcome"
+    assert uplink.sums() == {}
+
+
+def test_a_flush_that_nobody_can_tell_of_is_not_taken_apart(
+    uplink: FakeUplink, start: Start
+) -> None:
+    """Its steps would get new numbers, and might count twice."""
+
+    def unknown(number: int, content: TickContent) -> None:
+        raise HandOverError("unknown_outcome", "the spool above is gone")
+
+    flusher, gate = start(), Gate()
+    uplink.before_flush = gate
+    flusher.submit(made("v", 1, 1), False, Deadline(TIMEOUT_S))
+    assert gate.reached.wait(TIMEOUT_S)
+    futures = [
+        flusher.submit(made(f"w{item}", 1, item), False, Deadline(TIMEOUT_S)) for item in (2, 4)
+    ]
+    uplink.before_flush = unknown
+    gate.opened.set()
+    for future in futures:
+        with pytest.raises(HandOverError, match="the spool above is gone"):
+            future.result(TIMEOUT_S)
+    assert uplink.order == [1]
+
+
+def test_a_fenced_local_tracker_fails_all_who_wait_and_all_who_come(
+    uplink: FakeUplink, start: Start
+) -> None:
+    def fenced(number: int, content: TickContent) -> None:
+        raise ClosedError("node 'n' runs elsewhere")
+
+    uplink.before_flush = fenced
+    flusher = start()
+    for number in (1, 2):
+        with pytest.raises(ClosedError, match="runs elsewhere"):
+            outcome(flusher, made("w", number, number))
+    assert flusher.failure is not None
+
+
+def test_closing_flushes_what_was_taken(uplink: FakeUplink, start: Start) -> None:
+    flusher, gate = start(window_ms=60_000), Gate()
+    uplink.before_flush = gate
+    flusher.submit(made("w", 1, 1), False, Deadline(TIMEOUT_S))
+    assert gate.reached.wait(TIMEOUT_S)
+    last = flusher.submit(made("v", 1, 2), False, Deadline(TIMEOUT_S))
+    gate.opened.set()
+    assert flusher.close(TIMEOUT_S)
+    last.result(0)
+    assert uplink.sums() == {(0, 5): 3}
+    with pytest.raises(HandOverError, match="ending"):
+        outcome(flusher, made("v", 2, 4))
+
+
+def test_closing_gives_up_on_a_tracker_that_is_away_and_keeps_the_spool(
+    uplink: FakeUplink, start: Start
+) -> None:
+    away = threading.Event()
+
+    def unreachable(number: int, content: TickContent) -> None:
+        away.set()
+        raise TimeoutError("nothing answers")
+
+    uplink.before_flush = unreachable
+    flusher = start()
+    future = flusher.submit(made("w", 1, 3), False, Deadline(TIMEOUT_S))
+    assert away.wait(TIMEOUT_S)
+    assert not flusher.close(0)
+    with pytest.raises(HandOverError, match="ended before"):
+        future.result(TIMEOUT_S)
+    uplink.before_flush = lambda number, content: None
+    outcome(start(), made("w", 1, 3), again=True)
+    assert uplink.sums() == {(0, 5): 3}
+
+
+def test_a_step_larger_than_a_flush_is_refused(uplink: FakeUplink, start: Start) -> None:
+    large = Cells.of((0, slot, 1, 1) for slot in range(65_537))
+    with pytest.raises(HandOverError, match="65537 cells"):
+        outcome(start(), Step("w", 1, created=large))
+    assert uplink.sums() == {}

@@ -1,0 +1,143 @@
+"""The durable record: whatever was written is read again, wherever the process ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local_tracker.agent import spool as spool_module
+from local_tracker.agent.spool import LastStep, Spool
+from local_tracker.core.window import Step
+from local_tracker.worker.protocol import HandOverError
+from tests.local_tracker.fakes import one_cell
+from tracker.core.model import Heartbeat
+
+
+def step(sender: str, number: int) -> Step:
+    return Step(
+        sender, number, one_cell(0, number, 7), one_cell(1, -number, 8, 2), (Heartbeat("f", 3),)
+    )
+
+
+def said(spool: Spool) -> object:
+    """All that a spool knows, as plain values."""
+    pending = {
+        number: [
+            (s.sender, s.number, s.created.rows(), s.consumed.rows(), s.heartbeats) for s in steps
+        ]
+        for number, steps in spool.pending.items()
+    }
+    return pending, dict(spool.senders), spool.last_number, spool.identity
+
+
+def write(spool: Spool) -> list[object]:
+    """Everything that a spool records; returns what it knew after each record."""
+    known = [said(spool)]
+    spool.flush(1, (step("v", 1), step("w", 4)))
+    known.append(said(spool))
+    spool.done(1)
+    known.append(said(spool))
+    spool.flush(2, (step("v", 2), step("w", 5)))
+    known.append(said(spool))
+    spool.split(2)
+    known.append(said(spool))
+    spool.done(3)
+    known.append(said(spool))
+    spool.done(4, ("below_min_time", "too late"))
+    known.append(said(spool))
+    return known
+
+
+def test_a_new_process_knows_what_the_old_one_wrote(tmp_path: Path) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    assert spool.fresh
+    spool.flush(1, (step("v", 1),))
+    spool.flush(2, (step("v", 2), step("w", 5)))
+    spool.done(1)
+    before = said(spool)
+    spool.close()
+    again = Spool(f"{tmp_path}/s")
+    assert not again.fresh
+    assert said(again) == before
+    assert list(again.pending) == [2]
+    again.close()
+
+
+def test_a_split_flush_becomes_one_flush_for_each_step(tmp_path: Path) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    write(spool)
+    assert not spool.pending
+    assert spool.last_number == 4
+    assert spool.senders == {
+        "v": LastStep(2, True),
+        "w": LastStep(5, True, ("below_min_time", "too late")),
+    }
+    spool.close()
+
+
+def test_a_record_cut_off_anywhere_is_as_if_it_had_not_been_begun(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    spool = Spool(str(path))
+    known = write(spool)
+    spool.close()
+    whole = path.read_bytes()
+    seen = []
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        cut = Spool(str(path))
+        found = said(cut)
+        cut.close()
+        if length >= len(whole) or found in known:
+            seen.append(known.index(found))
+        else:
+            # Not even the first record, the name of the spool, is there.
+            assert found[:3] == ({}, {}, 0)  # type: ignore[index]
+    assert seen == sorted(seen), "more of the file never says less"
+    assert set(seen) == set(range(len(known)))
+
+
+def test_damage_before_the_end_is_said_and_not_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    spool = Spool(str(path))
+    write(spool)
+    spool.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(HandOverError, match="damaged at byte"):
+        Spool(str(path))
+
+
+def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "MAX_FILE_BYTES", 10_000)
+    path = tmp_path / "s"
+    spool = Spool(str(path))
+    for number in range(1, 1001):
+        spool.flush(number, (step("v", number),))
+        spool.done(number)
+    assert path.stat().st_size < 11_000
+    before = said(spool)
+    spool.close()
+    again = Spool(str(path))
+    assert said(again) == before
+    again.close()
+
+
+def test_the_longest_silent_senders_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "MAX_SENDERS", 2)
+    spool = Spool(f"{tmp_path}/s")
+    for number, sender in enumerate(["u", "v", "u", "w"], 1):
+        spool.flush(number, (step(sender, number),))
+        spool.done(number)
+    assert list(spool.senders) == ["u", "w"]
+    spool.close()
+
+
+def test_it_belongs_to_one_process(tmp_path: Path) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    with pytest.raises(HandOverError, match="another local tracker uses the spool"):
+        Spool(f"{tmp_path}/s")
+    spool.close()
