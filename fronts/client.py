@@ -398,9 +398,14 @@ class Front:
         retry_s = _RETRY_FIRST_S
         try:
             while (content := self._next()) is not None:
-                if not self._commit(content):
+                refusal = self._commit(content)
+                if refusal is None:
                     retry_s = _RETRY_FIRST_S
                     continue
+                if retry_s == _RETRY_FIRST_S:  # said once, however often it is refused
+                    log.warning(
+                        "front %r: commits again until it is taken: %s", self.front, refusal
+                    )
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, retry_s)
                     self._news = True
@@ -423,24 +428,23 @@ class Front:
             if content is not None:
                 return content
 
-    def _commit(self, content: TickContent) -> bool:
-        """Commits a tick and waits; True if it is to be committed again later."""
+    def _commit(self, content: TickContent) -> TickRefusedError | None:
+        """Commits a tick and waits; returns a refusal that passes."""
         core = self._started
         try:
             self._node.commit(content).result()
         except TickRefusedError as error:
             if error.refusal.code not in _PASSES:
                 raise
-            log.warning("front %r: its tick is committed again later: %s", self.front, error)
             with self._changed:
                 core.refused()
-            return True
+            return error
         with self._changed:
             core.durable()
             # What was created can be promised beyond at once.
             self._news = self._news or content.batch is not None
             self._changed.notify_all()
-        return False
+        return None
 
     def _fail(self, error: Exception) -> None:
         with self._changed:

@@ -1,0 +1,209 @@
+"""Fronts with a real tracker on loopback: what they publish holds min time until it is consumed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tracker
+from fronts import FileFront, Front, FrontFailedError
+from fronts.client import OpenBatch
+from fronts.files import PublishedFile
+from tracker import EmbeddedTracker
+from tracker.client import FencedError, NodeClient
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
+from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.units import unit_name
+
+WAIT_S = 30.0
+NAMES = ("a", "b", "c")
+SPEC = PipelineSpec(
+    "p", ("in",), fronts=NAMES, start_slot=slot_of(time.time_ns(), DEFAULT_SLACK_NS)
+)
+ROWS = [{"n": 1}, {"n": 2}]
+
+
+@pytest.fixture(params=[1, 3], ids=["one shard", "three shards"])
+def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=request.param) as embedded:
+        embedded.register(SPEC)
+        yield embedded
+
+
+@pytest.fixture
+def reader(embedded: EmbeddedTracker) -> NodeClient:
+    node = embedded.node("p", "reader")
+    node.join(WAIT_S)
+    return node
+
+
+def file_front(
+    embedded: EmbeddedTracker, directory: Path, name: str, **options: object
+) -> FileFront:
+    return FileFront(
+        embedded.target, "p", name, "in", directory, format="json",
+        heartbeat_interval_ms=2, **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def consume(reader: NodeClient, file: PublishedFile) -> None:
+    """The file has been read, by what its name says."""
+    name = unit_name(str(file.path))
+    content = TickContent(
+        consumed=Cells.of([(0, file.slot, unit_value(name), 1)]),
+        units_consumed=(Unit(0, name, file.slot),),
+    )
+    reader.commit(content).result(WAIT_S)
+
+
+def test_min_time_waits_for_every_file_and_the_pipeline_completes(
+    embedded: EmbeddedTracker, reader: NodeClient, tmp_path: Path
+) -> None:
+    fronts = [file_front(embedded, tmp_path, name).start() for name in NAMES]
+    files = [front.write(ROWS) for _ in range(3) for front in fronts]
+    now = slot_of(time.time_ns(), SPEC.slack_ns)
+    subscriber = embedded.subscriber("p")
+    oldest, *others = sorted((f for f in files if f is not None), key=lambda f: f.slot)
+    for front in fronts:
+        assert front.wait_durable(WAIT_S)
+    assert reader.resolve_units("in", [unit_name(str(f.path)) for f in others], 1000) == {
+        unit_name(str(f.path)): f.slot for f in others
+    }, "open units can be named"
+    for file in others:
+        consume(reader, file)
+    # All fronts promise on and on; the one file that is left holds.
+    assert subscriber.wait_until(oldest.slot, timeout_s=WAIT_S)
+    assert subscriber.min_time() == oldest.slot
+    consume(reader, oldest)
+    assert subscriber.wait_until(now, timeout_s=WAIT_S)
+    for front in fronts:
+        front.leave()
+    assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
+    embedded: EmbeddedTracker, reader: NodeClient, tmp_path: Path
+) -> None:
+    fronts = {name: file_front(embedded, tmp_path, name).start() for name in NAMES}
+    file = fronts["b"].write(ROWS)
+    assert file is not None and fronts["b"].wait_durable(WAIT_S)
+    consume(reader, file)
+    fronts["b"].front._node.close()
+    fronts["b"].close()
+    held = slot_of(time.time_ns(), SPEC.slack_ns) + 1
+    subscriber = embedded.subscriber("p")
+    assert not subscriber.wait_until(held, timeout_s=0.2)
+    fronts["b"] = file_front(embedded, tmp_path, "b").start()
+    assert subscriber.wait_until(held, timeout_s=WAIT_S)
+    second = fronts["b"].write(ROWS)
+    assert second is not None and second.batch == 1
+    for front in fronts.values():
+        front.close()
+
+
+def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
+    embedded: EmbeddedTracker, reader: NodeClient, tmp_path: Path
+) -> None:
+    fronts = {name: file_front(embedded, tmp_path, name).start() for name in NAMES}
+    front = fronts["a"]
+    for shard in range(len(embedded.addresses)):
+        embedded.kill_shard(shard)
+    files = [front.write(ROWS) for _ in range(3)]
+    assert not front.wait_durable(0.05)
+    front.front._node.close()
+    front.close()
+    for shard in range(len(embedded.addresses)):
+        embedded.start_shard(shard)
+    again = file_front(embedded, tmp_path, "a").start()
+    assert again.wait_durable(WAIT_S) and again.front.last_durable == 2
+    subscriber = embedded.subscriber("p")
+    now = slot_of(time.time_ns(), SPEC.slack_ns)
+    for file in files:
+        assert file is not None
+        consume(reader, file)
+    assert subscriber.wait_until(now, timeout_s=WAIT_S)
+    for each in (again, fronts["b"], fronts["c"]):
+        each.leave()
+    assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def test_a_second_incarnation_ends_the_first(embedded: EmbeddedTracker, tmp_path: Path) -> None:
+    """In another directory, as on another host, where no lock keeps it out."""
+    first = file_front(embedded, tmp_path / "one", "a").start()
+    second = file_front(embedded, tmp_path / "two", "a").start()
+    with pytest.raises(FrontFailedError) as refused:
+        while True:
+            first.write(ROWS)
+            first.wait_durable(WAIT_S)
+    assert isinstance(refused.value.__cause__, FencedError)
+    assert second.write(ROWS) is not None and second.wait_durable(WAIT_S)
+    first.close()
+    second.close()
+
+
+def test_a_late_front_labels_from_what_was_announced(
+    embedded: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """Its clock is an hour behind: nothing that it labels is below what was said."""
+    subscriber = embedded.subscriber("p")
+    fronts = [file_front(embedded, tmp_path, name).start() for name in NAMES]
+    assert subscriber.wait_until(slot_of(time.time_ns(), SPEC.slack_ns), timeout_s=WAIT_S)
+    announced = subscriber.min_time()
+    late = file_front(embedded, tmp_path, "late", clock=lambda: time.time_ns() - 3600 * 10**9)
+    file = late.start().write(ROWS)
+    assert file is not None and file.slot >= announced
+    assert late.wait_durable(WAIT_S)
+    for front in (*fronts, late):
+        front.close()
+
+
+@pytest.mark.parametrize("beyond", ["its own promise", "the promise of another front"])
+def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) -> None:
+    now_ns = 10**9
+    spec = PipelineSpec("p", ("in",), fronts=("a", "b"), slack_ns=1, horizon_slots=1000)
+    with tracker.embedded() as embedded, ThreadPoolExecutor() as pool:
+        embedded.register(spec)
+
+        def front(name: str, clock_ns: list[int]) -> Front:
+            return Front(
+                embedded.target, "p", name, "in", clock=lambda: clock_ns[0], heartbeat_interval_ms=2
+            )
+
+        ahead, behind = [0], [0]
+        a = pool.submit(front("a", ahead).start)
+        b = pool.submit(front("b", behind).start)
+        fronts = [a.result(WAIT_S), b.result(WAIT_S)]
+        ahead[0] = now_ns
+        if beyond == "its own promise":
+            behind[0] = now_ns
+
+        def send(batch: OpenBatch) -> None:
+            assert batch.slots.tolist() == [now_ns]
+
+        fronts[0].publish_now(1, send)
+        if beyond != "its own promise":
+            assert not fronts[0].wait_durable(0.2)
+            behind[0] = now_ns
+        assert fronts[0].wait_durable(WAIT_S)
+        for each in fronts:
+            each.close()
+
+
+@pytest.mark.parametrize("slot", [-(2**62), 2**62])
+def test_slots_near_the_ends_of_time(slot: int) -> None:
+    spec = PipelineSpec("p", ("in",), fronts=("a",), slack_ns=1, start_slot=slot - 5)
+    with tracker.embedded() as embedded:
+        embedded.register(spec)
+        front = Front(embedded.target, "p", "a", "in", clock=lambda: slot).start()
+        labels = front.label_many(3)
+        assert labels.slots.tolist() == [slot] * 3
+        front.publish(lambda batch: None)
+        assert front.wait_durable(WAIT_S)
+        subscriber = embedded.subscriber("p")
+        assert subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
+        front.close()
