@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -43,6 +44,8 @@ def start(spark: SparkSession, target: str, pipeline: str, directory: Path) -> T
 def kill_when_sink_has(jvm: int, directory: Path, batch: int) -> None:
     """Wait for the sink's commit; then end the JVM and this process at once."""
     sink = directory / "out/_spark_metadata" / str(batch)
+    while not os.path.exists(directory / "cp/offsets" / str(batch)):
+        time.sleep(0.005)
     while not os.path.exists(sink):
         pass  # the gap is some milliseconds wide: no time to sleep
     os.kill(jvm, signal.SIGKILL)
