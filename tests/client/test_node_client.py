@@ -202,7 +202,8 @@ def test_a_fenced_client_may_join_anew(running: EmbeddedTracker, pipeline: str) 
         waits = node.commit(TickContent())
         second = node.join(WAIT_S)
         assert second.key.incarnation > first.key.incarnation
-        assert waits.exception(WAIT_S) is None or "joined anew" in str(waits.exception(WAIT_S))
+        # Durable before, fenced by the second incarnation, or given up for it: but settled.
+        assert isinstance(waits.exception(WAIT_S), LowmarkError | None)
         assert done(node.commit(TickContent())) == 1
 
 

@@ -119,10 +119,9 @@ def test_asking_takes_no_update_from_who_listens(
     assert never_back(listener.heard)
 
 
-def test_what_a_subscriber_has_told_does_not_go_back_at_a_process_that_is_behind(
+def test_asking_one_process_after_the_other_never_goes_back(
     running: EmbeddedTracker, node: NodeClient
 ) -> None:
-    """The first process tells 10 and goes; the other one, cut off from it, has told less."""
     subscriber = running.subscriber("two")
     told = []
     for slot in range(1, 40):
