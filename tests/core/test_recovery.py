@@ -25,7 +25,7 @@ def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     front.commit(
         created=[(0, slot, slot) for slot in range(1, 9)],
         batch=Batch("a", 0, b"f"),
-        units_created=[Unit(0, "file:///x", 3)],
+        units_created=[Unit(0, "file:///x", 5)],
     )
     front.commit(heartbeats={"a": 50})
     worker.commit(consumed=[(0, slot, slot) for slot in range(1, 5)], created=[(1, 7, 99)])
@@ -176,10 +176,10 @@ def test_staged_contributions_and_units_come_back() -> None:
     cluster.settle()
     (staged,) = cluster.processes[worker.home].staged("p", "worker", "q", 4)
     assert plain(staged) == plain(contribution)
-    assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [3]
+    assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [5]
     worker.attach()
     worker.commit(
-        batch=Batch("q", 4, b"x"), consumed=[(0, 5, 5)], units_consumed=[Unit(0, "file:///x", 3)]
+        batch=Batch("q", 4, b"x"), consumed=[(0, 5, 5)], units_consumed=[Unit(0, "file:///x", 5)]
     )
     assert cluster.processes[worker.home].staged("p", "worker", "q", 4) == ()
     assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [None]

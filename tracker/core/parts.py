@@ -11,12 +11,16 @@ from tracker.core.messages import Entry, KeyTick
 from tracker.core.model import Cells, Tick, Unit
 from tracker.core.routing import RoutingTable
 
+_CELL_BYTES = 28
+_NAME_OVERHEAD_BYTES = 24
+_CHARACTER_BYTES = 4
+
 
 class OutboxEntry:
     """Entry `number` of a home log. A part holds the cells of the slots that its shard owns, the
     names of units that it keeps, and everything that all shards must know."""
 
-    __slots__ = ("_owners", "_routing", "cell_count", "entry", "number")
+    __slots__ = ("_owners", "_routing", "cell_count", "entry", "number", "size_bytes")
 
     def __init__(self, number: int, entry: Entry, routing: RoutingTable) -> None:
         self.number = number
@@ -27,6 +31,7 @@ class OutboxEntry:
         if isinstance(entry, KeyTick):
             content = entry.tick.content
             self.cell_count = len(content.created) + len(content.consumed) + len(entry.late)
+        self.size_bytes = _CELL_BYTES * self.cell_count + _name_bytes(entry)
 
     def part(self, shard: int) -> Entry:
         """What `shard` is told of the entry."""
@@ -60,3 +65,16 @@ class OutboxEntry:
         assert isinstance(self.entry, KeyTick)
         pipeline, keeper = self.entry.tick.pipeline, self._routing.names_keeper
         return tuple(unit for unit in units if keeper(pipeline, unit.segment) == shard)
+
+
+def _name_bytes(entry: Entry) -> int:
+    """About how much the names in a tick take on the wire, at most."""
+    if not isinstance(entry, KeyTick):
+        return 0
+    content = entry.tick.content
+    lengths = [len(unit.name) for unit in content.units_created]
+    lengths += [len(unit.name) for unit in content.units_consumed]
+    lengths += [len(heartbeat.front) for heartbeat in content.heartbeats]
+    lengths += [len(join.front) for join in content.joins]
+    lengths += [len(name) for name in content.leaves]
+    return _NAME_OVERHEAD_BYTES * len(lengths) + _CHARACTER_BYTES * sum(lengths)

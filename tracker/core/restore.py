@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tracker.core.cut import Vectors
 from tracker.core.home import HomeNode
 from tracker.core.messages import PipelineReport
-from tracker.core.model import Batch, NodeKey, Unit
+from tracker.core.model import Batch, NodeKey
 from tracker.core.pipeline import Pipeline
 from tracker.core.shard import FrontState, LateEntry
 from tracker.core.snapshot import (
@@ -39,9 +39,7 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
             for front, s in shard.fronts.items()
         ),
         units=tuple(
-            Unit(segment, name, slot)
-            for segment, names in shard.units.items()
-            for name, slot in names.items()
+            unit for segment, names in shard.units.items() for unit in names.units(segment)
         ),
         late=tuple(
             LateSnapshot(segment, entry.items, entry.cells, entry.last_slot)
@@ -95,7 +93,7 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
         if front.pin is None:
             shard.unpinned[name] = None
     for unit in saved.units:
-        shard.units.setdefault(unit.segment, {})[unit.name] = unit.slot
+        shard.names(unit.segment).add(unit.name, unit.slot)
     for late in saved.late:
         shard.late[late.segment] = LateEntry(late.items, late.cells, late.last_slot)
     for node in saved.nodes:

@@ -23,6 +23,7 @@ from tracker.core.messages import (
     TouchedRun,
 )
 from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
+from tracker.core.names import UnitNames
 from tracker.core.slots import LOWEST_SLOT
 
 FrontId = tuple[str, str]
@@ -83,7 +84,7 @@ class ShardPipeline:
         self.begun = not spec.fronts and not spec.front_count
         self.joined: dict[FrontId, None] = {}
         """Fronts that have ever joined; kept only until the pipeline has begun."""
-        self.units: dict[int, dict[str, int]] = {}
+        self.units: dict[int, UnitNames] = {}
         self.late: dict[int, LateEntry] = {}
         self.changes = _Changes()
 
@@ -180,13 +181,17 @@ class ShardPipeline:
         self.changes.fronts.pop(front, None)
         self.changes.left.append(front)
 
+    def names(self, segment: int) -> UnitNames:
+        """The names of a segment's open units, as far as this shard keeps them."""
+        if segment not in self.units:
+            self.units[segment] = UnitNames()
+        return self.units[segment]
+
     def _apply_units(self, content: TickContent) -> set[int]:
         for unit in content.units_created:
-            self.units.setdefault(unit.segment, {})[unit.name] = unit.slot
+            self.names(unit.segment).add(unit.name, unit.slot)
         for unit in content.units_consumed:
-            names = self.units.get(unit.segment)
-            if names is not None:
-                names.pop(unit.name, None)
+            self.names(unit.segment).remove(unit.name)
         return {unit.segment for unit in content.units_created}
 
     def _count_late(self, cells: Cells) -> None:

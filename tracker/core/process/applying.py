@@ -181,5 +181,6 @@ class Applying(Nodes):
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
             pipeline.said[segment] = slot
+            pipeline.shard.names(segment).forget_below(slot)
             pipeline.unreported[segment] = slot
         self._out.append(Announced(record.pipeline, record.min_times, min(pipeline.said)))

@@ -43,15 +43,15 @@ class Exchange(Reports):
             first = link.sent + 1
             start = first - self._outbox[0].number
             entries: list[Entry] = []
-            cells = 0
+            size_bytes = 0
             for place in range(start, len(self._outbox)):
                 if len(entries) >= self.config.max_entries_per_frame or (
-                    cells > self.config.max_cells_per_frame
+                    size_bytes > self.config.max_bytes_per_frame
                 ):
                     break
                 item = self._outbox[place]
                 entries.append(item.part(shard))
-                cells += item.cell_count
+                size_bytes += item.size_bytes
             if link.sent == link.confirmed:
                 link.progress_ns = now_ns
             link.sent += len(entries)

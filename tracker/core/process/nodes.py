@@ -255,7 +255,7 @@ class Nodes(Exchange):
                     )
         if content.units_created:
             for segment in {unit.segment for unit in content.units_created}:
-                known = len(pipeline.shard.units.get(segment, ()))
+                known = len(pipeline.shard.names(segment))
                 if known + len(content.units_created) > spec.max_open_units:
                     raise Refused(
                         RefusalCode.FULL,

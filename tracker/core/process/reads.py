@@ -65,8 +65,8 @@ class Reads(ProcessState):
                 f"{state.spec.segments[segment]!r}",
                 home=keeper,
             )
-        known = state.shard.units.get(segment, {})
-        return [known.get(name) for name in names]
+        known = state.shard.names(segment)
+        return [known.slot(name) for name in names]
 
     def staged(
         self, pipeline: str, node_id: str, query: str, batch: int

@@ -36,7 +36,8 @@ class ProcessConfig:
     evict_check_ms: int = 200
     """How often silent fronts are looked for, where a pipeline evicts them."""
     max_entries_per_frame: int = 512
-    max_cells_per_frame: int = 262_144
+    max_bytes_per_frame: int = 8 * 1024 * 1024
+    """Roughly, of entries; the entry that passes it is the last of its frame."""
     max_entries_in_flight: int = 16_384
     """Entries sent to a shard beyond what it has confirmed."""
     max_unconfirmed_entries: int = 200_000

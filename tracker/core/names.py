@@ -1,0 +1,46 @@
+"""The names of a segment's open units, and under which slot each was created."""
+
+from __future__ import annotations
+
+import heapq
+
+from tracker.core.model import Unit
+
+
+class UnitNames:
+    """A unit leaves when its reader has consumed it. Where the consumption came first (its creator was
+    killed between publishing and committing) the name stays until min time has passed its slot: then
+    nothing of it can be in flight."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        self._by_slot: list[tuple[int, str]] = []  # may hold names that have left
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def add(self, name: str, slot: int) -> None:
+        """A unit was created."""
+        self._slots[name] = slot
+        heapq.heappush(self._by_slot, (slot, name))
+        if len(self._by_slot) > 2 * len(self._slots) + 1024:
+            self._by_slot = sorted((slot, name) for name, slot in self._slots.items())
+
+    def remove(self, name: str) -> None:
+        """A unit was consumed; one that is not here is passed over."""
+        self._slots.pop(name, None)
+
+    def slot(self, name: str) -> int | None:
+        """The slot of an open unit; None if it has not arrived, or is gone."""
+        return self._slots.get(name)
+
+    def forget_below(self, min_time: int) -> None:
+        """Everything below `min_time` is complete: names of units there are let go of."""
+        while self._by_slot and self._by_slot[0][0] < min_time:
+            slot, name = heapq.heappop(self._by_slot)
+            if self._slots.get(name) == slot:
+                del self._slots[name]
+
+    def units(self, segment: int) -> list[Unit]:
+        """All that are open."""
+        return [Unit(segment, name, slot) for name, slot in self._slots.items()]
