@@ -1,0 +1,42 @@
+"""A front as a process of its own: publishes a file every few milliseconds until it is told to finish.
+
+    python -m tests.processes.front TARGET PIPELINE NAME DIRECTORY
+
+Says `started` and `left` on standard output. Without its parent it ends as if it had been killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from fronts import FileFront
+
+PAUSE_S = 0.015
+WAIT_S = 60.0
+
+
+def main(target: str, pipeline: str, name: str, directory: str) -> None:
+    finish = threading.Event()
+
+    def listen() -> None:
+        if sys.stdin.readline() != "finish\n":
+            os._exit(1)
+        finish.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    front = FileFront(
+        target, pipeline, name, "in", directory, format="json", heartbeat_interval_ms=10
+    ).start(WAIT_S)
+    print("started", flush=True)
+    number = len(front.published())
+    while not finish.wait(PAUSE_S):
+        front.write([{"front": name, "number": number}])
+        number += 1
+    front.leave()
+    print("left", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
