@@ -27,38 +27,14 @@ from examples.flights.letters import Letter, letter_values, write_letters
 from examples.flights.pipeline import NAME, QUERIES, Places
 from examples.flights.witness import Witness, WitnessedQuery
 from examples.history import Recorder, recording_ticks
+from examples.sessions import make_session
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery
 from tracker.core.units import slot_in_name
 
 TRIGGER = "700 milliseconds"
+NICENESS = 5
 WATCH_INTERVAL_S = 0.5
-
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "1g",
-    "spark.sql.session.timeZone": "UTC",
-    # A few thousand rows a batch on two cores: what saves planning, compiling and small tasks counts.
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Nothing is emitted without input, so a batch without input would only cost time.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-}
-
-
-def make_session() -> SparkSession:
-    """A session on two local cores, whose Python workers run this interpreter and see this code."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("flights")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def tracked_parser(directory: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]:
@@ -163,7 +139,9 @@ def main(target: str, root: str) -> int:
     places = Places(Path(root))
     ended = ended_by_parent()
     recorder = Recorder(places.histories / "driver.jsonl")
-    spark = make_session()
+    # The tracker and the airports do little, and are not to wait for Spark on a small machine.
+    os.nice(NICENESS)
+    spark = make_session("flights", places.root)
     spark.streams.addListener(ProgressTeller())
     tracked = Tracked(spark, target, NAME)
     tracked.track(acks)

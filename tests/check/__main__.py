@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.check.history import MalformedHistory, read_history
 from tests.check.rules import violations
 
-SHOWN = 20
-"""Violations printed; the rest is counted."""
+SHOWN = 5
+"""Violations of a kind that are printed; the rest is counted."""
 
 
 def main(arguments: list[str]) -> int:
@@ -23,10 +23,14 @@ def main(arguments: list[str]) -> int:
         print(f"check: FAILED {arguments[0]} cannot be read as a history: {error}")
         return 2
     found = violations(history)
-    for violation in found[:SHOWN]:
-        print(violation)
-    if len(found) > SHOWN:
-        print(f"and {len(found) - SHOWN} more")
+    by_kind: dict[str, list[str]] = {}
+    for violation in found:
+        by_kind.setdefault(violation.split(":")[0], []).append(violation)
+    for kind, violated in by_kind.items():
+        for violation in violated[:SHOWN]:
+            print(violation)
+        if len(violated) > SHOWN:
+            print(f"{kind}: {len(violated) - SHOWN} more")
     seen = (
         f"items={len(history.items())} ticks={len(history.ticks)} heard={len(history.heard)} "
         f"pipeline={history.pipeline}"

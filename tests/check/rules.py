@@ -152,6 +152,20 @@ def items_counted_once(history: History) -> Violations:
 def ticks_counted_once(history: History) -> Violations:
     """Every acknowledged tick is counted once: its number occurs once, no process of the tracker is
     behind it at the end, and the ticks together say what happened to the items."""
+    yield from _numbers(history)
+    yield from _tallies(history)
+    slots = {(segment, name): slot for segment, name, slot, _ in history.created}
+    created = Counter((segment, slot) for segment, _, slot, _ in history.created)
+    consumed = Counter(
+        (segment, slots[segment, name])
+        for segment, name, _ in history.consumed
+        if (segment, name) in slots
+    )
+    yield from _compare("created", created, (tick.created for tick in history.ticks))
+    yield from _compare("consumed", consumed, (tick.consumed for tick in history.ticks))
+
+
+def _numbers(history: History) -> Violations:
     numbers: dict[str, Counter[int]] = defaultdict(Counter)
     for tick in history.ticks:
         numbers[tick.node][tick.number] += 1
@@ -165,15 +179,23 @@ def ticks_counted_once(history: History) -> Violations:
                     f"tick lost: process {final.process} has node {node!r} at {final.nodes[node]}, "
                     f"tick {max(count)} was acknowledged"
                 )
-    slots = {(segment, name): slot for segment, name, slot, _ in history.created}
-    created = Counter((segment, slot) for segment, _, slot, _ in history.created)
-    consumed = Counter(
-        (segment, slots[segment, name])
-        for segment, name, _ in history.consumed
-        if (segment, name) in slots
-    )
-    yield from _compare("created", created, (tick.created for tick in history.ticks))
-    yield from _compare("consumed", consumed, (tick.consumed for tick in history.ticks))
+
+
+def _tallies(history: History) -> Violations:
+    """What the tracker counts as open is what the ticks created and did not consume."""
+    left: Counter[str] = Counter()
+    for tick in history.ticks:
+        for segment, _, count in tick.created:
+            left[segment] += count
+        for segment, _, count in tick.consumed:
+            left[segment] -= count
+    for final in history.finals:
+        for segment, end in final.segments.items():
+            if end.open_items != left[segment]:
+                yield (
+                    f"counted wrongly: process {final.process} counts {end.open_items} open items "
+                    f"in segment {segment!r} at the end, acknowledged ticks say {left[segment]}"
+                )
 
 
 def _compare(

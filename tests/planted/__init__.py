@@ -1,0 +1,1 @@
+"""Faults planted into real tracker processes: the checker of histories finds each."""

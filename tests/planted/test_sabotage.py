@@ -1,0 +1,175 @@
+"""A small run over two real tracker processes passes the check; with any fault planted it does not."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Condition, Thread
+
+import pytest
+
+from examples.children import Child, Said, free_ports
+from examples.history import Recorder, merge, recording_ticks
+from tests.sabotage import FAULTS, SPARED_TICKS
+from tracker.client import Admin, NodeClient, Subscriber
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.core.slots import FOREVER
+
+SPEC = PipelineSpec("p", ("work",), fronts=("front",), start_slot=0)
+ITEMS = 4 * SPARED_TICKS
+WAIT_S = 30.0
+STUCK_S = 3.0
+"""How long a run that may be stuck is waited for; one that is not ends long before."""
+
+
+class Listener:
+    """Writes down what one shard announces; `wait` returns when it has."""
+
+    def __init__(self, address: str, recorder: Recorder) -> None:
+        self._subscriber, self._recorder = Subscriber(address, SPEC.name), recorder
+        self._heard = SPEC.start_slot
+        self._changed = Condition()
+        self._thread = Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        for update in self._subscriber.updates():
+            self._recorder.heard("listener", update.segment, update.min_time)
+            if update.segment is not None:
+                with self._changed:
+                    self._heard = update.min_time
+                    self._changed.notify_all()
+
+    def wait(self, slot: int, timeout_s: float) -> bool:
+        """Whether min time has been heard to reach a slot in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._heard >= slot, timeout_s)
+
+    def close(self) -> None:
+        self._subscriber.close()
+        self._thread.join(WAIT_S)
+
+
+@contextmanager
+def tracker_processes(fault: str | None, directory: Path) -> Iterator[list[str]]:
+    """Two shards, neighbouring slots on different ones; the first with a fault. Their addresses."""
+    port = free_ports(2)
+    addresses = [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
+    said: queue.Queue[Said] = queue.Queue()
+    children = []
+    for shard in range(2):
+        planted = ["tests.sabotage", fault, "--"] if fault and shard == 0 else ["tracker.cli"]
+        serve = ["serve", "--shard", str(shard), "--peers", ",".join(addresses)]
+        options = ["--block-slots", "1", "--store", "memory:"]
+        children.append(Child(f"shard-{shard}", [*planted, *serve, *options], directory, said))
+    try:
+        yield addresses
+    finally:
+        for child in children:
+            child.stop()
+
+
+def run(fault: str | None, directory: Path) -> Path:
+    """Items of rising slots come in and are done, one after the other; returns the history."""
+    recorder = Recorder(directory / "run.jsonl")
+    with ExitStack() as stack:
+        addresses = stack.enter_context(tracker_processes(fault, directory))
+        admin = stack.enter_context(Admin(addresses[0]))
+        admin.register(SPEC)
+        recorder.header(SPEC, {"front": "work"})
+        listener = Listener(addresses[0], recorder)
+        stack.callback(listener.close)
+        stack.enter_context(recording_ticks(recorder))
+        timeout_s = STUCK_S if fault else WAIT_S
+        work(NodeClient(addresses, SPEC.name, "front"), recorder, listener, timeout_s)
+        listener.wait(FOREVER, timeout_s)
+        write_final(admin, recorder)
+    recorder.close()
+    merge([directory / "run.jsonl"], directory / "history.jsonl")
+    return directory / "history.jsonl"
+
+
+def work(node: NodeClient, recorder: Recorder, listener: Listener, timeout_s: float) -> None:
+    """Two items are in flight when one is done; each only when those before are heard to be done, as
+    long as anything is heard."""
+    node.join(WAIT_S)
+    node.join_front("front", "work", WAIT_S)
+    moving = True
+    for slot in range(ITEMS + 2):
+        content = TickContent()
+        if slot < ITEMS:
+            recorder.created("work", slot, f"item {slot}")
+            content.created = cell(slot)
+        if slot >= 2:
+            recorder.consumed("work", f"item {slot - 2}")
+            content.consumed = cell(slot - 2)
+        durable(node.commit(content))
+        durable(node.commit(TickContent(heartbeats=(Heartbeat("front", slot + 1),))))
+        moving = moving and listener.wait(slot - 1, timeout_s)
+    durable(node.leave_front("front"))
+    node.close()
+
+
+def durable(future: Future[int]) -> None:
+    future.result(WAIT_S)
+
+
+def cell(slot: int) -> Cells:
+    return Cells.of([(0, slot, unit_value(f"item {slot}"), 1)])
+
+
+def write_final(admin: Admin, recorder: Recorder) -> None:
+    state = admin.pipeline(SPEC.name).state
+    end = state.segments[0]
+    numbers = {
+        "min_time": end.min_time,
+        "open_slots": end.open_slots,
+        "open_items": end.open_items,
+    }
+    nodes = {node.key.node_id: node.node_time for node in state.nodes}
+    recorder.write(
+        "final", process="0", segments={"work": numbers}, late_items=state.late_items, nodes=nodes
+    )
+    recorder.expected({"work": FOREVER})
+
+
+def check(history: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.check", str(history)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_without_a_fault_the_check_passes(tmp_path: Path) -> None:
+    checked = check(run(None, tmp_path))
+    assert checked.returncode == 0, checked.stdout
+
+
+FOUND = {
+    "early": {"false completion"},
+    "lost": {"lost completion", "open cells"},
+    "double": {"lost completion", "open cells", "counted wrongly"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_found(fault: str, tmp_path: Path) -> None:
+    history = run(fault, tmp_path)
+    checked = check(history)
+    assert checked.returncode == 1, checked.stdout
+    kinds = {line.split(":")[0] for line in checked.stdout.splitlines()}
+    assert kinds >= FOUND[fault], checked.stdout
+    acknowledged = [json.loads(line) for line in history.read_text().splitlines()]
+    assert sum(line["kind"] == "tick" for line in acknowledged) > 2 * ITEMS
+
+
+def test_an_unknown_fault_is_refused() -> None:
+    command = [sys.executable, "-m", "tests.sabotage", "gently", "--", "serve"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "early|lost|double" in done.stderr
