@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fronts.batches import PublishedBatch, items_batch, units_batch
+from fronts.clock import ClockFault
 from fronts.core import MAX_WAITING_BATCHES, FrontCore, FrontStateError, SealedBatch
 from tracker.client.errors import (
     LowmarkError,
@@ -356,6 +357,12 @@ class Front:
     def last_durable(self) -> int:
         """Number of the last batch that is durable in the tracker; -1 if there is none."""
         return self._started.last_durable
+
+    @property
+    def clock_faults_ns(self) -> dict[ClockFault, int]:
+        """The most that the clock was off so far, by kind of fault, in nanoseconds."""
+        with self._changed:
+            return dict(self._started.clock.measured_ns)
 
     @property
     def failure(self) -> LowmarkError | None:

@@ -13,6 +13,7 @@ import pytest
 from fronts import Front, FrontFailedError, FrontFullError, NotPublishedError
 from fronts.batches import PublishedBatch
 from fronts.client import OpenBatch
+from fronts.clock import ClockFault
 from fronts.core import FrontStateError, RolledBackError
 from tests.fronts.fake_node import SPEC, WAIT_S, FakeTracker, refusal
 from tracker.client import LowmarkError, UnavailableError
@@ -249,6 +250,7 @@ def test_a_clock_that_steps_back_is_reported_and_labels_stay(
         assert front.label().slot == 50
     (record,) = [r for r in caplog.records if r.name == "lowmark.front"]
     assert "front 'f': the clock stepped back by 2e-05 ms" in record.getMessage()
+    assert front.clock_faults_ns[ClockFault.STEPPED_BACK] == 20
 
 
 def test_a_clock_that_fails_ends_the_front(world: World) -> None:

@@ -16,7 +16,7 @@ from fronts.files import PublishedFile
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, NodeClient
 from tracker.core.ack_values import unit_value
-from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
+from tracker.core.model import Cells, PipelineSpec, SilentFront, TickContent, Unit
 from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 from tracker.core.units import unit_name
 
@@ -192,6 +192,30 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
         assert fronts[0].wait_durable(WAIT_S)
         for each in fronts:
             each.close()
+
+
+def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_goes_on() -> None:
+    start = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
+    spec = PipelineSpec(
+        "p", ("in",), fronts=("a", "b"), start_slot=start,
+        silent_front=SilentFront.EVICT, evict_after_ms=300,
+    )  # fmt: skip
+    with tracker.embedded() as embedded, ThreadPoolExecutor() as pool:
+        embedded.register(spec)
+        lively = Front(embedded.target, "p", "a", "in", heartbeat_interval_ms=10)
+        silent = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=3_600_000)
+        for started in [pool.submit(front.start) for front in (lively, silent)]:
+            started.result(WAIT_S)
+        # Only without the silent one can min time come as far as this.
+        later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
+        assert embedded.subscriber("p").wait_until(later, timeout_s=WAIT_S)
+        with pytest.raises(FrontFailedError, match="fenced"):
+            silent.publish_now(1, lambda batch: None)
+            silent.wait_durable(WAIT_S)
+        again = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=10).start()
+        assert again.label().slot >= later
+        for front in (lively, silent, again):
+            front.close()
 
 
 @pytest.mark.parametrize("slot", [-(2**62), 2**62])
