@@ -161,7 +161,8 @@ def test_a_flush_whose_answer_was_lost_is_sent_again_and_counts_once(
     assert lost.wait(TIMEOUT_S)
     assert not future.done()
     again = start()
-    uplink.before_flush = uplink.after_flush = lambda *_: None
+    uplink.before_flush = lambda *_: None
+    uplink.after_flush = lambda *_: None
     outcome(again, made("w", 1, 3), again=True)
     outcome(again, made("w", 2, 4))
     assert uplink.sums() == {(0, 5): 7}

@@ -87,7 +87,8 @@ def test_no_step_waits_longer_than_the_window_and_none_is_lost(
 ) -> None:
     """Whatever comes when, where each flush is taken as soon as it is due."""
     window = FlushWindow(5, 20, 1000)
-    now, number, added, flushed, flush_times = 0, 0, {}, [], []
+    now, number, flushed, flush_times = 0, 0, [], []
+    added: dict[int, int] = {}
 
     def flush_what_is_due(until: int) -> None:
         while (due := window.due_ns()) is not None and due <= until:
