@@ -1,0 +1,56 @@
+"""What the README says that each machine needs is all that it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PLAIN = "__future__", "grpc", "google", "numpy"
+WORKER = "__future__", "numpy"
+OURS = "tracker", "local_tracker", "fronts", "acker"
+
+PROGRAM = """
+import sys
+
+ALLOWED = set({allowed!r}) | set(sys.stdlib_module_names)
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in ALLOWED:
+            raise ModuleNotFoundError("not installed here: " + name, name=name)
+
+sys.meta_path.insert(0, Missing())
+{statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "installed"),
+    [
+        ("from tracker.client import NodeClient, Subscriber, AsyncSubscriber, Admin", PLAIN),
+        ("from fronts import Front, FileFront", PLAIN),
+        ("import local_tracker.agent.main", PLAIN),
+        ("from local_tracker import acks", WORKER),
+    ],
+)
+def test_it_imports_where_nothing_more_is_installed(
+    statement: str, installed: tuple[str, ...]
+) -> None:
+    # typing_extensions comes with gRPC; the generated stubs need nothing else.
+    allowed = [*installed, *OURS, "typing_extensions"]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(allowed=allowed, statement=statement)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_says_what_to_install() -> None:
+    program = PROGRAM.format(allowed=[*PLAIN, *OURS], statement="import tracker.cli")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert "pip install 'lowmark[server]'" in done.stderr
