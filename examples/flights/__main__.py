@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from examples.flights.run import details, run_demo, summary
@@ -25,7 +26,12 @@ def main() -> int:
         help="plant a fault in the tracker: the demo must then fail",
     )
     options = parser.parse_args()
-    outcome = run_demo(BUILD, options.seconds, options.sabotage)
+    # As Ctrl-C: every process that was started is ended first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        outcome = run_demo(BUILD, options.seconds, options.sabotage)
+    except KeyboardInterrupt:
+        return finish("demo", ok=False, shown={"interrupted": True}, details={})
     for problem in outcome.problems[:MAX_PROBLEMS_SHOWN]:
         print(problem)
     print(outcome.check)

@@ -62,6 +62,7 @@ class Outcome:
     announcements: int = 0
     min_times: dict[str, int] = field(default_factory=dict)
     latencies_ms: list[float] = field(default_factory=list)
+    history: str = ""
     history_lines: int = 0
     check: str = ""
 
@@ -325,6 +326,7 @@ def _prove(places: Places, outcome: Outcome, history: Path) -> None:
         outcome.problems += differences(places, truth)
     if outcome.flights != FLIGHTS:
         outcome.problems.append(f"{outcome.flights} flights were counted, there are {FLIGHTS}")
+    outcome.history = str(history.relative_to(ROOT))
     outcome.history_lines = histories.merge(places.histories.glob("*.jsonl"), history)
     outcome.latencies_ms = notification_latencies_ms(SPEC, FRONTS, histories.read(history))
     checked = subprocess.run(
@@ -344,9 +346,16 @@ def summary(outcome: Outcome) -> dict[str, object]:
         "seconds": round(outcome.seconds),
         "min_time": min_time_text(min(outcome.min_times.values(), default=SPEC.start_slot)),
         "announcements": outcome.announcements,
-        "notification_p50_ms": round(percentile(outcome.latencies_ms, 50), 1),
-        "notification_p99_ms": round(percentile(outcome.latencies_ms, 99), 1),
+        "notification_p50_ms": _latency(outcome, 50, 1),
+        "notification_p99_ms": _latency(outcome, 99, 1),
     }
+
+
+def _latency(outcome: Outcome, percent: int, digits: int) -> float | None:
+    """A percentile of the notification latencies; None if none was measured."""
+    if not outcome.latencies_ms:
+        return None
+    return round(percentile(outcome.latencies_ms, percent), digits)
 
 
 def details(outcome: Outcome) -> dict[str, object]:
@@ -354,14 +363,14 @@ def details(outcome: Outcome) -> dict[str, object]:
     return {
         "replay_seconds": round(outcome.replay_seconds, 1),
         "notification_latency_ms": {
-            f"p{percent}": round(percentile(outcome.latencies_ms, percent), 3)
-            for percent in (50, 90, 99, 100)
+            f"p{percent}": _latency(outcome, percent, 3) for percent in (50, 90, 99, 100)
         },
         "notifications_measured": len(outcome.latencies_ms),
         "final_min_times": {
             segment: "complete" if slot == FOREVER else slot
             for segment, slot in outcome.min_times.items()
         },
+        "history": outcome.history,
         "history_lines": outcome.history_lines,
         "check": outcome.check,
         "problems": outcome.problems,
