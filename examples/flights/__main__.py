@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from examples.flights.run import details, run_demo, summary
+from examples.flights.run import DemoFailed, details, run_demo, summary
 from scripts.summary import BUILD, finish
 
 DURATION_S = 60.0
@@ -30,6 +30,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         outcome = run_demo(BUILD, options.seconds, options.sabotage)
+    except DemoFailed as error:
+        print(f"demo: FAILED {error}")  # build/demo.json is the other run's
+        return 1
     except KeyboardInterrupt:
         return finish("demo", ok=False, shown={"interrupted": True}, details={})
     for problem in outcome.problems[:MAX_PROBLEMS_SHOWN]:

@@ -7,14 +7,17 @@ complete, was every flight counted once, does the history hold?
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import queue
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -281,8 +284,28 @@ class Demo:
         self.recorder.close()
 
 
+@contextmanager
+def one_at_a_time(build: Path) -> Iterator[None]:
+    """Raises DemoFailed if another run has its files in `build`; a lock ends with its process."""
+    build.mkdir(exist_ok=True)
+    with open(build / "demo.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoFailed(
+                f"another demo runs in {build}; wait for its end, or use another checkout"
+            ) from None
+        yield
+
+
 def run_demo(build: Path, duration_s: float, sabotage: str | None) -> Outcome:
-    """Runs the demo with its files in `build`/demo; the outcome says what it came to."""
+    """Runs the demo with its files in `build`/demo; the outcome says what it came to. Raises
+    DemoFailed if another one is running there."""
+    with one_at_a_time(build):
+        return _run_demo(build, duration_s, sabotage)
+
+
+def _run_demo(build: Path, duration_s: float, sabotage: str | None) -> Outcome:
     began_s = time.monotonic()
     shutil.rmtree(build / "demo", ignore_errors=True)
     places = Places(build / "demo")
@@ -326,7 +349,7 @@ def _prove(places: Places, outcome: Outcome, history: Path) -> None:
         outcome.problems += differences(places, truth)
     if outcome.flights != FLIGHTS:
         outcome.problems.append(f"{outcome.flights} flights were counted, there are {FLIGHTS}")
-    outcome.history = str(history.relative_to(ROOT))
+    outcome.history = os.path.relpath(history, ROOT)
     outcome.history_lines = histories.merge(places.histories.glob("*.jsonl"), history)
     outcome.latencies_ms = notification_latencies_ms(SPEC, FRONTS, histories.read(history))
     checked = subprocess.run(

@@ -27,6 +27,7 @@ from examples.flights.pipeline import Places
 from examples.flights.proof import differences
 from examples.flights.queries import parser
 from examples.flights.replay import ReplayClock
+from examples.flights.run import DemoFailed, one_at_a_time, run_demo
 from examples.flights.witness import Witness, WitnessedQuery
 from examples.history import Recorder, read
 
@@ -241,3 +242,16 @@ def test_whatever_differs_is_named(
 ) -> None:
     (found,) = differences(results(tmp_path, *batches, dead=dead), TRUTH)
     assert named in found
+
+
+# --- one at a time --------------------------------------------------------------------------------
+
+
+def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path: Path) -> None:
+    with one_at_a_time(tmp_path):
+        (tmp_path / "demo").mkdir()
+        with pytest.raises(DemoFailed, match="another demo"):
+            run_demo(tmp_path, 1.0, None)
+        assert (tmp_path / "demo").exists()
+    with one_at_a_time(tmp_path):
+        pass
