@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""A larger message is refused by gRPC with RESOURCE_EXHAUSTED. The largest legal tick fits."""
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""A larger message is refused by gRPC with RESOURCE_EXHAUSTED."""
+MAX_TICK_BYTES = 32 * 1024 * 1024 - 1024
+"""The largest tick; so much smaller that the frame which takes it to another process, with the ticks
+before it, still is a message."""
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 

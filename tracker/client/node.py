@@ -42,13 +42,12 @@ from tracker.core.model import (
 )
 from tracker.core.node import TickWindow
 from tracker.core.slots import FOREVER
-from tracker.grpc_options import MAX_MESSAGE_BYTES
+from tracker.grpc_options import MAX_TICK_BYTES
 
 MAX_UNACKNOWLEDGED = 10_000
 """Ticks that wait for their acknowledgement, before `commit` waits."""
 MAX_UNACKNOWLEDGED_BYTES = 256 * 1024 * 1024
 """The same, in bytes on the wire."""
-MAX_TICK_BYTES = MAX_MESSAGE_BYTES - 1024
 COMMIT_TIMEOUT_S = 60.0
 """How long `commit` waits for room."""
 JOIN_TIMEOUT_S = 30.0

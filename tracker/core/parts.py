@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracker.core.messages import Entry, KeyTick
+from tracker.core.messages import Entry, KeyTick, PipelineRegistered
 from tracker.core.model import Cells, Tick, Unit
 from tracker.core.routing import RoutingTable
 
@@ -68,7 +68,12 @@ class OutboxEntry:
 
 
 def _name_bytes(entry: Entry) -> int:
-    """About how much the names in a tick take on the wire, at most."""
+    """About how much the names in an entry take on the wire, at most."""
+    if isinstance(entry, PipelineRegistered):
+        spec = entry.spec
+        ends = [name for edge in spec.edges for name in (edge.source, edge.target)]
+        names = [*spec.segments, *spec.fronts, *ends]
+        return sum(_NAME_OVERHEAD_BYTES + _CHARACTER_BYTES * len(name) for name in names)
     if not isinstance(entry, KeyTick):
         return 0
     content = entry.tick.content

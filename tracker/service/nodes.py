@@ -9,6 +9,7 @@ from acker.v1 import node_service_pb2 as node_pb
 from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
+from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.waiting import Waiting
@@ -98,6 +99,15 @@ class TickStream:
         return messages
 
 
+def _check_size(request: node_pb.CommitTicksRequest) -> None:
+    size = request.ByteSize()
+    if size > MAX_TICK_BYTES:
+        raise Refused(
+            RefusalCode.INVALID,
+            f"a tick of {size} bytes is over the limit of {MAX_TICK_BYTES} bytes; commit smaller ticks",
+        )
+
+
 class NodeServicer:
     """Serves nodes whose home this process is; sends others there."""
 
@@ -165,6 +175,7 @@ class NodeServicer:
                 if stream.spec is None:
                     raise Refused(RefusalCode.INVALID, "a tick came before attach; attach first")
                 try:
+                    _check_size(request)
                     content = convert.content_from_pb(request.tick.content)
                 except Refused as refused:
                     stream.refused(request.tick.number, refused.refusal)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker import convert
 from tracker.core import messages as m
-from tracker.core.model import Refused
+from tracker.core.model import RefusalCode, Refused
+from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 
@@ -24,6 +25,12 @@ class PipelineServicer:
         self, request: pipeline_pb.RegisterPipelineRequest, context: Context
     ) -> pipeline_pb.RegisterPipelineResponse:
         try:
+            if request.ByteSize() > MAX_TICK_BYTES:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"pipeline {request.spec.name[:60]!r} takes {request.ByteSize()} bytes, the limit "
+                    f"is {MAX_TICK_BYTES}; use shorter names",
+                )
             spec = convert.spec_from_pb(request.spec)
             known = {spec.name for spec in self._engine.process.pipelines()}
             registered = await self._engine.ask(m.RegisterPipeline(object(), spec))

@@ -1,0 +1,146 @@
+"""What is bounded: records that wait for the store, frames that wait for another process, messages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import node_service_pb2_grpc as node_grpc
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
+from acker.v1 import types_pb2 as pb
+from tracker import convert
+from tracker.core import messages as m
+from tracker.core.model import PipelineSpec, TickContent, Unit
+from tracker.core.process import Process
+from tracker.core.routing import RoutingTable
+from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, MAX_TICK_BYTES
+from tracker.service import engine as engine_module
+from tracker.service.server import ServerConfig, TrackerServer
+from tracker.store import MemoryStore
+
+WAIT_S = 20.0
+SPEC = PipelineSpec("p", ("a",), front_count=1)
+TICKS = 500
+LIMIT = 40
+
+
+class GatedStore(MemoryStore):
+    """Commits when the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.open.set()
+
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+        assert self.open.wait(WAIT_S)
+        super().commit(epoch, records)
+
+
+def test_a_node_is_read_no_further_while_the_store_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "MAX_BACKLOG_RECORDS", LIMIT)
+
+    async def story() -> None:
+        store = GatedStore()
+        server = TrackerServer(ServerConfig(0, ("127.0.0.1:0",)), store)
+        await server.start()
+        process = server.engine.process
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
+            nodes: Any = node_grpc.NodeServiceStub(channel)
+            spec = convert.spec_to_pb(SPEC)
+            await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
+            joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
+            stream = nodes.CommitTicks()
+            attach = node_pb.Attach(pipeline="p", key=joined.key)
+            await stream.write(node_pb.CommitTicksRequest(attach=attach))
+            await stream.read()
+            store.open.clear()
+
+            async def send() -> None:
+                for number in range(1, TICKS + 1):
+                    tick = node_pb.NumberedTick(number=number)
+                    await stream.write(node_pb.CommitTicksRequest(tick=tick))
+
+            sending = asyncio.ensure_future(send())
+            async with asyncio.timeout(WAIT_S):
+                while process.position - process.committed < LIMIT:
+                    await asyncio.sleep(0.01)
+                for _ in range(50):  # other calls are answered meanwhile, and no tick is read
+                    await pipelines.ListShards(pipeline_pb.ListShardsRequest())
+                assert process.position - process.committed == LIMIT
+                store.open.set()
+                await sending
+                while (await stream.read()).committed.number < TICKS:
+                    pass
+        await server.stop()
+
+    asyncio.run(story())
+
+
+def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:
+    async def story() -> None:
+        server = TrackerServer(ServerConfig(0, ("127.0.0.1:0",)))
+        await server.start()
+        async with grpc.aio.insecure_channel(server.address, CHANNEL_OPTIONS) as channel:
+            pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
+            nodes: Any = node_grpc.NodeServiceStub(channel)
+            spec = convert.spec_to_pb(SPEC)
+            await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
+            joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
+            stream = nodes.CommitTicks()
+            attach = node_pb.Attach(pipeline="p", key=joined.key)
+            await stream.write(node_pb.CommitTicksRequest(attach=attach))
+            await stream.read()
+            huge = pb.TickContent(leaves=["x" * MAX_TICK_BYTES])
+            for content in (huge, pb.TickContent()):
+                tick = node_pb.NumberedTick(number=1, content=content)
+                await stream.write(node_pb.CommitTicksRequest(tick=tick))
+            refused = (await asyncio.wait_for(stream.read(), WAIT_S)).refused
+            assert refused.refusal.code == "invalid"
+            assert f"over the limit of {MAX_TICK_BYTES} bytes" in refused.refusal.message
+            assert (await asyncio.wait_for(stream.read(), WAIT_S)).committed.number == 1
+        await server.stop()
+
+    asyncio.run(story())
+
+
+def test_entries_full_of_names_travel_in_frames_that_are_messages() -> None:
+    """What has gathered for a shard that was away must not be one message that nobody takes."""
+    routing = RoutingTable.uniform(2, 1)
+    process = Process(routing.registrar("p"), routing, 1)
+    other = 1 - process.shard
+    node = next(f"n{n}" for n in range(99) if routing.home("p", f"n{n}") == process.shard)
+    keeper = next(n for n in range(99) if routing.names_keeper("p", n) == other)
+    spec = PipelineSpec("p", tuple(f"s{n}" for n in range(keeper + 1)), front_count=1)
+    effects: list[m.Effect] = []
+
+    def run(event: m.Event) -> None:
+        effects.extend(process.handle(event, 1))
+        while process.position > process.committed:
+            effects.extend(process.handle(m.Committed(process.position), 1))
+
+    run(m.RegisterPipeline("r", spec))
+    run(m.JoinNode("j", "p", node, "x"))
+    joined = next(e.result for e in effects if isinstance(e, m.Answer) and e.request == "j")
+    assert isinstance(joined, m.Joined)
+    run(m.AttachSession("s", "p", joined.key))
+    names = tuple(Unit(keeper, "ä" * 1000 + str(n), 1) for n in range(4_000))  # 8 MB
+    for number in range(1, 11):
+        run(m.SubmitTick("s", number, TickContent(units_consumed=names)))
+    effects.clear()
+    run(m.PeerConnected(other))
+    frames = [e.frame for e in effects if isinstance(e, m.Send)]
+    sizes = [convert.frame_to_pb(frame).ByteSize() for frame in frames]
+    assert sum(sizes) > MAX_MESSAGE_BYTES > max(sizes) + MAX_TICK_BYTES / 2
+    entries = [len(f.body.entries) for f in frames if isinstance(f.body, m.Entries)]
+    assert sum(entries) == 12
