@@ -25,7 +25,7 @@ from tracker.convert_storage import (
     snapshot_to_bytes,
 )
 from tracker.core import messages as m
-from tracker.core.model import Refusal, Refused
+from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
@@ -40,6 +40,8 @@ SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 5.0
+FLUSH_AT_STOP_S = 10.0
+"""How long a process that stops waits for its last commit; a store that fails cannot hold it."""
 
 
 class Session(Protocol):
@@ -89,18 +91,33 @@ class Engine:
         self._bytes_since_snapshot = 0
         self._wake: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._stopping = Refusal(
+            RefusalCode.NOT_READY, f"shard {shard} stops; ask it again when it is back, or another"
+        )
         self._loop = asyncio.get_running_loop()
 
     async def start(self) -> None:
-        """Recovers from the store. Raises StoreError or Refused if that cannot be read."""
+        """Recovers from the store. Raises StoreError if that cannot be read, LogLost if records are
+        missing from it."""
         snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
 
     def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]]]:
         stored = self.store.load(self.epoch)
-        snapshot = snapshot_from_bytes(stored.snapshot[1]) if stored.snapshot else None
-        return snapshot, [(position, record_from_bytes(data)) for position, data in stored.records]
+        at = "snapshot"
+        try:
+            snapshot = snapshot_from_bytes(stored.snapshot[1]) if stored.snapshot else None
+            records = []
+            for position, data in stored.records:
+                at = f"record {position}"
+                records.append((position, record_from_bytes(data)))
+        except Refused as refused:
+            raise StoreError(
+                f"{at} of shard {self.process.shard} is damaged: {refused}; restore the store from a "
+                "backup"
+            ) from refused
+        return snapshot, records
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -117,6 +134,8 @@ class Engine:
 
     async def ask(self, event: Any) -> Any:
         """Posts an event that has a request; returns the answer. Raises Refused."""
+        if self._stopped:
+            raise _refused(self._stopping)
         future = self._loop.create_future()
         self._answers[event.request] = future
         try:
@@ -125,9 +144,7 @@ class Engine:
         finally:
             self._answers.pop(event.request, None)
         if isinstance(answer, Refusal):
-            refused = Refused(answer.code, answer.message)
-            refused.refusal = answer
-            raise refused
+            raise _refused(answer)
         return answer
 
     async def room(self) -> None:
@@ -152,7 +169,16 @@ class Engine:
         if not self._stopped:
             self._stopped = True
             log.error("stopped", shard=self.process.shard, reason=str(error), exc_info=error)
+            self.dismiss()
             self.hooks.stopped(error)
+
+    def dismiss(self) -> None:
+        """Tells sessions and whoever waits for an answer that this process stops."""
+        for session in list(self._sessions.values()):
+            session.ended(self._stopping)
+        for future in self._answers.values():
+            if not future.done():
+                future.set_result(self._stopping)
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -272,13 +298,22 @@ class Engine:
 
     async def stop(self) -> None:
         """Writes what has gathered, and closes the store."""
+        if self._writing is not None and not self._stopped:
+            await asyncio.wait([self._writing], timeout=FLUSH_AT_STOP_S)
+            if self._writing is not None:
+                log.error("not_flushed", shard=self.process.shard, waited_s=FLUSH_AT_STOP_S)
+        self._stopped = True
         if self._wake is not None:
             self._wake.cancel()
-        while self._writing is not None and not self._stopped:
-            await asyncio.wait([self._writing], timeout=RETRY_MOST_S)
-        self._stopped = True
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
         await self._loop.run_in_executor(self._writer, self.store.close)
         self._writer.shutdown()
+
+
+def _refused(refusal: Refusal) -> Refused:
+    return Refused(refusal.code, refusal.message, home=refusal.home, expected=refusal.expected)
 
 
 def _set(event: asyncio.Event, value: bool) -> None:

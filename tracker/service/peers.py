@@ -104,6 +104,11 @@ class PeerServicer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """Ends the streams of the other processes; what they had under way, they send again."""
+        self._closing.set()
 
     async def Exchange(
         self,
@@ -111,11 +116,21 @@ class PeerServicer:
         context: Context,
     ) -> None:
         await context.send_initial_metadata(())
-        async for request in request_iterator:
-            try:
-                frame = convert.frame_from_pb(request)
-            except Refused as refused:
-                log.error("frame_refused", reason=refused.refusal.message)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused.refusal.message)
-            self._engine.post(m.FrameArrived(frame))
+        reading = asyncio.ensure_future(self._read(request_iterator))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()  # raises what ended it
+        except Refused as refused:
+            log.error("frame_refused", reason=refused.refusal.message)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused.refusal.message)
+        finally:
+            reading.cancel()
+            closing.cancel()
+            await asyncio.gather(reading, closing, return_exceptions=True)
+
+    async def _read(self, requests: AsyncIterator[peer_pb.ExchangeRequest]) -> None:
+        async for request in requests:
+            self._engine.post(m.FrameArrived(convert.frame_from_pb(request)))
             await self._engine.room_to_write()

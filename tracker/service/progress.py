@@ -7,7 +7,8 @@ yet is a set of pipelines with news, however slow it is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
@@ -87,6 +88,15 @@ class _Subscriber:
         self.fresh[pipeline] = None
         self.waiter.wake()
 
+    def news(self) -> Iterator[progress_pb.SubscribeResponse]:
+        """What there is to tell now, a message a pipeline."""
+        fresh, self.fresh = self.fresh, {}
+        for pipeline in fresh:
+            subscription = self.subscriptions.get(pipeline)
+            message = subscription.news() if subscription else None
+            if message is not None:
+                yield message
+
 
 class Hub:
     """Who hears of which pipeline."""
@@ -94,6 +104,32 @@ class Hub:
     def __init__(self) -> None:
         self._subscribers: dict[str, dict[_Subscriber, None]] = {}
         self.waiting: Waiting[str] = Waiting()
+        self._all: dict[_Subscriber, None] = {}
+        self._closed = False
+
+    @contextmanager
+    def listening(self, subscriber: _Subscriber) -> Iterator[None]:
+        """While a subscriber's stream lasts. Raises Refused(NOT_READY) when the process stops."""
+        self.check_open()
+        self._all[subscriber] = None
+        try:
+            yield
+        finally:
+            del self._all[subscriber]
+            for pipeline in subscriber.subscriptions:
+                self.remove(pipeline, subscriber)
+
+    def check_open(self) -> None:
+        """Raises Refused(NOT_READY) when the process stops."""
+        if self._closed:
+            raise Refused(RefusalCode.NOT_READY, "this process stops; subscribe to another one")
+
+    def close(self) -> None:
+        """Wakes all who listen or wait, so that they leave."""
+        self._closed = True
+        for subscriber in self._all:
+            subscriber.waiter.wake()
+        self.waiting.close()
 
     def add(self, pipeline: str, subscriber: _Subscriber) -> None:
         self._subscribers.setdefault(pipeline, {})[subscriber] = None
@@ -125,26 +161,29 @@ class ProgressServicer:
         context: Context,
     ) -> None:
         subscriber = _Subscriber()
-        reading = asyncio.ensure_future(self._read(request_iterator, subscriber))
-        # A client that has said all it wants to say may close its half and go on listening.
-        reading.add_done_callback(lambda _: subscriber.waiter.wake())
         try:
-            while not (reading.done() and (reading.exception() or not subscriber.subscriptions)):
-                await subscriber.waiter.until(None)
-                fresh, subscriber.fresh = subscriber.fresh, {}
-                for pipeline in fresh:
-                    subscription = subscriber.subscriptions.get(pipeline)
-                    message = subscription.news() if subscription else None
-                    if message is not None:
-                        await context.write(message)
-            await reading  # raises what ended it
+            with self._hub.listening(subscriber):
+                reading = asyncio.ensure_future(self._read(request_iterator, subscriber))
+                reading.add_done_callback(lambda _: subscriber.waiter.wake())
+                try:
+                    await self._tell(subscriber, reading, context)
+                finally:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-            for pipeline in subscriber.subscriptions:
-                self._hub.remove(pipeline, subscriber)
+
+    async def _tell(
+        self, subscriber: _Subscriber, reading: asyncio.Future[None], context: Context
+    ) -> None:
+        """Writes what is news until `reading` fails, or nothing is subscribed to any more. A client
+        that has said all it wants to say may close its half and go on listening."""
+        while not (reading.done() and (reading.exception() or not subscriber.subscriptions)):
+            await subscriber.waiter.until(None)
+            self._hub.check_open()
+            for message in subscriber.news():
+                await context.write(message)
+        await reading  # raises what ended it
 
     async def _read(
         self, requests: AsyncIterator[progress_pb.SubscribeRequest], subscriber: _Subscriber

@@ -9,7 +9,7 @@ import sys
 
 import structlog
 
-from tracker.core.model import Refused
+from tracker.core.process import LogLost
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.store import StoreError
 
@@ -47,7 +47,7 @@ async def serve(config: ServerConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         await server.start()
-    except (StoreError, Refused, OSError, ValueError) as error:
+    except (StoreError, LogLost, OSError, ValueError) as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]

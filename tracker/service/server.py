@@ -92,7 +92,8 @@ class TrackerServer:
         self.engine: Engine
 
     async def start(self) -> None:
-        """Recovers, listens, dials the other shards. Raises StoreError, Refused or OSError."""
+        """Recovers, listens, dials the other shards. Raises StoreError, LogLost or OSError, with
+        nothing left open."""
         config = self.config
         store = self._store or open_store(config.store, config.shard)
         routing = RoutingTable.uniform(len(config.addresses), config.block_slots)
@@ -103,9 +104,17 @@ class TrackerServer:
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
             stopped=self._fail,
         )
-        self.engine = Engine(config.shard, routing, store, owner, hooks, config.process)
-        await self.engine.start()
-        await self._listen()
+        try:
+            self.engine = Engine(config.shard, routing, store, owner, hooks, config.process)
+        except BaseException:
+            store.close()
+            raise
+        try:
+            await self.engine.start()
+            await self._listen()
+        except BaseException:
+            await self.engine.stop()
+            raise
         for shard, address in enumerate(config.addresses):
             if shard != config.shard:
                 self._peers[shard] = PeerLink(shard, address, self.engine)
@@ -127,8 +136,9 @@ class TrackerServer:
             _any(ProgressServicer(engine, addresses, self._hub)),
             server,
         )
+        self._peer_servicer = PeerServicer(engine)
         peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
-            _any(PeerServicer(engine)),
+            _any(self._peer_servicer),
             server,
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -159,11 +169,18 @@ class TrackerServer:
         await self._ended.wait()
 
     async def stop(self) -> None:
-        """Says that it serves no more, lets calls end, writes what has gathered."""
+        """Says that it serves no more, tells streams and waiting calls so, lets the other calls end,
+        writes what has gathered."""
         await self._health.enter_graceful_shutdown()
-        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         if self._server is not None:
-            await self._server.stop(self.config.grace_s)
+            ending = asyncio.ensure_future(self._server.stop(self.config.grace_s))
+            await asyncio.sleep(0)  # from here on no call begins
+            self.engine.dismiss()
+            self._hub.close()
+            self._units.close()
+            self._peer_servicer.close()
+            await ending
+        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         await self.engine.stop()
         self._ended.set()
         log.info("stopped", shard=self.config.shard)

@@ -43,26 +43,38 @@ class Waiting(Generic[Name]):
 
     def __init__(self) -> None:
         self._waiters: dict[Name, dict[Waiter, None]] = {}
-        self._count = 0
+        self.count = 0
+        """How many wait."""
+        self._closed = False
 
     @contextmanager
     def waiter(self, name: Name) -> Iterator[Waiter]:
-        """A waiter for news of `name`. Raises Refused(FULL) when too many wait."""
-        if self._count >= MAX_WAITERS:
+        """A waiter for news of `name`. Raises Refused: FULL when too many wait, NOT_READY when the
+        process stops."""
+        if self._closed:
+            raise Refused(RefusalCode.NOT_READY, "this process stops; wait at another one")
+        if self.count >= MAX_WAITERS:
             raise Refused(
-                RefusalCode.FULL, f"{self._count} calls wait here, the limit is {MAX_WAITERS}"
+                RefusalCode.FULL, f"{self.count} calls wait here, the limit is {MAX_WAITERS}"
             )
         waiter = Waiter()
         self._waiters.setdefault(name, {})[waiter] = None
-        self._count += 1
+        self.count += 1
         try:
             yield waiter
         finally:
-            self._count -= 1
+            self.count -= 1
             waiters = self._waiters[name]
             del waiters[waiter]
             if not waiters:
                 del self._waiters[name]
+
+    def close(self) -> None:
+        """Wakes all, and lets nobody wait any more."""
+        self._closed = True
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.wake()
 
     def news(self, name: Name) -> None:
         """Wakes all who wait for `name`."""
