@@ -20,12 +20,8 @@ from tracker.store import SqliteStore
 store = SqliteStore(Path(sys.argv[1]), 0)
 epoch = store.acquire("doomed")
 store.commit(epoch, [(1, b"kept")])
-
-def records():
-    yield 2, b"half"
-    os._exit(9)
-
-store.commit(epoch, records())
+store._db.set_trace_callback(lambda statement: os._exit(9) if statement == "COMMIT" else None)
+store.commit(epoch, [(2, b"half"), (3, b"the other half")])
 """
 
 
@@ -67,9 +63,23 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     store.commit(epoch, [(n, bytes(1000)) for n in range(1, 200)])
     store.close()
     os.truncate(tmp_path / "s.db", 5000)
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="backup"):
         damaged = SqliteStore(tmp_path / "s.db", 0)
         list(damaged.load(damaged.acquire("b")).records)
+
+
+def test_damage_in_the_middle_of_the_log_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = SqliteStore(path, 0)
+    store.commit(store.acquire("a"), [(n, bytes(1000)) for n in range(1, 200)])
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(20 * 4096)
+        file.write(b"\xff" * (10 * 4096))
+    damaged = SqliteStore(path, 0)
+    with pytest.raises(StoreError, match=r"s\.db cannot be read.*backup"):
+        list(damaged.load(damaged.acquire("b")).records)
+    damaged.close()
 
 
 def test_a_process_that_dies_within_a_commit_leaves_none_of_it(tmp_path: Path) -> None:

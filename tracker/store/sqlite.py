@@ -132,13 +132,25 @@ class SqliteStore:
         return epoch
 
     def load(self, epoch: int) -> Stored:
-        self._check(epoch)
-        snapshot = self._db.execute("SELECT position, data FROM snapshot").fetchone()
-        after = snapshot[0] if snapshot else 0
-        rows = self._db.execute(
-            "SELECT position, record FROM log WHERE position > ? ORDER BY position", (after,)
-        )
-        return Stored(snapshot, iter(rows))
+        try:
+            self._check(epoch)
+            snapshot = self._db.execute("SELECT position, data FROM snapshot").fetchone()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        return Stored(snapshot, self._records(snapshot[0] if snapshot else 0))
+
+    def _records(self, after: int) -> Iterator[tuple[int, bytes]]:
+        try:
+            rows = self._db.execute(
+                "SELECT position, record FROM log WHERE position > ? ORDER BY position", (after,)
+            )
+            for position, record in rows:
+                yield int(position), bytes(record)
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: sqlite3.Error) -> StoreError:
+        return StoreError(f"store {self.path} cannot be read: {error}; restore it from a backup")
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         batch = list(records)
