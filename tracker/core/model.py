@@ -241,7 +241,7 @@ class StagedContribution:
 
 
 class RefusalCode(Enum):
-    """Why something is refused; each maps to one gRPC status (`tracker.service.convert`)."""
+    """Why something is refused; each maps to one gRPC status (`tracker.service.errors`)."""
 
     UNKNOWN_PIPELINE = "unknown_pipeline"
     UNKNOWN_SEGMENT = "unknown_segment"
