@@ -7,9 +7,9 @@ its lowest open slot says nothing of slots that a tick outside M has touched; th
 remembering, for each run of ticks, the lowest slots that it touched, until the run is inside M. Slots
 below both are zero at M, so nothing with such a slot is in flight there.
 
-A report that says everything leaves out the runs that its sender has let go of, by what the sender had
-heard from others. Whoever takes it must have heard as much (its own M must have come as far) before going by it, or a tick could be
-inside one shard's state, outside another's, and held by nobody.
+A report that says everything leaves out the runs that its sender has let go of, by what the sender
+had heard from others. Whoever takes it must have heard as much (its own M must have come as far)
+before going by it, or a tick could be inside one shard's state, outside another's, and held by nobody.
 
 Heaps with lazy deletion keep the cost of a report by what it says, not by how many nodes there are.
 """

@@ -191,8 +191,8 @@ class HomePipeline:
             raise self._refuse(
                 RefusalCode.BELOW_MIN_TIME,
                 f"segment {self.spec.segments[number]!r}: an item was created at slot "
-                f"{int(created.slots[at])}, but min time {announced[number]} is announced: everything below it is complete; "
-                "label it with a later slot",
+                f"{int(created.slots[at])}, but min time {announced[number]} is announced: everything "
+                "below it is complete; label it with a later slot",
             )
         horizon = add_delay(min(announced), self.spec.horizon_slots)
         highest = int(created.slots.max())

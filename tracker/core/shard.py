@@ -107,8 +107,8 @@ class ShardPipeline:
         self.closed.pop(entry.key, None)
 
     def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
-        """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped by its number
-        (rule 2). Returns the segments in which names of units have arrived."""
+        """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped
+        by its number (rule 2). Returns the segments in which names of units have arrived."""
         tick = entry.tick
         if tick.number <= self.node_times.get(tick.key, 0):
             return set()
