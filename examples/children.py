@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)

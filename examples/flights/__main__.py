@@ -37,7 +37,8 @@ def main() -> int:
         return finish("demo", ok=False, shown={"interrupted": True}, details={})
     for problem in outcome.problems[:MAX_PROBLEMS_SHOWN]:
         print(problem)
-    print(outcome.check)
+    if not outcome.problems:
+        print(outcome.check)
     return finish("demo", ok=not outcome.problems, shown=summary(outcome), details=details(outcome))
 
 
