@@ -86,3 +86,38 @@ def test_a_lost_last_report_is_missed_though_nothing_follows() -> None:
     cluster.pass_time(cluster.config.retransmit_ms + 1)
     cluster.settle()
     assert cluster.agreed(SPEC) == (child,)
+
+
+def test_a_restarted_process_still_holds_what_its_log_has_touched_beyond_the_cut() -> None:
+    """The taker lags behind the home's log; whoever keeps the parent's slot has applied the move,
+    and restarts. Its cells no longer show the parent, and the taker does not show the child yet."""
+    cluster, front, worker, parent, child = _homed_apart()
+    cluster.held = {(HOME, TAKER)}
+    worker.begin(consumed=[(0, parent, 0xA)], created=[(0, child, 0xB)])
+    cluster.settle()
+    assert cluster.min_times(SPEC)[OWNER] == (parent,)
+    cluster.restart(OWNER)
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.min_times(SPEC)[OWNER] == (parent,)
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(SPEC) == (child,)
+
+
+OWNER, HOME = 0, 1
+
+
+def _homed_apart() -> tuple[Cluster, HandNode, HandNode, int, int]:
+    """As `moving`, with the parent in a slot of a shard that is not the home."""
+    cluster = Cluster(3)
+    cluster.register(SPEC)
+    names = [f"n{n}" for n in range(40) if cluster.routing.home("p", f"n{n}") == HOME]
+    front, worker = cluster.node(SPEC, names[0]), cluster.node(SPEC, names[1])
+    front.join_front("a")
+    slots = range(10, 20)
+    parent = next(s for s in slots if cluster.routing.owner(s) == OWNER)
+    child = next(s for s in slots if s > parent and cluster.routing.owner(s) == TAKER)
+    front.commit(created=[(0, parent, 0xA)])
+    front.commit(heartbeats={"a": 50})
+    assert cluster.agreed(SPEC) == (parent,)
+    return cluster, front, worker, parent, child

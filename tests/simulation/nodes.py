@@ -222,6 +222,7 @@ class Node:
     def publish(self, content: TickContent) -> None:
         """Writes a step down and commits its tick."""
         assert content.batch is not None
+        self.sim.faults_begin()
         self.journal.append((content.batch.id, content))
         self.commit(content)
 
@@ -363,12 +364,12 @@ class FrontNode(Node):
         last_label = self.world.fronts[self.front].last_label
         if last_label is not None:
             self.floor = max(self.floor, last_label)
-        self._later(self.sim.pause(), self._act)
+        self._later(self.sim.front_pause(), self._act)
 
     def _act(self) -> None:
         rng = self.sim.rng
         if self.sim.chance("silent_fronts"):
-            self._later(10 * self.sim.pause(), self._act)
+            self._later(3 * self.sim.front_pause(), self._act)
             return
         if self.batches_left:
             if rng.random() < 0.6:
@@ -382,7 +383,7 @@ class FrontNode(Node):
             self._promise()
             self.promised_last = True
             return
-        self._later(self.sim.pause(), self._act)
+        self._later(self.sim.front_pause(), self._act)
 
     def _bind(self, *, label: bool) -> int:
         self.floor = max(self.floor, self.clock())

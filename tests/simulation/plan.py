@@ -42,7 +42,8 @@ class Plan:
     shards: int
     block_slots: int
     pipelines: tuple[PipelinePlan, ...]
-    faults_until_ns: int
+    faults_from_start: bool
+    faults_for_ns: int
     latency_ns: float
     slow_links: dict[tuple[int, int], float]
     reorders: bool
@@ -51,56 +52,68 @@ class Plan:
     tick_duplication: float
     commit_ns: float
     process_crashes: int
+    downtime_ms: int
     node_crashes: int
     session_breaks: int
     link_resets: int
     snapshots: int
     pause_ns: float
+    front_pause_ns: float
 
 
 def draw_plan(seed: int) -> Plan:
     """The plan of a seed."""
     rng = random.Random(seed)
-    shards = rng.choices([1, 2, 3, 4], [1, 5, 4, 1])[0]
-    calm = rng.random() < 0.15
-    faults_until_ns = rng.randint(25, 80) * MS
-    pipelines = tuple(_draw_pipeline(rng, f"p{n}") for n in range(rng.choice([1, 1, 1, 1, 1, 2])))
+    calm = rng.random() < 0.1
+    # Links of which some lag far behind the others, on quick shards: their states are then known at
+    # moments far apart, which is what the cut rule is for.
+    uneven = not calm and rng.random() < 0.3
+    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [1, 5, 4, 1])[0]
+    faults_for_ns = rng.randint(20, 60) * MS
+    pipeline_count = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 2])
+    pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
         seed=seed,
         shards=shards,
         block_slots=rng.choice([1, 1, 2, 4]),
         pipelines=pipelines,
-        faults_until_ns=faults_until_ns,
-        latency_ns=rng.choice([0.2, 0.5, 2.0]) * MS,
-        slow_links={link: rng.choice([1.0, 1.0, 8.0, 40.0]) for link in links},
+        faults_from_start=rng.random() < 0.3,
+        faults_for_ns=faults_for_ns,
+        latency_ns=0.2 * MS if uneven else rng.choice([0.2, 0.5, 2.0]) * MS,
+        slow_links={
+            link: rng.choice([1.0, 1.0, 60.0] if uneven else [1.0, 1.0, 8.0]) for link in links
+        },
         reorders=not calm and rng.random() < 0.5,
-        loss=0.0 if calm else rng.choice([0.0, 0.02, 0.1]),
+        loss=0.0 if calm else rng.choice([0.0, 0.02, 0.1]) + 0.05 * uneven,
         duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
         tick_duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
-        commit_ns=rng.choice([0.3, 1.5, 4.0]) * MS,
-        process_crashes=0 if calm else rng.choice([0, 1, 1, 2, 3]),
+        commit_ns=0.3 * MS if uneven else rng.choice([0.3, 1.5, 4.0]) * MS,
+        process_crashes=0 if calm else rng.choice([1, 2, 4] if uneven else [0, 1, 1, 2, 3]),
+        downtime_ms=3 if uneven else 15,
         node_crashes=0 if calm else rng.choice([0, 1, 2]),
         session_breaks=0 if calm else rng.choice([0, 1, 2]),
         link_resets=0 if calm else rng.choice([0, 1, 2]),
         snapshots=rng.choice([0, 1, 2, 3]),
-        pause_ns=rng.choice([1.0, 2.0, 4.0]) * MS,
+        pause_ns=rng.choice([1.0, 4.0, 8.0] if uneven else [1.0, 2.0, 4.0]) * MS,
+        # So that there is something to break for as long as there are faults.
+        front_pause_ns=faults_for_ns / rng.choice([8, 16] if uneven else [4, 6, 10]),
     )
 
 
-def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
-    size = rng.choice([1, 2, 2, 3, 3, 4])
+def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
+    size = rng.choice([1, 1, 2, 3] if uneven else [1, 2, 2, 3, 3, 4])
     segments = tuple(f"s{n}" for n in range(size))
     edges = _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
-    declared = rng.choice([1, 1, 2, 2, 3])
+    declared = 1 if uneven else rng.choice([1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 1])
     stays = rng.random() < 0.3
     fronts = tuple(
         FrontPlan(
             name=f"{name}-front{n}",
             segment=0 if n == 0 else rng.randrange(size),
-            batches=rng.choice([1, 1, 2, 3]),
+            batches=rng.choice([2, 4, 6] if uneven else [1, 1, 2, 3]),
             leaves=not stays or rng.random() < 0.5,
             joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
             again=rng.random() < 0.15,
@@ -120,7 +133,7 @@ def _draw_pipeline(rng: random.Random, name: str) -> PipelinePlan:
         front_count=0 if by_name else declared,
         open=rng.random() < 0.3,
         start_slot=start_slot,
-        slack_ns=rng.choice([1, 2, 5]) * MS,
+        slack_ns=MS if uneven else rng.choice([1, 2, 5]) * MS,
     )
     return PipelinePlan(
         spec=spec,

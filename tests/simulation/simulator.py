@@ -60,6 +60,8 @@ SETTLE_LIMIT_NS = 4_000 * MS
 """After the faults end, all nodes must have committed all they have within this time."""
 ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
+FAULTS_BY_NS = 40 * MS
+"""Faults begin by then, though no front may have published anything yet."""
 STEP_LIMIT = 50_000
 
 
@@ -97,7 +99,8 @@ class Simulator:
         self.steps = 0
         self.counts: Counter[str] = Counter()
         self.trace: list[str] | None = [] if traced else None
-        self.faulty = True
+        self.faulty = False
+        self.healed = False
         self.routing = RoutingTable.uniform(self.plan.shards, self.plan.block_slots)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._queued = 0
@@ -117,13 +120,14 @@ class Simulator:
     # --- the run ------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Faults until the planned moment, then none; everything must come to rest at the truth."""
+        """Faults for a while, then none; everything must come to rest at the truth."""
         for shard in self.shards:
             self._start_process(shard)
         for pipeline in self.plan.pipelines:
             self._begin_pipeline(pipeline)
-        self._plan_faults()
-        self.after(self.plan.faults_until_ns, self._heal)
+        if self.plan.faults_from_start:
+            self.faults_begin()
+        self.after(FAULTS_BY_NS, self.faults_begin)
         self._run_until(self._is_settled, "commit all that nodes have to say", None)
         deadline = self.now + ARRIVE_LIMIT_NS
         self._run_until(self._has_arrived, "announce the true frontier", deadline)
@@ -131,7 +135,7 @@ class Simulator:
 
     def _run_until(self, done: Callable[[], bool], what: str, deadline: int | None) -> None:
         while not done():
-            if deadline is None and not self.faulty:
+            if deadline is None and self.healed:
                 deadline = self.now + SETTLE_LIMIT_NS
             if not self._queue or self.steps >= STEP_LIMIT:
                 raise Failure("lost", f"nothing more happens; still to {what}: {self._state()}")
@@ -147,7 +151,7 @@ class Simulator:
             checker.check()
 
     def _is_settled(self) -> bool:
-        return not self.faulty and all(
+        return self.healed and all(
             not world.items and name in self.registered for name, world in self.worlds.items()
         ) and all(node.settled for node in self.nodes.values())  # fmt: skip
 
@@ -209,7 +213,7 @@ class Simulator:
             return
         shard = self.routing.registrar(spec.name)
         self.call(shard, RegisterPipeline(("register", spec.name), spec))
-        self.after(20 * MS, partial(self._register, spec))
+        self.after(6 * MS, partial(self._register, spec))
 
     def _start_when_registered(self, node: Node) -> None:
         if node.world.spec.name in self.registered:
@@ -229,15 +233,22 @@ class Simulator:
             if node.world.spec.open or max(checker.highest) < 2**62:
                 self.count("ids_used_again")
                 node.come_again(batches=1)
-        elif self.faulty:
+        elif not self.healed:
             self.after(5 * MS, partial(self._come_again, node, plan))
 
-    def _plan_faults(self) -> None:
+    def faults_begin(self) -> None:
+        """From now on things go wrong, for the planned time; called when there is something to
+        lose, or at the start."""
+        if self.faulty or self.healed:
+            return
+        self.faulty = True
+        self.trace_line(lambda: "faults begin")
         plan, rng = self.plan, self.rng
+        self.after(plan.faults_for_ns, self._heal)
 
         def at_random(times: int, call: Callable[[], None]) -> None:
             for _ in range(times):
-                self.after(rng.randrange(plan.faults_until_ns), call)
+                self.after(rng.randrange(plan.faults_for_ns), call)
 
         at_random(plan.process_crashes, self._crash_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
@@ -248,7 +259,7 @@ class Simulator:
             at_random(plan.link_resets, self._reset_some_link)
 
     def _heal(self) -> None:
-        self.faulty = False
+        self.faulty, self.healed = False, True
         self.trace_line(lambda: "faults end")
         for link in self.plan.slow_links:
             self._last_on_link.pop(link, None)  # what dawdled under faults holds up nobody now
@@ -278,6 +289,11 @@ class Simulator:
     def pause(self) -> int:
         """How long somebody takes to do the next thing."""
         return int(self.rng.expovariate(1.0) * self.plan.pause_ns) + 1000
+
+    def front_pause(self) -> int:
+        """How long a front takes to do the next thing; it hurries once the faults are over."""
+        mean = self.plan.pause_ns if self.healed else self.plan.front_pause_ns
+        return int(self.rng.expovariate(1.0) * mean) + 1000
 
     def slot_now(self, world: World) -> int:
         return world.spec.start_slot + self.now // world.spec.slack_ns
@@ -552,7 +568,8 @@ class Simulator:
             if node.home == shard.number and node.alive and node.session is not None:
                 session = node.session
                 self.after(self._latency(), partial(self._session_breaks, node, session))
-        self.after(self.rng.randint(1, 15) * MS, partial(self._restart, shard))
+        downtime = self.rng.randint(1, self.plan.downtime_ms) * MS
+        self.after(downtime, partial(self._restart, shard))
 
     def _restart(self, shard: Shard) -> None:
         if shard.process is None:
