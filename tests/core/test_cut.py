@@ -91,7 +91,7 @@ def test_a_lost_last_report_is_missed_though_nothing_follows() -> None:
 def test_a_restarted_process_still_holds_what_its_log_has_touched_beyond_the_cut() -> None:
     """The taker lags behind the home's log; whoever keeps the parent's slot has applied the move,
     and restarts. Its cells no longer show the parent, and the taker does not show the child yet."""
-    cluster, front, worker, parent, child = _homed_apart()
+    cluster, worker, parent, child = _homed_apart()
     cluster.held = {(HOME, TAKER)}
     worker.begin(consumed=[(0, parent, 0xA)], created=[(0, child, 0xB)])
     cluster.settle()
@@ -107,7 +107,7 @@ def test_a_restarted_process_still_holds_what_its_log_has_touched_beyond_the_cut
 OWNER, HOME = 0, 1
 
 
-def _homed_apart() -> tuple[Cluster, HandNode, HandNode, int, int]:
+def _homed_apart() -> tuple[Cluster, HandNode, int, int]:
     """As `moving`, with the parent in a slot of a shard that is not the home."""
     cluster = Cluster(3)
     cluster.register(SPEC)
@@ -120,4 +120,4 @@ def _homed_apart() -> tuple[Cluster, HandNode, HandNode, int, int]:
     front.commit(created=[(0, parent, 0xA)])
     front.commit(heartbeats={"a": 50})
     assert cluster.agreed(SPEC) == (parent,)
-    return cluster, front, worker, parent, child
+    return cluster, worker, parent, child

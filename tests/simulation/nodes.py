@@ -272,6 +272,11 @@ class Node:
                 return
             if why.code not in TRY_AGAIN:
                 raise Failure("broken", f"{self.name}: tick {number} was refused: {why.message}")
+            if content.batch is not None:
+                # Batches behind it may be taken under higher ids, and then it never could be: end
+                # this life, and commit the journal from its beginning.
+                self._later(RETRY_NS, self._begin_anew)
+                return
             self._later(RETRY_NS, partial(self.commit, content))
         self._send()
 
