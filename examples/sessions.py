@@ -20,9 +20,7 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # The stack: Spark matches a regular expression against the whole error of a batch in foreachBatch
-    # that is interrupted, which the usual one is too small for.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Nothing is emitted without input, so a batch without input would only cost time.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }

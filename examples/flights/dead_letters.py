@@ -96,6 +96,7 @@ def main(target: str, root: str) -> int:
         while not stop.is_set():
             dead_letters.take_new()
             stop.wait(SCAN_INTERVAL_S)
+        dead_letters.take_new()
     node.close()
     recorder.close()
     return 0

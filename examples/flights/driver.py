@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from tracker.core.units import slot_in_name
 TRIGGER = "700 milliseconds"
 NICENESS = 5
 WATCH_INTERVAL_S = 0.5
+IDLE_TIMEOUT_S = 20.0
+IDLE_POLL_S = 0.05
 
 
 def tracked_parser(directory: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]:
@@ -122,6 +125,17 @@ class ProgressTeller(StreamingQueryListener):
         tell("progress", query=progress.name, rows=self._rows[progress.name])
 
 
+def wait_until_idle(running: list[TrackedQuery]) -> None:
+    """Waits, for a while, until no query is in a batch: one that is interrupted within foreachBatch
+    may break in Spark's handling of the interruption, and then does not end."""
+    deadline_s = time.monotonic() + IDLE_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        statuses = [query.status for query in running if query.isActive]
+        if not any(status["isTriggerActive"] for status in statuses):
+            return
+        time.sleep(IDLE_POLL_S)
+
+
 def ended_by_parent() -> threading.Event:
     """Set when standard input is closed, by the parent or by its end."""
     ended = threading.Event()
@@ -156,6 +170,7 @@ def main(target: str, root: str) -> int:
                 if not query.isActive:
                     tell("failed", query=query.name, reason=str(query.exception()))
                     status = 1
+        wait_until_idle(running)
         tracked.stop()
         witness.close()
     recorder.close()

@@ -229,9 +229,11 @@ class Demo:
     # --- the end ----------------------------------------------------------------------------------
 
     def stop_workers(self) -> None:
-        """Ends everything but the tracker; the driver commits what is over."""
-        for name, child in self.workers.items():
-            child.stop(terminate=name != "driver")
+        """Ends everything but the tracker: who comes first in the pipeline first, so that those
+        behind come to rest. The driver commits what is over."""
+        for name in (*AIRPORTS, "driver", "dead-letters"):
+            if name in self.workers:
+                self.workers[name].stop(terminate=name != "driver")
 
     def write_final(self) -> None:
         """Writes down what each process of the tracker says now, and what it should say."""

@@ -28,6 +28,10 @@ class Lifetime:
                 self._followed, ended = os.pipe()
                 os.close(ended)
         self._signalled = False
+
+    def take_signals(self) -> None:
+        """From here on SIGTERM and SIGINT are reasons for `wait` to return; before, they end the
+        process at once, which has not taken anything yet."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 

@@ -105,6 +105,7 @@ def main(arguments: Sequence[str]) -> int:
             _tell(options, f"{error}\n".encode())
             log.error("cannot start: %s", error)
             return 1
+        life.take_signals()
         _tell(options, READY)
         log.info(
             "local tracker of pipeline %s (%s) listens at %s and flushes to %s",

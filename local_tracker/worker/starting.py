@@ -157,7 +157,16 @@ def _start(settings: Settings, place: Place, deadline: Deadline) -> None:
         os.close(told)
         told = -1
         _started.append(process)
-        said = _read_said(ready, deadline)
+        try:
+            said = _read_said(ready, deadline)
+        except TimeoutError:
+            process.kill()
+            process.wait()
+            raise HandOverError(
+                "unreachable",
+                f"the local tracker did not start within {deadline.seconds:g} s: has this host a "
+                f"route to the tracker at {settings.target}? (log: {log_path})",
+            ) from None
         if said != READY:
             process.kill()
             process.wait()

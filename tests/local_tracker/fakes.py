@@ -21,7 +21,9 @@ class FakeUplink:
     """Takes flushes and contributions in order. `before_flush` and `before_stage` may raise, or
     block, before anything is taken; `after_flush` when it has been taken (as if the answer was lost)."""
 
-    pipeline, segments, slack_ns = "p", ("a", "b"), 10_000_000
+    pipeline = "p"
+    segments: tuple[str, ...] = ("a", "b")
+    slack_ns = 10_000_000
 
     def __init__(self) -> None:
         self.flushes: dict[int, tuple[TickContent, bytes]] = {}
@@ -38,9 +40,7 @@ class FakeUplink:
         self.watching: MinTimes | None = None
         self.closed_leaving: bool | None = None
 
-    def stage(
-        self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline
-    ) -> None:
+    def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         self.before_stage(contributions)
         self.stage_calls.append(len(contributions))
         for handed in contributions:

@@ -106,7 +106,9 @@ def test_an_unknown_segment_is_refused_at_once(acks: Collector) -> None:
 
 def test_too_many_cells_are_refused_by_name_and_limit(acks: Collector) -> None:
     acks.create("a", np.arange(MAX_CELLS + 1), np.arange(1, MAX_CELLS + 2))
-    with pytest.raises(HandOverError, match=f"'op' created .* {MAX_CELLS + 1} .*limit is {MAX_CELLS}"):
+    with pytest.raises(
+        HandOverError, match=f"'op' created .* {MAX_CELLS + 1} .*limit is {MAX_CELLS}"
+    ):
         acks.take()
 
 

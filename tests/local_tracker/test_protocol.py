@@ -105,7 +105,9 @@ def test_addresses() -> None:
     for bad in ("localhost:80", "tcp:80", "tcp:h:x", "unix:a", ""):
         with pytest.raises(ValueError, match="not the address of a local tracker"):
             parse_address(bad)
-    assert [is_local_tracker(t) for t in ("unix:/a", "/a", "tcp:h:1", "h:1")] == [True] * 3 + [False]
+    assert [is_local_tracker(t) for t in ("unix:/a", "/a", "tcp:h:1", "h:1")] == [True] * 3 + [
+        False
+    ]
 
 
 def test_a_deadline_that_is_over_is_an_error() -> None:

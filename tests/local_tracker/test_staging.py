@@ -132,7 +132,9 @@ def test_a_second_hand_over_of_one_operator_in_one_attempt_is_refused_by_name() 
     uplink = FakeUplink()
     stager = Stager(uplink)
     stage(stager, ("x", contribution()))
-    with pytest.raises(HandOverError, match="'op' handed over twice in one task attempt") as refused:
+    with pytest.raises(
+        HandOverError, match="'op' handed over twice in one task attempt"
+    ) as refused:
         stage(stager, ("y", contribution()))
     assert refused.value.code == "conflict"
 

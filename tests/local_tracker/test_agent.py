@@ -1,0 +1,507 @@
+"""Local trackers as processes, with a real tracker above and real workers below."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tracker
+from local_tracker import acks
+from local_tracker.worker import route, starting
+from local_tracker.worker.handle import Handle
+from local_tracker.worker.protocol import (
+    Deadline,
+    HandedOver,
+    HandOverError,
+    connect,
+    receive_frame,
+)
+from local_tracker.worker.starting import READY
+from tests.local_tracker.fakes import one_cell
+from tracker.client import Subscriber
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import (
+    Cells,
+    Edge,
+    Heartbeat,
+    PipelineSpec,
+    StagedContribution,
+    TickContent,
+)
+
+TIMEOUT_S = 30.0
+END = 1_000
+"""The front of these tests has promised up to here: min time gets there when all is consumed."""
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    """A tracker with pipeline `p` (a → b), whose front has created item 1 at slot 5 in `a`."""
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), front_count=1))
+        front = embedded.node("p", "front")
+        front.join()
+        front.join_front("f", "a")
+        front.commit(TickContent(created=one_cell(0, 5, 1))).result(TIMEOUT_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("f", END),))).result(TIMEOUT_S)
+        yield embedded
+
+
+@pytest.fixture
+def worker(
+    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """This process is a worker, whose local tracker is started on first use."""
+    settings = {
+        "TARGET": running.target, "PIPELINE": "p", "NODE_ID": "host-1",
+        "DIRECTORY": f"{tmp_path}/lowmark", "DEADLINE_S": str(TIMEOUT_S),
+    }  # fmt: skip
+    for name, value in settings.items():
+        monkeypatch.setenv(f"LOWMARK_{name}", value)
+    yield
+    end_started()
+
+
+def end_started() -> list[int]:
+    """Ends the local trackers that this process has started; their exit codes."""
+    for handle in route._handles.by_settings.values():
+        handle.close()
+    route._handles.by_settings.clear()
+    codes = []
+    while starting._started:
+        process = starting._started.pop()
+        process.terminate()
+        codes.append(process.wait(TIMEOUT_S))
+    return codes
+
+
+class AgentProcess:
+    """A local tracker in a process of its own, with a pipe that says when it listens."""
+
+    def __init__(self, *arguments: str) -> None:
+        ready, told = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "local_tracker.agent", *arguments,
+             "--ready-descriptor", str(told)],
+            pass_fds=(told,), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        os.close(told)
+        with os.fdopen(ready, "rb") as pipe:
+            self.said = pipe.read()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal and waits for the end; the exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        self.errors = self.process.communicate(timeout=TIMEOUT_S)[1]
+        return self.process.returncode
+
+
+@contextmanager
+def agent(target: str, address: str, mode: str = "eager", *more: str) -> Iterator[AgentProcess]:
+    node_id = "lt-" + address.rpartition("/")[2].replace(":", "-")
+    running = AgentProcess(
+        "--target", target, "--pipeline", "p", "--node-id", node_id,
+        "--socket", address, "--mode", mode, *more,
+    )  # fmt: skip
+    try:
+        assert running.said == READY, running.said
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.communicate()
+
+
+def contribution(item: int, operator: str = "op", attempt: int = 0) -> StagedContribution:
+    return StagedContribution(
+        "q", "r", 3, 0, operator, 1, 0, attempt, one_cell(1, 6, item), one_cell(0, 5, item)
+    )
+
+
+@contextmanager
+def subscriber(running: EmbeddedTracker) -> Iterator[Subscriber]:
+    with Subscriber(running.target, "p") as subscribed:
+        yield subscribed
+
+
+# --- eager ----------------------------------------------------------------------------------------
+
+
+def test_a_plain_worker_moves_min_time(running: EmbeddedTracker, worker: None) -> None:
+    with subscriber(running) as subscribed:
+        with acks.step():
+            acks.consume("a", 5, 1)
+            acks.create("b", 6, 2)
+        assert subscribed.wait_until(END, "a", TIMEOUT_S)
+        assert subscribed.min_time("b") == 6
+        with acks.step():
+            acks.consume("b", 6, 2)
+        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+        assert acks.min_time("b") in (0, 6, END)
+        while acks.min_time() < END:
+            threading.Event().wait(0.005)
+    assert end_started() == [0]
+
+
+def test_a_refused_step_says_what_the_tracker_says(running: EmbeddedTracker, worker: None) -> None:
+    with acks.step():
+        acks.consume("a", 5, 1)
+    with subscriber(running) as subscribed:
+        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+    with pytest.raises(HandOverError, match="slot 7, but min time 1000") as refused:  # noqa: SIM117
+        with acks.step():
+            acks.create("a", 7, 3)
+    assert refused.value.code == "below_min_time"
+
+
+def test_steps_count_once_though_the_local_tracker_is_killed_again_and_again(
+    running: EmbeddedTracker, worker: None
+) -> None:
+    """A chain of items: one that was lost, or counted twice, would hold min time for ever."""
+    begun = threading.Event()
+    done = threading.Event()
+
+    def kill_now_and_then() -> None:
+        for _ in range(4):
+            begun.wait(TIMEOUT_S)
+            begun.clear()
+            if done.is_set():
+                return
+            starting._started[-1].kill()
+
+    killer = threading.Thread(target=kill_now_and_then)
+    killer.start()
+    for number in range(1, 121):
+        if number % 25 == 0:
+            begun.set()
+        with acks.step():
+            acks.consume("a" if number == 1 else "b", 5, number)
+            acks.create("b", 5, number + 1)
+    with acks.step():
+        acks.consume("b", 5, 121)
+    done.set()
+    begun.set()
+    killer.join()
+    assert len(starting._started) > 1, "no local tracker was replaced"
+    with subscriber(running) as subscribed:
+        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+
+
+def test_workers_that_start_together_share_one_local_tracker(
+    running: EmbeddedTracker, worker: None, tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=one_step, args=(1 << n,)) for n in range(1, 4)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join(TIMEOUT_S)
+    assert [each.exitcode for each in workers] == [0, 0, 0]
+    (log,) = (tmp_path / "lowmark").glob("*.log")
+    assert log.read_text().count("listens at") == 1
+    # This process's handle finds it too, and ends it.
+    assert acks.min_time("b") >= 0
+    assert starting._started == []
+    (path,) = (tmp_path / "lowmark").glob("*.sock")
+    end_by_socket(str(path))
+
+
+def end_by_socket(path: str) -> None:
+    """Ends whoever listens at a Unix socket, and waits until it has."""
+    connection = connect(f"unix:{path}", Deadline(TIMEOUT_S))
+    # Three ints: pid, uid, gid.
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid = int.from_bytes(credentials[:4], sys.byteorder)
+    os.kill(pid, signal.SIGTERM)
+    connection.settimeout(TIMEOUT_S)
+    assert receive_frame(connection) is None
+    connection.close()
+
+
+def one_step(item: int) -> None:
+    with acks.step():
+        acks.create("b", END + 1, item)
+
+
+def test_a_forked_worker_has_a_connection_of_its_own(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    with agent(running.target, f"unix:{tmp_path}/s"):
+        handle = Handle(f"unix:{tmp_path}/s", "p", TIMEOUT_S)
+        handle.step(one_cell(1, END, 1), Cells.empty())
+        # In a process without threads, as Spark's workers are: gRPC's would not survive a fork.
+        code = f"""
+import os
+from local_tracker.worker.handle import Handle
+from tests.local_tracker.fakes import one_cell
+from tracker.core.model import Cells
+handle = Handle("unix:{tmp_path}/s", "p", {TIMEOUT_S})
+handle.step(one_cell(1, {END}, 2), Cells.empty())
+child = os.fork()
+handle.step(one_cell(1, {END}, 4 if child else 8), Cells.empty())
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    handle.step(one_cell(1, {END}, 16), Cells.empty())
+"""
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=TIMEOUT_S)
+        handle.step(Cells.empty(), one_cell(1, END, 31))
+        handle.step(Cells.empty(), one_cell(0, 5, 1))
+        handle.close()
+    with subscriber(running) as subscribed:
+        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+
+
+def test_fronts_of_workers_hold_and_move_min_time(running: EmbeddedTracker, worker: None) -> None:
+    with acks.step():
+        acks.consume("a", 5, 1)
+    grant = acks.join_front("own", "b")
+    acks.heartbeat("own", END + 50)
+    with subscriber(running) as subscribed:
+        assert subscribed.wait_until(END, "b", TIMEOUT_S)
+        assert subscribed.min_time("b") == END, "the other front still holds it"
+        assert grant.slot <= END
+        acks.leave_front("own")
+
+
+# --- transactional --------------------------------------------------------------------------------
+
+
+def staged(running: EmbeddedTracker, batch: int = 3) -> list[tuple[str, int]]:
+    query = running.node("p", "q-node")
+    return sorted((c.operator, c.attempt) for c in query.list_contributions("q", batch))
+
+
+@pytest.fixture
+def query(running: EmbeddedTracker) -> None:
+    running.node("p", "q-node", "query").join()
+
+
+def test_contributions_are_durable_at_the_querys_home_when_the_task_is_answered(
+    running: EmbeddedTracker, query: None, tmp_path: Path
+) -> None:
+    address = f"unix:{tmp_path}/s"
+    with agent(running.target, address, "transactional") as first:
+        handle = Handle(address, "p", TIMEOUT_S)
+        handle.stage("q-node", [HandedOver("1", contribution(1))])
+        first.end(signal.SIGKILL)
+        assert staged(running) == [("op", 0)]
+        with agent(running.target, address, "transactional"):
+            # It knows nothing of the first hand-over, whose task may be handing over again.
+            handle.stage("q-node", [HandedOver("1", contribution(1))])
+            handle.stage("q-node", [HandedOver("2", contribution(1, attempt=4))])
+            assert staged(running) == [("op", 0), ("op", 4)]
+            with pytest.raises(HandOverError, match="'op' handed over twice") as refused:
+                handle.stage("q-node", [HandedOver("3", contribution(7, attempt=4))])
+            assert refused.value.code == "conflict"
+            with pytest.raises(HandOverError, match="takes acks of micro-batches only"):
+                handle.step(one_cell(1, END, 1), Cells.empty())
+            handle.close()
+    with subscriber(running) as subscribed:
+        assert subscribed.min_time() == 5, "nothing that is staged has moved anything"
+
+
+def test_other_contents_are_refused_also_by_a_local_tracker_that_was_restarted(
+    running: EmbeddedTracker, query: None, tmp_path: Path
+) -> None:
+    address = f"unix:{tmp_path}/s"
+    for nonce, item in (("1", 1), ("2", 7)):
+        with agent(running.target, address, "transactional"):
+            handle = Handle(address, "p", TIMEOUT_S)
+            if item == 1:
+                handle.stage("q-node", [HandedOver(nonce, contribution(item))])
+            else:
+                with pytest.raises(HandOverError, match="'op' handed over twice, with other"):
+                    handle.stage("q-node", [HandedOver(nonce, contribution(item))])
+            handle.close()
+
+
+def test_a_host_without_a_route_gives_a_clear_error_in_time(
+    running: EmbeddedTracker, query: None, tmp_path: Path
+) -> None:
+    with agent(running.target, f"unix:{tmp_path}/s", "transactional"):
+        handle = Handle(f"unix:{tmp_path}/s", "p", 2.0)
+        handle.welcome()
+        running.kill_shard(0)
+        with pytest.raises(HandOverError, match=r"tracker at 127\.0\.0\.1:\d+: ") as failed:
+            handle.stage("q-node", [HandedOver("1", contribution(1))])
+        assert failed.value.code == "unreachable"
+        handle.close()
+        running.start_shard(0)
+
+
+def test_a_local_tracker_that_hangs_is_given_up_in_time(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    with agent(running.target, f"unix:{tmp_path}/s") as hanging:
+        handle = Handle(f"unix:{tmp_path}/s", "p", 0.5)
+        handle.welcome()
+        hanging.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(HandOverError, match=r"'mine': not durable within 0\.5 s") as failed:
+            handle.step(one_cell(1, END, 1), Cells.empty(), what="the acks of operator 'mine'")
+        assert failed.value.code == "deadline"
+        handle.close()
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+def test_local_trackers_flush_into_one_another(
+    running: EmbeddedTracker, query: None, tmp_path: Path
+) -> None:
+    upper = f"unix:{tmp_path}/upper"
+    lower = [f"unix:{tmp_path}/lower{n}" for n in range(2)]
+    with (
+        agent(running.target, upper),
+        agent(upper, lower[0]) as first,
+        agent(upper, lower[1]),
+        subscriber(running) as subscribed,
+    ):
+        handles = [Handle(address, "p", TIMEOUT_S) for address in lower]
+        handles[0].step(one_cell(1, 8, 4), one_cell(0, 5, 1))
+        assert subscribed.wait_until(8, timeout_s=TIMEOUT_S)
+        first.end(signal.SIGKILL)
+        with agent(upper, lower[0]):
+            handles[0].step(one_cell(1, 9, 5), Cells.empty())
+            handles[1].step(Cells.empty(), one_cell(1, 8, 4))
+            assert subscribed.wait_until(9, timeout_s=TIMEOUT_S)
+            version, min_times = handles[1].min_times()
+            while min_times[1] < 9:
+                version, min_times = handles[1].min_times(version, TIMEOUT_S)
+            handles[1].stage("q-node", [HandedOver("1", contribution(1))])
+            assert staged(running) == [("op", 0)]
+            with pytest.raises(HandOverError, match="but min time"):
+                handles[1].step(one_cell(1, 2, 3), Cells.empty())
+            handles[1].step(Cells.empty(), one_cell(1, 9, 5))
+            assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+            for handle in handles:
+                handle.close()
+
+
+def test_a_local_tracker_can_listen_on_a_port(running: EmbeddedTracker, tmp_path: Path) -> None:
+    with agent(running.target, "tcp:127.0.0.1:0", "eager", "--spool", f"{tmp_path}/s") as upper:
+        assert upper.process.stderr is not None
+        line = next(line for line in upper.process.stderr if "listens at" in line)
+        address = line.split("listens at ")[1].split()[0]
+        handle = Handle(address, "p", TIMEOUT_S)
+        handle.step(Cells.empty(), one_cell(0, 5, 1))
+        handle.close()
+    with subscriber(running) as subscribed:
+        assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
+
+
+# --- beginning and ending -------------------------------------------------------------------------
+
+
+def test_it_ends_in_order_when_it_is_told_to(running: EmbeddedTracker, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with agent(running.target, f"unix:{path}") as ending:
+        handle = Handle(f"unix:{path}", "p", TIMEOUT_S)
+        handle.step(one_cell(1, END, 1), Cells.empty())
+        assert ending.end() == 0
+        assert not path.exists()
+        handle.close()
+    state = running.admin().pipeline("p").state
+    assert "lt-s" not in {node.key.node_id for node in state.nodes}, "it has left"
+
+
+def test_it_ends_with_the_process_that_it_follows(running: EmbeddedTracker, tmp_path: Path) -> None:
+    followed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    arguments = ("--follow-pid", str(followed.pid))
+    with agent(running.target, f"unix:{tmp_path}/s", "eager", *arguments) as following:
+        followed.communicate()
+        assert following.wait() == 0
+        assert "the end of the JVM" in following.errors
+
+
+def test_it_ends_when_it_is_not_used(running: EmbeddedTracker, tmp_path: Path) -> None:
+    with agent(running.target, f"unix:{tmp_path}/s", "eager", "--idle-exit-s", "0.2") as unused:
+        assert unused.wait() == 0
+        assert "disuse" in unused.errors
+
+
+def test_one_socket_has_one_local_tracker(running: EmbeddedTracker, tmp_path: Path) -> None:
+    with agent(running.target, f"unix:{tmp_path}/s") as first:
+        second = AgentProcess(
+            "--target", running.target, "--pipeline", "p", "--node-id", "other",
+            "--socket", f"unix:{tmp_path}/s", "--mode", "eager",
+        )  # fmt: skip
+        assert b"another local tracker listens" in second.said
+        assert second.wait() == 1
+        assert first.end() == 0
+
+
+def test_a_second_one_of_the_same_node_ends_the_first(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """Each host needs an id of its own: the one that came first says so and ends."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with (
+        agent(running.target, f"unix:{tmp_path}/one/s") as first,
+        agent(running.target, f"unix:{tmp_path}/two/s"),
+    ):
+        handle = Handle(f"unix:{tmp_path}/one/s", "p", TIMEOUT_S)
+        with pytest.raises(HandOverError) as refused:
+            handle.step(one_cell(1, END, 1), Cells.empty())
+        assert refused.value.code == "fenced"
+        assert first.wait() == 3
+        handle.close()
+
+
+Break = Callable[[pytest.MonkeyPatch, Path], None]
+
+
+def no_tracker(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setenv("LOWMARK_TARGET", "127.0.0.1:1")
+    monkeypatch.setenv("LOWMARK_DEADLINE_S", "3")
+
+
+def unknown_pipeline(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setenv("LOWMARK_PIPELINE", "nope")
+
+
+def no_interpreter(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setenv("LOWMARK_PYTHON", "/bin/false")
+
+
+def public_directory(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    (path / "lowmark").mkdir()
+    (path / "lowmark").chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "message"),
+    [
+        (
+            no_tracker,
+            "did not start within 3 s: has this host a route to the tracker at 127.0.0.1:1",
+        ),
+        (unknown_pipeline, "'nope'"),
+        (no_interpreter, "did not start"),
+        (public_directory, "only this user can write to"),
+    ],
+)
+def test_a_local_tracker_that_cannot_start_fails_the_worker_with_the_reason(
+    running: EmbeddedTracker,
+    worker: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    breaks: Break,
+    message: str,
+) -> None:
+    breaks(monkeypatch, tmp_path)
+    with pytest.raises(HandOverError, match=message), acks.step():
+        acks.create("a", END, 3)
