@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint sim clean
+.PHONY: help setup java demo test lint sim model clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ lint: setup ## ruff, import rules, buf, stub freshness, mypy
 
 sim: setup ## random schedules over the real core, checked by an oracle
 	@$(PYTHON_IN_VENV) -m tests.simulation $(ARGS)
+
+model: setup ## every interleaving of a small system, on the production core
+	@$(PYTHON_IN_VENV) -m tests.model
 
 clean: ## remove .venv and build
 	rm -rf .venv build

@@ -1,0 +1,1 @@
+"""Every interleaving of a small system, run on the production core itself."""

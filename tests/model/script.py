@@ -1,0 +1,133 @@
+"""What the nodes of the small model do: a front and a worker, each at home at another of two shards,
+three slots, a few items.
+
+The worker's steps cross the shards: of an item at slot 0 it makes a child at slot 1, and of that one a
+child at slot 2, which stays. Each step zeroes a cell of one shard and fills one of the other, which is
+where a wrong cut announces too early. A *story* is a part of the script with or without a crash, small
+enough that every interleaving of it can be taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker.core.graph import SegmentGraph
+from tracker.core.model import Cells, Edge, FrontJoin, Heartbeat, PipelineSpec, TickContent
+from tracker.core.routing import RoutingTable
+from tracker.core.slots import FOREVER
+
+SHARDS = 2
+PIPELINE = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), fronts=("F",))
+GRAPH = SegmentGraph(PIPELINE)
+ROUTING = RoutingTable.uniform(SHARDS, block_slots=1)
+LAST_PROMISE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item: created by a node's tick (node and tick, counted from 0), consumed by another, if at
+    all."""
+
+    segment: int
+    slot: int
+    value: int
+    created: tuple[int, int]
+    consumed: tuple[int, int] | None
+
+
+FRONT, WORKER = 0, 1
+ITEMS = (
+    Item(0, 0, 0xA1, (FRONT, 0), (WORKER, 0)),
+    Item(1, 1, 0xB1, (WORKER, 0), (WORKER, 1)),
+    Item(1, 2, 0xB2, (WORKER, 1), None),
+)
+PROMISE = (FRONT, 1)
+"""The front's tick that promises `LAST_PROMISE`; it is handed over when what it created is durable."""
+JOIN = TickContent(joins=(FrontJoin("F", 0),))
+
+
+def _content(node: int, tick: int) -> TickContent:
+    def cells(which: list[Item]) -> Cells:
+        return Cells.of((i.segment, i.slot, i.value, 1) for i in which)
+
+    return TickContent(
+        created=cells([i for i in ITEMS if i.created == (node, tick)]),
+        consumed=cells([i for i in ITEMS if i.consumed == (node, tick)]),
+        heartbeats=(Heartbeat("F", LAST_PROMISE),) if (node, tick) == PROMISE else (),
+    )
+
+
+SCRIPTS = tuple(
+    tuple(_content(node, tick) for tick in range(count))
+    for node, count in ((FRONT, 2), (WORKER, 2))
+)
+
+
+def _homed_at(shard: int, kind: str) -> str:
+    return next(f"{kind}{n}" for n in range(99) if ROUTING.home("p", f"{kind}{n}") == shard)
+
+
+NODE_IDS = (_homed_at(0, "front"), _homed_at(1, "worker"))
+HOMES = tuple(ROUTING.home("p", node_id) for node_id in NODE_IDS)
+FIRST_TICK = (2, 1)
+"""Number of each node's first scripted tick: the front has joined by tick 1."""
+FIRST_ENTRY = tuple(
+    1 + (ROUTING.registrar("p") == home) + first
+    for home, first in zip(HOMES, FIRST_TICK, strict=True)
+)
+"""In which entry of its home's log each node's first scripted tick stands: after the registration (at
+the registrar), the node's joining, and the ticks before."""
+
+
+def is_ready(node: int, handed: tuple[int, ...], durable: tuple[int, ...]) -> bool:
+    """Whether a node can hand over its next tick: an item is consumed once its creator has handed it
+    over (it was published before that), and a front promises when what it created is durable."""
+    tick = handed[node]
+    if (node, tick) == PROMISE:
+        return durable[FRONT] >= tick
+    return all(
+        item.created[0] == node or handed[item.created[0]] > item.created[1]
+        for item in ITEMS
+        if item.consumed == (node, tick)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A part of the script. done: by node, how many ticks are processed before it begins; last: how
+    many there are at its end; crashes: how many may come in between, of any shard at any moment."""
+
+    name: str
+    done: tuple[int, ...]
+    last: tuple[int, ...]
+    crashes: int
+
+
+STORIES = (
+    Story("all ticks, no crash", (0, 0), (2, 2), 0),
+    Story("the worker's ticks, a crash", (2, 0), (2, 2), 1),
+    Story("the front's ticks and the worker's first, a crash", (0, 0), (2, 1), 1),
+)
+
+
+def frontier(ticks: tuple[int, ...], last: tuple[int, ...]) -> tuple[int, ...]:
+    """By segment the lowest slot at which an item is, or can still come to be, once `ticks` (a count
+    by node) are durable and `last` are all that there will be: told by the script alone, which knows
+    every item. A front that has not promised may label from slot 0 on."""
+    promised = ticks[FRONT] > PROMISE[1]
+    lows = [FOREVER] * len(PIPELINE.segments)
+    for segment, slot in [(0, LAST_PROMISE if promised else 0), *_not_processed(ticks, last)]:
+        for reached in GRAPH.reached_from(segment):
+            lows[reached] = min(lows[reached], slot + GRAPH.distance(segment, reached))
+    return tuple(lows)
+
+
+def _not_processed(ticks: tuple[int, ...], last: tuple[int, ...]) -> list[tuple[int, int]]:
+    def is_in(of: tuple[int, int] | None, counts: tuple[int, ...]) -> bool:
+        return of is not None and of[1] < counts[of[0]]
+
+    return [
+        (item.segment, item.slot)
+        for item in ITEMS
+        if is_in(item.created, last) and not is_in(item.consumed, ticks)
+    ]

@@ -1,0 +1,96 @@
+"""Short runs of the exhaustive model: small stories whole, and each invariant able to fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.model.explore import explore
+from tests.model.invariants import (
+    Violation,
+    check_announced,
+    check_cut,
+    check_process,
+    check_step,
+)
+from tests.model.script import STORIES, Story, frontier
+from tests.model.transitions import Facts
+from tests.model.world import World
+from tests.simulation.faults import FAULTS
+
+MOST_STATES = 50_000
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        Story("the worker's first tick, a crash", (2, 0), (2, 1), 1),
+        Story("the front's ticks", (0, 0), (2, 0), 0),
+    ],
+    ids=lambda story: story.name,
+)
+def test_every_interleaving_of_a_short_story_holds(story: Story) -> None:
+    seen = explore(story, most_states=MOST_STATES)
+    assert not seen.violation, seen.trace
+    assert seen.whole and seen.states > 100 and seen.ends
+
+
+def test_the_stories_are_told_to_the_end_by_one_of_their_interleavings() -> None:
+    for story in STORIES:
+        world = World(story)
+        state = world.initial()
+        while True:
+            steps = [take for name, take in world.steps(state) if "crashes" not in name]
+            if not steps:
+                break
+            state = world.renumbered(steps[-1]())
+        due = frontier(story.last, story.last)
+        assert [facts.said for facts in world.facts(state)] == [due, due]
+
+
+def test_a_planted_fault_is_found() -> None:
+    with FAULTS["no-duplicate-check"]():
+        story = Story("the worker's first tick, a crash", (2, 0), (2, 1), 1)
+        seen = explore(story, most_states=MOST_STATES)
+    assert seen.violation and seen.trace
+
+
+@pytest.fixture(scope="module")
+def facts() -> list[Facts]:
+    """Of both processes, when the front's item is there and nothing else."""
+    world = World(Story("the front's ticks are done", (2, 0), (2, 1), 0))
+    return world.facts(world.initial())
+
+
+def test_an_early_announcement_is_a_violation(facts: list[Facts]) -> None:
+    check_announced(facts, frontier((2, 0), (2, 1)))
+    early = replace(facts[1], said=(1, 0))
+    with pytest.raises(Violation, match="announces 1 for segment 0"):
+        check_announced([facts[0], early], frontier((2, 0), (2, 1)))
+
+
+def test_an_announcement_that_goes_back_is_a_violation(facts: list[Facts]) -> None:
+    before = [facts[0], replace(facts[1], said=(1, 0))]
+    with pytest.raises(Violation, match="now says"):
+        check_step(before, facts)
+
+
+def test_a_wrong_cell_is_a_violation(facts: list[Facts]) -> None:
+    for shard, each in enumerate(facts):
+        check_process(shard, each)
+        with pytest.raises(Violation, match="due is"):
+            check_process(shard, replace(each, cells={(1, 1): 7}))
+
+
+def test_a_cut_ahead_of_a_shard_is_a_violation(facts: list[Facts]) -> None:
+    check_cut(facts)
+    ahead = replace(facts[0], cut=tuple(number + 1 for number in facts[0].cut))
+    with pytest.raises(Violation, match="applied by all"):
+        check_cut([ahead, facts[1]])
+
+
+def test_a_candidate_beyond_an_item_in_flight_is_a_violation(facts: list[Facts]) -> None:
+    for shard, each in enumerate(facts):
+        with pytest.raises(Violation, match="in flight at its M"):
+            check_process(shard, replace(each, candidates=[1, 0]))

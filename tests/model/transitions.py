@@ -1,0 +1,240 @@
+"""What one event does to one production process, each worked out once.
+
+The state of the whole system changes in many more ways than that of one process: processes, frames
+and records are known by number, and what an event does to a process is looked up where it has been
+seen before. That is what makes every interleaving affordable.
+
+No clock runs in the model: all events come at one moment, except `report`, which comes when the next
+report is due. Whatever interval there is, a report can so come between any two events.
+
+Numbers that only count what has been are brought back to their beginning, since they would tell states
+apart that have the same future: positions in a log count from its last durable record, and a process
+that crashes comes back from the snapshot that it could have written at that record.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tests.model.digests import digest
+from tests.model.script import FIRST_TICK, GRAPH, JOIN, NODE_IDS, PIPELINE, ROUTING, SCRIPTS
+from tracker.core import messages as m
+from tracker.core.graph import SegmentGraph
+from tracker.core.model import NodeKey
+from tracker.core.process import Process, ProcessConfig
+from tracker.core.routing import RoutingTable
+from tracker.core.snapshot import ProcessSnapshot
+
+NOW_NS = 0
+REPORT_NS = 1_000_000
+NEVER_MS = 10**9
+CONFIG = ProcessConfig(report_interval_ms=1, retransmit_ms=NEVER_MS, announced_report_ms=NEVER_MS)
+KEYS = tuple(NodeKey(node_id, 1) for node_id in NODE_IDS)
+
+Thing = TypeVar("Thing")
+
+
+class Numbered(Generic[Thing]):
+    """Numbers equal things alike, by digest."""
+
+    def __init__(self) -> None:
+        self.things: list[Thing] = []
+        self._by_digest: dict[bytes, int] = {}
+
+    def number(self, thing: Thing) -> int:
+        name = digest(thing)
+        number = self._by_digest.get(name)
+        if number is None:
+            number = self._by_digest[name] = len(self.things)
+            self.things.append(thing)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the invariants ask of a process. said: min times by segment, None where the pipeline is
+        not registered; node_times: by node id; cells: checksums by (segment, slot); applied and cut: by
+        home; candidates: what it could announce; pending: records that are not durable; has_news: whether it has something to report;
+    reports: number of the last report that it has made; heard_reports: and taken, by shard; durable: the
+    number of the snapshot that it would come back from."""
+
+    said: tuple[int, ...] | None
+    node_times: dict[str, int]
+    cells: dict[tuple[int, int], int]
+    applied: tuple[int, ...]
+    cut: tuple[int, ...]
+    candidates: list[int | None]
+    pending: int
+    has_news: bool
+    reports: int
+    heard_reports: dict[int, int]
+    durable: int
+
+    @classmethod
+    def of(cls, process: Process, durable: int) -> Facts:
+        process.validate()
+        applied, vectors = process._applied(), process._vectors.cut
+        pipeline = process._pipelines.get(PIPELINE.name)
+        said, node_times, cells, candidates = None, {}, {}, []
+        if pipeline is not None:
+            said = process.min_times(PIPELINE.name)
+            node_times = {key.node_id: n for key, n in pipeline.shard.node_times.items()}
+            cells = {(g, t): x for g, t, x, _ in pipeline.shard.cells.open_cells().rows()}
+            candidates = pipeline.combiner.candidates() if process._may_announce() else []
+        return cls(
+            said,
+            node_times,
+            cells,
+            tuple(applied[home] for home in ROUTING.shards),
+            tuple(vectors[home] for home in ROUTING.shards),
+            candidates,
+            len(process._pending),
+            bool(process._dirty),
+            process._report_number,
+            {shard: link.report_number for shard, link in process.links.items()},
+            durable,
+        )
+
+
+@dataclass(slots=True)
+class Done:
+    """What an event did: the process after it, by number, and what it wants to be done."""
+
+    process: int
+    frames: list[tuple[int, int]] = field(default_factory=list)
+    confirmations: list[tuple[int, int]] = field(default_factory=list)
+    durable: list[tuple[int, int]] = field(default_factory=list)
+    attached: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Transitions:
+    """All that has been worked out. Processes, frames and snapshots are numbered each for itself."""
+
+    def __init__(self) -> None:
+        self.processes: Numbered[Process] = Numbered()
+        self.frames: Numbered[m.Frame] = Numbered()
+        self.snapshots: Numbered[ProcessSnapshot] = Numbered()
+        self.facts: list[Facts] = []
+        self._pickled: list[bytes] = []
+        self._done: dict[Hashable, Done] = {}
+
+    def start(self, shard: int) -> int:
+        """A process with an empty store."""
+        return self._number(Process(shard, ROUTING, 1, CONFIG))
+
+    def recover(self, shard: int, epoch: int, snapshot: int) -> Done:
+        """A process that comes back with what was durable."""
+
+        def run() -> Done:
+            process = Process(shard, ROUTING, epoch, CONFIG)
+            return self._take(process, process.recover(self.snapshots.things[snapshot], (), NOW_NS))
+
+        return self._once(("recover", shard, epoch, snapshot), run)
+
+    def renumber(self, process: int, shard: int | None) -> int:
+        """The process with the number of its last report, or of the last that it has taken of
+        another shard, brought back to 0."""
+
+        def run() -> Done:
+            renumbered: Process = pickle.loads(self._pickled[process])
+            if shard is None:
+                renumbered._report_number = 0
+            else:
+                renumbered.links[shard].report_number = 0
+            return Done(self._number(renumbered))
+
+        return self._once(("renumber", process, shard), run).process
+
+    def tick(self, process: int, node: int, tick: int) -> Done:
+        content = JOIN if tick < 0 else SCRIPTS[node][tick]
+        return self._handle(process, m.SubmitTick(node, tick + FIRST_TICK[node], content))
+
+    def commit(self, process: int) -> Done:
+        """All that was appended becomes durable."""
+        return self._handle(process, None)
+
+    def frame(self, process: int, frame: int) -> Done:
+        return self._handle(process, m.FrameArrived(self.frames.things[frame]), frame)
+
+    def report(self, process: int) -> Done:
+        return self._handle(process, m.Wake())
+
+    def other(self, process: int, event: m.Event) -> Done:
+        """Connections, sessions, registration."""
+        return self._handle(process, event)
+
+    def _handle(self, number: int, event: m.Event | None, frame: int | None = None) -> Done:
+        def run() -> Done:
+            process: Process = pickle.loads(self._pickled[number])
+            what = m.Committed(process.position) if event is None else event
+            now_ns = REPORT_NS if isinstance(event, m.Wake) else NOW_NS
+            return self._take(process, process.handle(what, now_ns))
+
+        if isinstance(event, m.SubmitTick):
+            return self._once((number, event.session, event.number), run)
+        return self._once((number, repr(event) if frame is None else frame), run)
+
+    def _once(self, what: Hashable, run: Callable[[], Done]) -> Done:
+        done = self._done.get(what)
+        if done is None:
+            done = self._done[what] = run()
+        return done
+
+    def _take(self, process: Process, effects: list[m.Effect]) -> Done:
+        done = Done(0)
+        for effect in effects:
+            match effect:
+                case m.Send(to, frame):
+                    sent = (to, self.frames.number(frame))
+                    is_confirmation = isinstance(frame.body, m.EntriesReceived)
+                    (done.confirmations if is_confirmation else done.frames).append(sent)
+                case m.TicksDurable(node, number):
+                    assert isinstance(node, int)
+                    done.durable.append((node, number - FIRST_TICK[node] + 1))
+                case m.SessionAttached(node, number):
+                    assert isinstance(node, int)
+                    done.attached.append((node, max(0, number - FIRST_TICK[node] + 1)))
+                case m.TickRefused() | m.SessionRefused():
+                    raise AssertionError(f"a process refused: {effect}")
+        done.process = self._number(process)
+        return done
+
+    def _number(self, process: Process) -> int:
+        _forget_the_past(process)
+        number = self.processes.number(process)
+        if number == len(self.facts):
+            durable = self.snapshots.number(process.snapshot())
+            self.facts.append(Facts.of(process, durable))
+            self._pickled.append(pickle.dumps(process, protocol=5))
+        return number
+
+
+def _forget_the_past(process: Process) -> None:
+    """Brings positions back to count from the last durable record; no time passes, so a later report
+    is due again, and what was asked for stays asked for."""
+    base = process.committed
+    process.committed, process.position = 0, process.position - base
+    process._pins_position = max(0, process._pins_position - base)
+    process._pending = deque((at - base, record, asked) for at, record, asked in process._pending)
+    process._held_frames = deque((at - base, to, body) for at, to, body in process._held_frames)
+    process._wake_ns, process._last_report_ns, process._last_refresh_ns = None, 0, 0
+    for link in process.links.values():
+        link.wanted_ns = None if link.wanted_ns is None else 0
+
+
+def _the_routing() -> RoutingTable:
+    return ROUTING
+
+
+def _the_graph() -> SegmentGraph:
+    return GRAPH
+
+
+# What never changes is shared, not copied with each state.
+copyreg.pickle(RoutingTable, lambda _: (_the_routing, ()))
+copyreg.pickle(SegmentGraph, lambda _: (_the_graph, ()))

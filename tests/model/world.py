@@ -1,0 +1,201 @@
+"""The state of the small system, and every step that can come next.
+
+Nothing is random: a node hands over its next tick, a shard's store finishes a commit, a frame arrives, a
+shard reports, a process crashes and recovers; each is a step that some state offers, and the explorer
+takes them all. Frames arrive in the order of their link, but for the confirmations of home logs, which
+arrive at once: they do nothing but trim what would be sent again. A crash loses what was not durable and
+the frames on the links of the process; it comes back with what was durable, both ends connect anew, and
+its nodes attach again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from tests.model.script import (
+    FRONT,
+    HOMES,
+    NODE_IDS,
+    PIPELINE,
+    ROUTING,
+    SCRIPTS,
+    SHARDS,
+    Story,
+    is_ready,
+)
+from tests.model.transitions import KEYS, Done, Facts, Transitions
+from tracker.core import messages as m
+
+Numbers = tuple[int, ...]
+LINKS = tuple((one, other) for one in range(SHARDS) for other in range(SHARDS) if one != other)
+
+
+class State(NamedTuple):
+    """The whole system. processes: by shard; links: frames under way, by `LINKS`; handed: by node the
+    scripted ticks that its home has been given; durable: those whose acknowledgement was heard; epochs:
+    by shard; crashes_left: how many may still come."""
+
+    processes: Numbers
+    links: tuple[Numbers, ...]
+    handed: Numbers
+    durable: Numbers
+    epochs: Numbers
+    crashes_left: int
+
+
+class World:
+    """Makes the steps of states; keeps what it has worked out of processes."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.known = Transitions()
+
+    def facts(self, state: State) -> list[Facts]:
+        return [self.known.facts[process] for process in state.processes]
+
+    def initial(self) -> State:
+        """Everything registered, joined, attached and granted, the ticks before the story processed
+        and announced everywhere, and nothing under way."""
+        state = State(
+            processes=tuple(self.known.start(shard) for shard in range(SHARDS)),
+            links=((),) * len(LINKS),
+            handed=(0,) * len(SCRIPTS), durable=(0,) * len(SCRIPTS),
+            epochs=(1,) * SHARDS, crashes_left=0,
+        )  # fmt: skip
+        for shard in range(SHARDS):
+            for other in range(SHARDS):
+                if other != shard:
+                    state = self._other(state, shard, m.PeerConnected(other))
+        registrar = ROUTING.registrar(PIPELINE.name)
+        register = m.RegisterPipeline("register", PIPELINE)
+        state = self._settle(self._other(state, registrar, register))
+        for node, (home, node_id) in enumerate(zip(HOMES, NODE_IDS, strict=True)):
+            join = m.JoinNode(node, PIPELINE.name, node_id, "model")
+            state = self._settle(self._other(state, home, join))
+            attach = m.AttachSession(node, PIPELINE.name, KEYS[node])
+            state = self._other(state, home, attach)
+        joined = self.known.tick(state.processes[HOMES[FRONT]], FRONT, -1)
+        state = self._settle(self._carry_out(state, HOMES[FRONT], joined))
+        nothing = (0,) * len(SCRIPTS)
+        state = state._replace(handed=nothing, durable=nothing)
+        for node, count in enumerate(self.story.done):
+            while state.handed[node] < count:
+                state = self._settle(self._hand_over(state, node, HOMES[node]))
+        return self.renumbered(state)._replace(crashes_left=self.story.crashes)
+
+    def steps(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
+        """All that can happen next, by name."""
+        for node, home in enumerate(HOMES):
+            tick = state.handed[node]
+            if tick < self.story.last[node] and is_ready(node, state.handed, state.durable):
+                name = f"node {node} hands over its tick {tick}"
+                yield name, partial(self._hand_over, state, node, home)
+        for shard in range(SHARDS):
+            facts = self.known.facts[state.processes[shard]]
+            if facts.pending:
+                name = f"shard {shard} makes {facts.pending} records durable"
+                yield name, partial(self._commit, state, shard)
+            if facts.has_news:
+                yield f"shard {shard} reports", partial(self._report, state, shard)
+            if state.crashes_left:
+                name = f"shard {shard} crashes and comes back"
+                yield name, partial(self._crash, state, shard)
+        for link, (sender, receiver) in enumerate(LINKS):
+            if state.links[link]:
+                what = type(self.known.frames.things[state.links[link][0]].body).__name__
+                name = f"shard {receiver} hears {what} of shard {sender}"
+                yield name, partial(self._deliver, state, link)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _hand_over(self, state: State, node: int, home: int) -> State:
+        done = self.known.tick(state.processes[home], node, state.handed[node])
+        handed = _with(state.handed, node, state.handed[node] + 1)
+        return self._carry_out(state._replace(handed=handed), home, done)
+
+    def _commit(self, state: State, shard: int) -> State:
+        return self._carry_out(state, shard, self.known.commit(state.processes[shard]))
+
+    def _report(self, state: State, shard: int) -> State:
+        return self._carry_out(state, shard, self.known.report(state.processes[shard]))
+
+    def _deliver(self, state: State, link: int) -> State:
+        frame, *rest = state.links[link]
+        receiver = LINKS[link][1]
+        done = self.known.frame(state.processes[receiver], frame)
+        under_way = state._replace(links=_with(state.links, link, tuple(rest)))
+        return self._carry_out(under_way, receiver, done)
+
+    def _crash(self, state: State, shard: int) -> State:
+        epoch = state.epochs[shard] + 1
+        durable = self.known.facts[state.processes[shard]].durable
+        back = self.known.recover(shard, epoch, durable)
+        after = state._replace(
+            links=tuple(
+                () if shard in link else frames
+                for link, frames in zip(LINKS, state.links, strict=True)
+            ),
+            epochs=_with(state.epochs, shard, epoch),
+        )
+        after = self._carry_out(after, shard, back)
+        for other in range(SHARDS):
+            if other != shard:
+                after = self._other(after, other, m.PeerDisconnected(shard))
+                after = self._other(after, other, m.PeerConnected(shard))
+                after = self._other(after, shard, m.PeerConnected(other))
+        for node, home in enumerate(HOMES):
+            if home == shard:
+                attach = m.AttachSession(node, PIPELINE.name, KEYS[node])
+                after = self._other(after, shard, attach)
+        return after._replace(crashes_left=state.crashes_left - 1)
+
+    # --- effects ----------------------------------------------------------------------------------
+
+    def _other(self, state: State, shard: int, event: m.Event) -> State:
+        return self._carry_out(state, shard, self.known.other(state.processes[shard], event))
+
+    def _carry_out(self, state: State, shard: int, done: Done) -> State:
+        state = state._replace(processes=_with(state.processes, shard, done.process))
+        if done.frames:
+            links = list(state.links)
+            for to, frame in done.frames:
+                links[LINKS.index((shard, to))] += (frame,)
+            state = state._replace(links=tuple(links))
+        for node, count in done.durable:
+            most = max(count, state.durable[node])
+            state = state._replace(durable=_with(state.durable, node, most))
+        for node, count in done.attached:
+            state = state._replace(handed=_with(state.handed, node, count))
+        for to, frame in done.confirmations:
+            heard = self.known.frame(state.processes[to], frame)
+            state = self._carry_out(state, to, heard)
+        return state
+
+    def renumbered(self, state: State) -> State:
+        """The same state, with smaller numbers. Reports are numbered, and only how far two numbers are apart matters: where all of a link's
+        have arrived, both its ends count from 0 again."""
+        processes = list(state.processes)
+        for frames, (sender, receiver) in zip(state.links, LINKS, strict=True):
+            if not frames:
+                number = self.known.facts[processes[sender]].reports
+                heard = self.known.facts[processes[receiver]].heard_reports[sender]
+                if number == heard > 0:
+                    processes[sender] = self.known.renumber(processes[sender], None)
+                    processes[receiver] = self.known.renumber(processes[receiver], sender)
+        return state._replace(processes=tuple(processes))
+
+    def _settle(self, state: State) -> State:
+        """Lets everything under way finish, in one order."""
+        while True:
+            for name, take in self.steps(state):
+                if "hands over" not in name and "crashes" not in name:
+                    state = take()
+                    break
+            else:
+                return state
+
+
+def _with(values: tuple, at: int, value: object) -> tuple:  # type: ignore[type-arg]
+    return (*values[:at], value, *values[at + 1 :])
