@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test lint sim model clean
+.PHONY: help setup java demo test lint sim model spark-matrix clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -24,11 +24,15 @@ test: setup java ## run all tests; LAYERS="pure processes spark" and ARGS="-k wo
 lint: setup ## ruff, import rules, buf, stub freshness, mypy
 	@$(PYTHON_IN_VENV) -m scripts.lint
 
-sim: setup ## random schedules over the real core, checked by an oracle
-	@$(PYTHON_IN_VENV) -m tests.simulation $(ARGS)
+sim: setup ## random schedules over the real core, checked by an oracle; N=20000, SEEDS=a:b, SABOTAGE=early|lost|double must fail
+	@$(PYTHON_IN_VENV) -m tests.simulation --schedules $(or $(N),20000) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 model: setup ## every interleaving of a small system, on the production core
 	@$(PYTHON_IN_VENV) -m tests.model
+
+spark-matrix: setup java ## what Spark may do to a query, row by row; SABOTAGE=early|lost|double must fail
+	@$(PYTHON_IN_VENV) -m tests.spark_matrix $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 clean: ## remove .venv and build
 	rm -rf .venv build

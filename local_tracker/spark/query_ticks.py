@@ -176,6 +176,16 @@ class QueryTicks:
         for output in self._outputs():
             output.durable(batch)
 
+    def check_acks(self, batch: int, run: str) -> None:
+        """Raises ComposeError if the acks of a batch's evaluations in a run contradict each other, or
+        cover none of them whole: asked before the batch is published, since nothing can be told of it
+        afterwards."""
+        if self._evaluations is not None:
+            known = self._evaluations()
+            staged = self._node.list_contributions(self._checkpoint.query_id, batch)
+            evaluations = Evaluations(known.runs, run, known.stage_tasks)
+            count_contributions(self._checkpoint.query_id, batch, staged, evaluations)
+
     def _by_segment(
         self, batch: int, by_source: Mapping[str, tuple[str, ...]]
     ) -> dict[int, tuple[str, ...]]:

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from local_tracker.spark.compose import Evaluations
+from local_tracker.spark.compose import ComposeError, Evaluations
 from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jvm import (
     StageTasks,
@@ -166,7 +167,7 @@ class Tracked:
             node, admin, routes.spec, checkpoint, routes.reads,
             self._outputs(query, routes, node), evaluations, _Twins(query),
         )  # fmt: skip
-        tracked_query = TrackedQuery(query, node, admin, checkpoint)
+        tracked_query = TrackedQuery(query, node, admin, checkpoint, ticks)
         follower = Follower(
             node_id, node, checkpoint, ticks, last_batches,
             is_active=lambda: bool(query.isActive),
@@ -256,10 +257,17 @@ class TrackedQuery:
     _follower: Follower
 
     def __init__(
-        self, query: StreamingQuery, node: NodeClient, admin: Admin, checkpoint: CheckpointLog
+        self,
+        query: StreamingQuery,
+        node: NodeClient,
+        admin: Admin,
+        checkpoint: CheckpointLog,
+        ticks: QueryTicks,
     ) -> None:
         self.query, self.checkpoint = query, checkpoint
-        self._node, self._admin = node, admin
+        self._node, self._admin, self._ticks = node, admin, ticks
+        self._unpublished: TrackingError | None = None
+        self._closed = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.query, name)
@@ -272,7 +280,7 @@ class TrackedQuery:
     @property
     def tracking_failure(self) -> TrackingError | None:
         """Why the query was stopped, if tracking failed."""
-        return self._follower.failure
+        return self._follower.failure or self._unpublished
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Wait until all batches that are over by now are durable in the tracker; False when the
@@ -281,12 +289,14 @@ class TrackedQuery:
 
     def processAllAvailable(self) -> None:
         """As in Spark; then also wait until the tracker has it all."""
-        self.query.processAllAvailable()
+        with self._reasons():
+            self.query.processAllAvailable()
         self._follower.wait_durable()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         """As in Spark; raises TrackingError if the query was stopped because tracking failed."""
-        ended = self.query.awaitTermination(timeout)
+        with self._reasons():
+            ended = self.query.awaitTermination(timeout)
         if not self.query.isActive:
             self._close()
             if self._follower.failure is not None:
@@ -295,7 +305,27 @@ class TrackedQuery:
 
     def exception(self) -> Exception | None:
         """Why the query has ended: a failure of tracking, or Spark's own exception."""
-        return self._follower.failure or self.query.exception()
+        return self.tracking_failure or self.query.exception()
+
+    def check_acks(self, batch: int, run: str) -> None:
+        """Raises TrackingError if what user code acknowledged in a batch cannot be counted: for
+        those who publish a batch, before they do."""
+        try:
+            self._ticks.check_acks(batch, run)
+        except ComposeError as error:
+            self._unpublished = TrackingError(str(error))
+            raise self._unpublished from None
+
+    @contextmanager
+    def _reasons(self) -> Iterator[None]:
+        """Spark's exception gives way to the reason, where that is known."""
+        try:
+            yield
+        except StreamingQueryException:
+            if self._unpublished is None:
+                raise
+            self._close()
+            raise self._unpublished from None
 
     def stop(self) -> None:
         """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
@@ -304,6 +334,9 @@ class TrackedQuery:
         self._close()
 
     def _close(self) -> None:
+        if self._closed:
+            return  # what is in the checkpoint now is another run's
+        self._closed = True
         if not self._follower.close(_DRAIN_TIMEOUT_S) and self._follower.failure is None:
             log.warning(
                 "query %s has batches that are not durable in the tracker yet; they are committed "
@@ -352,6 +385,7 @@ class BatchWriter:
             (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(
                 directory
             )
+            query.check_acks(batch, run)
 
         def place(name: str, ordinal: int) -> str:
             return f"b{batch:08d}-{query_id[:8]}-{name}"

@@ -128,6 +128,22 @@ def test_what_is_left_in_a_segment_is_named(left: str) -> None:
     assert "'sum'" in found and "2" in found
 
 
+def test_what_was_to_stay_incomplete_may_be_open() -> None:
+    """Item b' is in flight when the run ends, as was expected of it."""
+    done = {"min_time": FOREVER, "open_slots": 0, "open_items": 0}
+    stuck = {"min_time": 7, "open_slots": 1, "open_items": 1}
+    lines = [
+        line
+        for line in sound_run()
+        if line["kind"] not in ("final", "expected")
+        and (line["kind"], line.get("node"), line.get("number")) != ("tick", "total", 2)
+        and (line["kind"], line.get("item")) != ("consumed", "b'")
+        and (line.get("segment"), line.get("min_time")) not in (("sum", FOREVER), (None, FOREVER))
+    ]
+    end = {"kind": "expected", "at_ns": 70, "min_times": {"read": FOREVER, "sum": 7}}
+    assert check([*lines, final(70, segments={"read": done, "sum": stuck}), end]) == []
+
+
 @pytest.mark.parametrize("times", [0, 2], ids=["lost", "doubled"])
 def test_a_run_that_was_given_up_still_shows_a_tick_that_is_not_counted_once(times: int) -> None:
     """Item b' is in flight when the run ends, and the tracker counts it `times` times."""

@@ -1,0 +1,200 @@
+"""Runs rows and prints the table: `python -m tests.spark_matrix [--rows 1,2.3] [--quick] ...`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from examples.history import Recorder
+from scripts.summary import BUILD, finish
+from tests.spark_matrix import rows as _rows  # noqa: F401 - registers them
+from tests.spark_matrix.recording import recording
+from tests.spark_matrix.registry import ROWS, Profile, Row, in_order
+from tests.spark_matrix.sessions import make_session
+from tests.spark_matrix.trackers import TrackerProcesses
+from tests.spark_matrix.world import WAIT_S, RowFailed, World
+
+SABOTAGE_PATIENCE_S = 15.0
+"""How long a row waits for what does not come, when a fault was planted."""
+_NAME_WIDTH = 66
+
+
+@dataclass
+class Outcome:
+    """A row in one session. `wrong` says what did not hold; empty if all did."""
+
+    number: str
+    name: str
+    profile: str
+    seconds: float = 0.0
+    covered: bool = True
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        if not self.covered:
+            return f"not covered: {self.wrong[0]}"
+        return "ok" if not self.wrong else self.wrong[0].splitlines()[0]
+
+
+class Matrix:
+    """The rows that were asked for, one after the other."""
+
+    def __init__(self, directory: Path, histories: Path, sabotage: str | None) -> None:
+        self.directory, self.histories, self.sabotage = directory, histories, sabotage
+        self.trackers = TrackerProcesses(directory / "tracker", sabotage)
+        self.outcomes: list[Outcome] = []
+        self._recorders: dict[str, Recorder] = {}
+        self._session: tuple[Profile, Any] | None = None
+
+    def run(self, rows: list[Row]) -> None:
+        """Rows of one session after each other; with a planted fault, until one has failed."""
+        profiles = list(dict.fromkeys(profile for row in rows for profile in row.profiles))
+        with recording(self._recorders.get):
+            for profile in profiles:
+                for row in rows:
+                    if profile in row.profiles:
+                        self._run(row, profile)
+                        if self.sabotage and self.outcomes[-1].wrong:
+                            return
+
+    def _run(self, row: Row, profile: Profile) -> None:
+        outcome = Outcome(row.number, row.name, profile.name)
+        if row.body is None:
+            outcome.covered, outcome.wrong = False, [row.why]
+        else:
+            started_s = time.monotonic()
+            self._fill(outcome, row, profile)
+            outcome.seconds = round(time.monotonic() - started_s, 1)
+        self.outcomes.append(outcome)
+        show(outcome)
+
+    def _fill(self, outcome: Outcome, row: Row, profile: Profile) -> None:
+        assert row.body is not None
+        name = f"{row.number}-{profile.name}"
+        world: World | None = None
+        try:
+            world = World(
+                row, profile, self._spark(profile), self.trackers, self.directory / name,
+                self.histories / f"{name}.jsonl", self._recorders,
+                SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S,
+            )  # fmt: skip
+            row.body(world)
+        except RowFailed as error:
+            outcome.wrong.append(str(error))
+        except Exception as error:
+            outcome.wrong += [f"{type(error).__name__}: {error}", traceback.format_exc()]
+        if world is None:
+            return
+        try:
+            world.close()
+            outcome.wrong += world.judge()
+        except Exception as error:
+            outcome.wrong += [f"at the end {type(error).__name__}: {error}", traceback.format_exc()]
+
+    def _spark(self, profile: Profile) -> Any:
+        if self._session is None or self._session[0] != profile:
+            self._end_session()
+            self._session = profile, make_session(profile, self.directory / "spark")
+        return self._session[1]
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session[1].stop()
+            self._session = None
+
+    def close(self) -> None:
+        self._end_session()
+        self.trackers.stop()
+
+
+def show(outcome: Outcome) -> None:
+    name = f"{outcome.number:>5}  {outcome.name} [{outcome.profile}]"
+    print(f"{name:<{_NAME_WIDTH}} {outcome.seconds:>6.1f} s  {outcome.said}", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark_matrix", description=__doc__)
+    parser.add_argument("--rows", default="", help="numbers or sections, with commas")
+    parser.add_argument("--profile", default="", help="only this kind of session")
+    parser.add_argument("--quick", action="store_true", help="those of every test run")
+    parser.add_argument("--sabotage", choices=("early", "lost", "double"))
+    parser.add_argument("--name", default="spark_matrix", help="of the files in build/")
+    chosen = parser.parse_args(arguments)
+    wanted = [number for number in chosen.rows.split(",") if number]
+    rows = sorted(
+        (
+            row for row in ROWS
+            if (not wanted or any(_within(row.number, number) for number in wanted))
+            and (row.quick or not chosen.quick)
+        ),
+        key=in_order,
+    )  # fmt: skip
+    if chosen.profile:
+        rows = [row for row in rows if chosen.profile in [p.name for p in row.profiles]]
+        rows = [
+            Row(r.number, r.name, r.body,
+                tuple(p for p in r.profiles if p.name == chosen.profile), r.quick, r.why)
+            for r in rows
+        ]  # fmt: skip
+    return run(rows, chosen.name, chosen.sabotage)
+
+
+def _within(number: str, wanted: str) -> bool:
+    return number == wanted or number.startswith(wanted + ".")
+
+
+def run(rows: list[Row], name: str, sabotage: str | None) -> int:
+    """Runs rows with files in `build`; the exit code is 0 only if all hold and none is missing."""
+    started_s = time.monotonic()
+    histories = BUILD / name
+    work = BUILD / f"{name}.work"
+    for folder in (histories, work):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    # What a driver's children find of the project.
+    root = str(BUILD.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (root, f"{root}/proto", os.environ.get("PYTHONPATH", "")))
+    )
+    matrix = Matrix(work, histories, sabotage)
+    try:
+        matrix.run(rows)
+    finally:
+        matrix.close()
+    outcomes = sorted(
+        matrix.outcomes, key=lambda o: tuple(int(part) for part in o.number.split("."))
+    )
+    failed = [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
+    missing = [outcome for outcome in outcomes if not outcome.covered]
+    print(f"\n{'row':>5}  what Spark does", flush=True)
+    for outcome in outcomes:
+        show(outcome)
+    for outcome in failed:
+        print(f"\n{outcome.number} {outcome.name} [{outcome.profile}]:")
+        print("\n".join(outcome.wrong))
+    shown = {
+        "rows": len(outcomes),
+        "failed": len(failed),
+        **({"not_covered": len(missing)} if missing else {}),
+        "seconds": round(time.monotonic() - started_s),
+    }
+    details = {"sabotage": sabotage, "outcomes": [asdict(outcome) for outcome in outcomes]}
+    label = name.replace("_", "-")
+    status = finish(
+        label, ok=bool(outcomes) and not failed and not missing, shown=shown, details=details
+    )
+    if label != name:
+        os.replace(BUILD / f"{label}.json", BUILD / f"{name}.json")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

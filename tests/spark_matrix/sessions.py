@@ -1,0 +1,51 @@
+"""Small, quiet Spark sessions, one at a time in one JVM."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from tests.spark_matrix.registry import Profile
+
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    # Batches of a few rows: compiling them takes longer than running them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": _QUICK_JVM,
+    "spark.executor.extraJavaOptions": _QUICK_JVM,
+    # Files are small and each is a partition: a batch of two files has two tasks.
+    "spark.sql.files.openCostInBytes": "134217728",
+    "spark.cleaner.referenceTracking": "false",
+}
+
+
+def make_session(profile: Profile, directory: Path) -> SparkSession:
+    """A session of a profile; what Spark leaves behind goes to `directory`."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
+    os.environ["SPARK_WORKER_DIR"] = str(directory / "work")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # The JVM, and all that it starts, has the environment that it was launched with.
+    os.environ.setdefault("LOWMARK_DIRECTORY", str(directory / "lowmark"))
+    builder = SparkSession.builder.master(profile.master).appName("lowmark-matrix")
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
+    for setting, value in (settings | dict(profile.settings)).items():
+        builder = builder.config(setting, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark

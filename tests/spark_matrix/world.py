@@ -1,0 +1,425 @@
+"""What a row has at hand: a pipeline with a front, queries, and its history."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from examples.children import ROOT
+from examples.history import Recorder, read
+from local_tracker import acks
+from local_tracker.spark import Tracked, TrackedQuery
+from tests.spark.support import SCHEMA, Pipeline, parse_operator
+from tests.spark_matrix.recording import settled
+from tests.spark_matrix.registry import CLUSTER, Profile, Row
+from tests.spark_matrix.trackers import TrackerProcesses
+from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
+from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
+from tracker.core.ack_values import child_value
+from tracker.core.model import Cells, Edge, TickContent
+from tracker.core.slots import FOREVER
+from tracker.core.units import unit_name
+
+WAIT_S = 60.0
+"""Far more than anything in a row takes; what has not come by then does not come."""
+CHECK_TIMEOUT_S = 60.0
+_POLL_S = 0.05
+_SETTLE_S = 5.0
+
+SIDE = (Edge("parse", "side"),)
+
+
+class RowFailed(Exception):
+    """What a row found to be wrong."""
+
+
+class RecordedPipeline(Pipeline):
+    """A front whose files are items of the truth."""
+
+    truth: Truth
+
+    def publish(self, slot: int, rows: int = 4, *, commit: bool = True) -> None:
+        before = self._batch
+        super().publish(slot, rows, commit=False)
+        (path,) = Path(self.input).glob(f"s{slot}-front-{before:08d}.*")
+        self.truth.created(self.segments[0], unit_name(str(path)), slot)
+        if commit:
+            self.commit()
+
+
+class World:
+    """One run of one row. `fail(...)` unless what is checked holds; `finish` judges the rest."""
+
+    def __init__(
+        self,
+        row: Row,
+        profile: Profile,
+        spark: SparkSession,
+        trackers: TrackerProcesses,
+        directory: Path,
+        history: Path,
+        recorders: dict[str, Recorder],
+        patience_s: float = WAIT_S,
+    ) -> None:
+        self.row, self.profile, self.spark = row, profile, spark
+        self.trackers, self.target = trackers, trackers.target
+        self.directory, self.history = directory, history
+        self.name = f"{row.number}-{profile.name}"
+        self.patience_s = patience_s
+        self.recorder = Recorder(directory / "history" / "row.jsonl")
+        self.truth = Truth(self.recorder)
+        self._recorders = recorders
+        recorders[self.name] = self.recorder
+        self._tracked: list[Tracked] = []
+        self._closing: list[Callable[[], object]] = []
+        self._subscribers: list[Subscriber] = []
+        self._threads: list[threading.Thread] = []
+        self._heard: dict[tuple[str, str | None], int] = {}
+        self._has_side = False
+        self.expected: dict[str, int] = {}
+        """Min times at the end, by segment, of what is not to become complete."""
+        self.pipeline: RecordedPipeline
+
+    @property
+    def on_cluster(self) -> bool:
+        return self.profile.master == CLUSTER.master
+
+    # --- setting up -------------------------------------------------------------------------------
+
+    def open(self, *segments: str, edges: Sequence[Edge] = ()) -> None:
+        """Registers a chain of segments with more edges; files of the front go into the first."""
+        made = RecordedPipeline(self.target, self.name, self.directory, segments, *edges)
+        made.truth = self.truth
+        self.pipeline = made
+        self.header(made.admin.pipeline(self.name).spec, {"front": segments[0]})
+
+    def header(self, spec: Any, fronts: Mapping[str, str]) -> None:
+        """Begins the history of a registered pipeline, and listens to each process."""
+        self.spec = spec
+        self._has_side = "side" in spec.segments
+        self.recorder.header(spec, fronts)
+        for address in self.trackers.addresses:
+            subscriber = Subscriber(address, self.name)
+            thread = threading.Thread(target=self._listen, args=(address, subscriber), daemon=True)
+            thread.start()
+            self._subscribers.append(subscriber)
+            self._threads.append(thread)
+
+    def _listen(self, address: str, subscriber: Subscriber) -> None:
+        try:
+            for update in subscriber.updates():
+                self.recorder.heard(address, update.segment, update.min_time)
+                self._heard[address, update.segment] = update.min_time
+        except LowmarkError:
+            return  # closed
+
+    def publish(self, *slots: int, rows: int = 4) -> None:
+        for slot in slots:
+            self.pipeline.publish(slot, rows)
+
+    def tracked(self, *, with_acks: bool = False) -> Tracked:
+        made = Tracked(self.spark, self.target, self.name)
+        if with_acks:
+            made.track(acks)
+        self._tracked.append(made)
+        return made
+
+    def at_end(self, close: Callable[[], object]) -> None:
+        """What is to be closed when the row is over."""
+        self._closing.append(close)
+
+    def path(self, name: str) -> str:
+        return str(self.directory / name)
+
+    def reader(self, files: int = 2, schema: str = SCHEMA) -> Any:
+        return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
+
+    def source(self, files: int = 2) -> DataFrame:
+        """The front's files."""
+        return self.reader(files).parquet(self.pipeline.input)
+
+    def follow(
+        self,
+        checkpoint: str,
+        reads: str | Mapping[str, str],
+        *outputs: Output,
+        **more: Any,
+    ) -> Followed:
+        """Tells the truth of a query apart."""
+        delays = {(edge.source, edge.target): edge.delay for edge in self.spec.edges}
+        query = Followed(self.directory / checkpoint, reads, outputs, delays=delays, **more)
+        return self.truth.follow(query)
+
+    def sink(self, name: str, *creates: str) -> Output:
+        return Output("sink", self.directory / name, creates)
+
+    def published(self, name: str, *creates: str) -> Output:
+        return Output("published", self.directory / name, creates)
+
+    def copy(
+        self, tracked: Tracked, frame: DataFrame, *, node: str = "parse", out: str = "out",
+        checkpoint: str = "cp", reads: Any = "parse", creates: Sequence[str] = (), fmt: str = "parquet",
+        mode: str = "append", trigger: Mapping[str, Any] | None = None, **options: Any,
+    ) -> TrackedQuery:  # fmt: skip
+        """Starts a query into a file sink."""
+        writer = frame.writeStream.format(fmt).outputMode(mode)
+        writer = writer.option("path", self.path(out))
+        writer = writer.option("checkpointLocation", self.path(checkpoint))
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return tracked.start(writer, node_id=node, reads=reads, creates=creates, **options)
+
+    # --- the query of most rows -------------------------------------------------------------------
+
+    def each_batch(
+        self,
+        each: Callable[[DataFrame, Callable[[DataFrame], None], int], None],
+        transform: Callable[[DataFrame], DataFrame] | None = None,
+        *,
+        tracked: Tracked | None = None,
+        files: int = 2,
+        fmt: str = "json",
+    ) -> TrackedQuery:
+        """Starts the query that acknowledges every row with an odd number to `side` and does `each`
+        with each batch and a function that publishes."""
+        tracked = tracked or self.tracked(with_acks=True)
+        publish = tracked.writer(self.path("out"), fmt)
+        parse = parse_operator()
+        frame = (transform or (lambda f: f.mapInArrow(parse, SCHEMA)))(self.source(files))
+
+        def body(batch_frame: DataFrame, batch: int) -> None:
+            each(batch_frame, lambda result: publish(result, batch), batch)
+
+        writer = frame.writeStream.foreachBatch(body)
+        self._query = tracked.start(
+            writer.option("checkpointLocation", self.path("cp")), node_id="parse", reads="parse"
+        )
+        return self._query
+
+    def tracked_query(self) -> TrackedQuery:
+        """The query that `each_batch` has started last."""
+        return self._query
+
+    def evaluate(
+        self,
+        each: Callable[[DataFrame, Callable[[DataFrame], None], int], None],
+        transform: Callable[[DataFrame], DataFrame] | None = None,
+        *,
+        slots: Sequence[int] = (3, 4, 6, 9),
+        rows: int = 10,
+    ) -> TrackedQuery:
+        """The whole row, for one way to evaluate a batch: two batches of two files."""
+        self.open("parse", edges=SIDE)
+        self.follow("cp", "parse", side=True)
+        self.publish(*slots, rows=rows)
+        query = self.each_batch(each, transform)
+        query.processAllAvailable()
+        return query
+
+    # --- judging ----------------------------------------------------------------------------------
+
+    def rows(self) -> list[tuple[int, int]]:
+        """All rows that were published: (slot, row)."""
+        return [(slot, row) for row, slot in enumerate(self.pipeline.slots)]
+
+    def sink_rows(self, name: str = "out", fmt: str = "json") -> list[tuple[Any, ...]]:
+        """What a reader of the sink finds, by columns in order of their names."""
+        frame = self.spark.read.format(fmt).load(self.path(name))
+        columns = sorted(frame.columns)
+        return sorted(tuple(row[c] for c in columns) for row in frame.select(columns).collect())
+
+    def sink_is(
+        self, expected: Iterable[tuple[Any, ...]], name: str = "out", fmt: str = "json"
+    ) -> None:
+        """The sink holds rows (columns by name), each as often."""
+        found, wanted = self.sink_rows(name, fmt), sorted(expected)
+        if found != wanted:
+            self.fail(f"{name} holds {_some(found)}, without tracking it would be {_some(wanted)}")
+
+    def sink_is_all(self, name: str = "out", fmt: str = "json") -> None:
+        self.sink_is([(row, slot) for slot, row in self.rows()], name, fmt)
+
+    def check(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.fail(otherwise)
+
+    def fail(self, what: str) -> None:
+        raise RowFailed(what)
+
+    def wait(self, what: str, ready: Callable[[], object], timeout_s: float | None = None) -> Any:
+        """Waits until something outside of this process is so."""
+        deadline = time.monotonic() + (timeout_s or self.patience_s)
+        while not (found := ready()):
+            if time.monotonic() > deadline:
+                self.fail(f"waited in vain until {what}")
+            time.sleep(_POLL_S)
+        return found
+
+    def open_items(self, segment: str) -> int:
+        state = self.pipeline.describe()
+        return int(state.segments[self.pipeline.segments.index(segment)].open_items)
+
+    def expect_failed(self) -> None:
+        """Queries that have failed so far were to: they are no failure of the row."""
+        for tracked in self._tracked:
+            tracked.stop()
+        self._tracked.clear()
+
+    def take_side(self) -> None:
+        """Whoever reads the side output takes each row out that Spark's logs say was handed there."""
+        self.truth.look()
+        slots: dict[str, int] = {}
+        for query in self.truth.queries:
+            if query.side:
+                names = consumed_names(query)
+                slots |= dict(odd_rows(names))
+        if not slots:
+            return
+        segment = self.spec.segments.index("side")
+        cells = Cells.of(
+            (segment, slot, child_value(int(name.split()[1]), "malformed", 0), 1)
+            for name, slot in slots.items()
+        )
+        for name in slots:
+            self.recorder.consumed("side", name)
+        with NodeClient(self.target, self.name, "side-reader") as node:
+            node.join(WAIT_S)
+            node.commit(TickContent(consumed=cells)).result(WAIT_S)
+
+    def open_and_close_side(self) -> None:
+        """One item of `side` that no query has to do with."""
+        self.recorder.created("side", 3, "another")
+        self.recorder.consumed("side", "another")
+        segment = self.spec.segments.index("side")
+        cells = Cells.of([(segment, 3, child_value(1, "another", 0), 1)])
+        with NodeClient(self.target, self.name, "another") as node:
+            node.join(WAIT_S)
+            node.commit(TickContent(created=cells, consumed=cells)).result(WAIT_S)
+
+    def finish(self) -> None:
+        """Ends the front; all must become complete. The truth and what was heard go to the judge."""
+        if self._has_side:
+            self.take_side()
+        self.pipeline.leave()
+        self.await_end()
+
+    def await_end(self) -> None:
+        deadline = time.monotonic() + self.patience_s
+        expected = len(self.trackers.addresses) * (len(self.spec.segments) + 1)
+        while time.monotonic() < deadline:
+            self._raise_if_ended()
+            if sum(slot == FOREVER for slot in self._heard.values()) == expected:
+                break
+            time.sleep(_POLL_S)
+
+    def _raise_if_ended(self) -> None:
+        if self.truth.failure is not None:
+            raise self.truth.failure
+        for tracked in self._tracked:
+            for query in list(tracked._admitted.values()):
+                if isinstance(query, TrackedQuery) and query.tracking_failure is not None:
+                    raise RowFailed(f"a query was stopped: {query.tracking_failure}")
+
+    def close(self) -> None:
+        """Ends all that the row has started, and writes down what the tracker says."""
+        for close in self._closing:
+            close()
+        for tracked in self._tracked:
+            tracked.stop()
+        for query in self.spark.streams.active:
+            query.stop()
+        try:
+            self.truth.close()
+            self._write_final()
+        finally:
+            for subscriber in self._subscribers:
+                subscriber.close()
+            for thread in self._threads:
+                thread.join(WAIT_S)
+            if hasattr(self, "pipeline"):
+                self.pipeline.close()
+            self.recorder.close()
+            self._recorders.pop(self.name, None)
+
+    def _write_final(self) -> None:
+        for address, state in zip(self.trackers.addresses, self._settled(), strict=True):
+            segments = {
+                segment.segment: {
+                    "min_time": segment.min_time,
+                    "open_slots": segment.open_slots,
+                    "open_items": segment.open_items,
+                }
+                for segment in state.segments
+            }
+            self.recorder.write(
+                "final", process=address, segments=segments, late_items=state.late_items,
+                nodes={str(node.key): node.node_time for node in state.nodes},
+            )  # fmt: skip
+        self.recorder.expected(dict.fromkeys(self.spec.segments, FOREVER) | self.expected)
+
+    def _settled(self) -> list[Any]:
+        """The pipeline as each process sees it, when they agree; or after a while in any case."""
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            states = []
+            for address in self.trackers.addresses:
+                with Admin(address, timeout_s=10.0) as admin:
+                    states.append(admin.pipeline(self.name).state)
+            if all(state.segments == states[0].segments for state in states):
+                return states
+            if time.monotonic() > deadline:
+                return states
+            time.sleep(_POLL_S)
+
+    def judge(self) -> list[str]:
+        """What the history breaks, as the judge says it; none if it is sound."""
+        lines = [line for part in self.recorder.path.parent.glob("*.jsonl") for line in read(part)]
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in settled(lines))
+        self.history.write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.check", str(self.history)],
+            cwd=ROOT, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        if done.returncode == 0:
+            return []
+        return (done.stdout + done.stderr).splitlines()
+
+
+def consumed_names(query: Followed) -> list[str]:
+    """All files that the batches of a query have taken, from its checkpoint."""
+    found: dict[str, None] = {}
+    for folder in sorted((query.checkpoint / "sources").glob("*")):
+        limit = query.offsets.get(folder.name)
+        if not limit:
+            continue
+        for path in sorted(folder.iterdir(), key=lambda p: p.name):
+            if path.name.startswith("."):
+                continue
+            for line in path.read_text().splitlines()[1:]:
+                entry = json.loads(line)
+                if entry["batchId"] <= int(limit["logOffset"]):
+                    found[entry["path"]] = None
+    return list(found)
+
+
+def parquet_rows(names: Iterable[str], columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Rows of Parquet files."""
+    found: list[tuple[Any, ...]] = []
+    for name in names:
+        table = pq.ParquetFile(path_of(name)).read()
+        found += zip(*(table[column].to_pylist() for column in columns), strict=True)
+    return found
+
+
+def _some(rows: Sequence[tuple[Any, ...]]) -> str:
+    shown = ", ".join(map(str, rows[:6]))
+    return f"{len(rows)} rows ({shown}{', ...' if len(rows) > 6 else ''})"
