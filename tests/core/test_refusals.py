@@ -239,6 +239,27 @@ def test_items_of_a_front_that_was_passed_end_in_the_late_ledger_of_every_shard(
     assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {2}
 
 
+def test_what_comes_late_again_does_not_hold_min_time() -> None:
+    """A shard that has swept its cells does so again when more comes late under the same min time."""
+    spec = replace(SPEC, fronts=("EWR",))
+    front = begun(spec)
+    cluster = front.cluster
+    names = (f"w{n}" for n in range(20))
+    worker = cluster.node(
+        spec, next(n for n in names if cluster.routing.home("flights", n) == front.home)
+    )
+    cluster.held = {(1 - front.home, front.home)}
+    front.begin(heartbeats={"EWR": 200})
+    cluster.settle()
+    for slots in ((150, 151), (152, 153)):
+        worker.begin(consumed=[(0, slot, slot) for slot in slots])
+        cluster.settle()
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(spec) == (200, 203)
+    assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {4}
+
+
 def test_a_full_table_of_cells_refuses_and_names_the_limit() -> None:
     spec = replace(SPEC, max_open_cells=3)
     front = begun(spec)

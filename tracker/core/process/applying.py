@@ -89,7 +89,12 @@ class Applying(Nodes):
                 for pin in record.pins:
                     shard.pin(pin)
             case Swept():
-                self._pipelines[record.pipeline].shard.sweep(record.segment, record.below)
+                pipeline = self._pipelines[record.pipeline]
+                pipeline.shard.sweep(record.segment, record.below)
+                if pipeline.sweeping.get(record.segment) == record.below:
+                    del pipeline.sweeping[
+                        record.segment
+                    ]  # what comes late from now on, is swept too
                 self._dirty[record.pipeline] = None
             case Staged():
                 self._pipelines[record.pipeline].home.stage(record.node_id, record.contributions)
