@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import time
 from pathlib import Path
 
-from tests.simulation.faults import FAULTS
-from tests.simulation.run import hunt, replay, timed
+from tests.simulation.faults import FAULTS, SABOTAGE
+from tests.simulation.progress import PROGRESS, Block, Progress, add_up, commit
+from tests.simulation.run import KINDS, Summary, hunt, replay, run_pieces
 
+DEFAULT_SCHEDULES = 20_000
+EVERY_KIND_AT = 2_000
+"""In a search of so many schedules, each kind of fault must have happened."""
 _SHOWN_FAILURES = 5
+_SHOWN_EVERY_S = 10.0
 
 
 def _range(text: str) -> range:
@@ -17,21 +24,64 @@ def _range(text: str) -> range:
     return range(int(first), int(last))
 
 
-def _search(seeds: range, fault: str | None, workers: int | None, output: Path) -> int:
-    total, seconds = timed(seeds, fault, workers)
-    total.write(
-        output,
-        seeds=f"{seeds.start}:{seeds.stop}",
-        fault=fault,
-        seconds=round(seconds, 3),
-        schedules_per_second=round(total.schedules / seconds, 1),
-    )
+def _search(
+    seeds: range, fault: str | None, workers: int | None, output: Path, progress: Progress
+) -> int:
+    shown = time.monotonic()
+    pieces = list(progress.missing(seeds, fault))
+    if sum(map(len, pieces)) < len(seeds):
+        print(f"sim: {len(seeds) - sum(map(len, pieces))} schedules were run before", flush=True)
+    began = time.monotonic()
+    for piece, summary in run_pieces(pieces, fault, workers):
+        ended = time.monotonic()
+        progress.add(Block(piece, fault, ended - began, summary))
+        began = ended
+        if time.monotonic() - shown >= _SHOWN_EVERY_S:
+            shown = time.monotonic()
+            total, seconds = add_up(progress.done(seeds, fault))
+            rate = total.schedules / max(seconds, 0.001)
+            failed = total.kinds.total()
+            print(
+                f"sim: {total.schedules} of {len(seeds)} schedules, {rate:.0f}/s, {failed} failed",
+                flush=True,
+            )
+    total, seconds = add_up(progress.done(seeds, fault))
+    return _report(f"{seeds.start}:{seeds.stop}", fault, total, seconds, output)
+
+
+def _report(seeds: str, fault: str | None, total: Summary, seconds: float, output: Path) -> int:
+    """Writes the result, prints it, and says whether all was well."""
+    zero = total.zero_kinds if total.schedules >= EVERY_KIND_AT and not fault else []
+    ok = not total.kinds.total() and not zero and total.schedules > 0
+    result = {
+        "ok": ok,
+        "commit": commit(),
+        "seeds": seeds,
+        "fault": fault,
+        "schedules": total.schedules,
+        "schedules_per_second": round(total.schedules / max(seconds, 0.001), 1),
+        "seconds": round(seconds, 1),
+        "steps": total.steps,
+        "mean_steps": round(total.steps / max(total.schedules, 1), 1),
+        **{kind: total.kinds[kind] for kind in KINDS},
+        "zero_kinds": total.zero_kinds,
+        **total.as_data(),
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(result, indent=1) + "\n")
+    planted = f" --fault {fault}" if fault else ""
     for found in total.failures[:_SHOWN_FAILURES]:
-        planted = f" --fault {fault}" if fault else ""
         print(f"seed {found.seed}: {found.message}")
-        print(f"  replay: python -m tests.simulation --replay {found.seed}{planted}")
-    print(total.line())
-    return 1 if total.kinds.total() else 0
+        print(f"  replay: .venv/bin/python -m tests.simulation --replay {found.seed}{planted}")
+    if total.failures:
+        found = total.failures[0]
+        lines, _ = replay(found.seed, fault)
+        print(f"the end of seed {found.seed}:")
+        print("\n".join(line[:200] for line in lines[-12:]))
+    if zero:
+        print(f"sim: never happened: {', '.join(zero)}")
+    print(total.line(), flush=True)
+    return 0 if ok else 1
 
 
 def _hunt(fault: str, seeds: range, workers: int | None) -> int:
@@ -40,7 +90,7 @@ def _hunt(fault: str, seeds: range, workers: int | None) -> int:
         print(f"sim: fault={fault} was not found in {schedules} schedules")
         return 1
     print(f"sim: fault={fault} found after {schedules} schedules: {found.message}")
-    print(f"  replay: python -m tests.simulation --replay {found.seed} --fault {fault}")
+    print(f"  replay: .venv/bin/python -m tests.simulation --replay {found.seed} --fault {fault}")
     return 0
 
 
@@ -55,23 +105,42 @@ def main(arguments: list[str] | None = None) -> int:
     """0 if every promise held (with --hunt: if the planted fault was found)."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument(
-        "--seeds", type=_range, default=range(2000), help="FIRST:LAST, LAST excluded"
+        "--schedules", type=int, default=DEFAULT_SCHEDULES, help="seeds from 0, so many"
     )
+    parser.add_argument("--seeds", type=_range, help="FIRST:LAST, LAST excluded, instead")
     parser.add_argument("--fault", choices=sorted(FAULTS), help="plant a fault into the core")
+    parser.add_argument(
+        "--sabotage", choices=sorted(SABOTAGE), help="plant one of these; the search must fail"
+    )
     parser.add_argument("--hunt", action="store_true", help="stop where the planted fault is found")
     parser.add_argument(
         "--replay", type=int, metavar="SEED", help="run one seed and print its trace"
     )
+    parser.add_argument(
+        "--total", action="store_true", help="add up all that this code has run, of any range"
+    )
+    parser.add_argument("--fresh", action="store_true", help="forget what was run before")
     parser.add_argument("--workers", type=int, help="processes; all cores unless given")
     parser.add_argument("--output", type=Path, default=Path("build/sim.json"))
+    parser.add_argument("--progress", type=Path, default=PROGRESS)
     options = parser.parse_args(arguments)
-    if options.hunt and not options.fault:
-        parser.error("--hunt needs a --fault to look for")
+    fault = options.sabotage or options.fault
+    seeds = options.seeds or range(options.schedules)
     if options.replay is not None:
-        return _replay(options.replay, options.fault)
+        return _replay(options.replay, fault)
     if options.hunt:
-        return _hunt(options.fault, options.seeds, options.workers)
-    return _search(options.seeds, options.fault, options.workers, options.output)
+        if not fault:
+            parser.error("--hunt needs a --fault to look for")
+        return _hunt(fault, seeds, options.workers)
+    if options.fresh:
+        options.progress.unlink(missing_ok=True)
+    progress = Progress(options.progress)
+    if options.total:
+        blocks = progress.done(range(1 << 62), fault)
+        total, seconds = add_up(blocks)
+        ranges = f"{blocks[0].seeds.start}:{blocks[-1].seeds.stop}" if blocks else "none"
+        return _report(ranges, fault, total, seconds, options.output)
+    return _search(seeds, fault, options.workers, options.output, progress)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,24 @@ class AnnouncementChecker:
 
     def __init__(self, world: World, shards: int) -> None:
         self.world = world
-        segments = len(world.spec.segments)
-        self.by_process = [[world.spec.start_slot] * segments for _ in range(shards)]
-        """The last word of each process, kept over its restarts."""
-        self.highest = [world.spec.start_slot] * segments
-        self.count = 0
+        self._start = [world.spec.start_slot] * len(world.spec.segments)
+        self._said: dict[tuple[int, int], list[int]] = {}
+        """The last word of each process, by (shard, epoch)."""
+        self._newest = [0] * shards
+        self.highest = list(self._start)
         self._checked_version = -1
         self._raised = False
 
-    def hear(self, shard: int, min_times: list[tuple[int, int]]) -> None:
+    def begin(self, shard: int, epoch: int) -> None:
+        """Another process owns a shard: it may say nothing below what those before it have said."""
+        before = self._said.get((shard, self._newest[shard]), self._start)
+        self._said[shard, epoch] = list(before)
+        self._newest[shard] = epoch
+
+    def hear(self, shard: int, epoch: int, min_times: list[tuple[int, int]]) -> None:
         """A process says min times, by segment number: it announces them, or answers with them."""
-        said = self.by_process[shard]
+        said = self._said[shard, epoch]
+        newest = said if epoch == self._newest[shard] else self._said[shard, self._newest[shard]]
         for segment, min_time in min_times:
             if min_time < said[segment]:
                 raise Failure(
@@ -39,6 +46,12 @@ class AnnouncementChecker:
                     f"shard {shard} said {said[segment]} for segment {segment}, now {min_time}",
                 )
             said[segment] = min_time
+            if min_time > newest[segment]:
+                raise Failure(
+                    "regressed",
+                    f"a former owner of shard {shard} says {min_time} for segment {segment}, and "
+                    f"the one after it {newest[segment]}",
+                )
             if min_time > self.highest[segment]:
                 self.highest[segment] = min_time
                 self._raised = True
@@ -59,28 +72,67 @@ class AnnouncementChecker:
 
 
 class SubscriberChecker:
-    """One subscriber, moving between processes: what one connection says never goes back."""
+    """One subscriber, moving between processes: what one connection says never goes back, nor does
+    what it hears of the same shard again after a restart. (Only a former owner of the shard may be
+    behind the one that it heard before; a subscriber keeps the largest that it has heard.)"""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.heard: dict[int, int] = {}
-        self.best: dict[int, int] = {}
+    def __init__(self) -> None:
+        self._of_shard: dict[int, tuple[int, list[int]]] = {}
+        self._heard: list[int] = []
+        self._shard = -1
 
-    def connect(self, min_times: tuple[int, ...]) -> None:
+    def connect(self, shard: int, epoch: int, min_times: tuple[int, ...]) -> None:
         """A new connection: the current values come first."""
-        self.heard = {}
+        self._shard = shard
+        newest, before = self._of_shard.get(shard, (0, list(min_times)))
+        if epoch >= newest:
+            self._heard = before
+            self._of_shard[shard] = epoch, before
+        else:
+            self._heard = list(min_times)
         self.hear(list(enumerate(min_times)))
 
     def hear(self, min_times: list[tuple[int, int]]) -> None:
+        heard = self._heard
         for segment, min_time in min_times:
-            before = self.heard.get(segment)
-            if before is not None and min_time < before:
+            if min_time < heard[segment]:
                 raise Failure(
                     "regressed",
-                    f"a subscriber heard {before} for segment {segment}, then {min_time}",
+                    f"a subscriber of shard {self._shard} heard {heard[segment]} for segment "
+                    f"{segment}, then {min_time}",
                 )
-            self.heard[segment] = min_time
-            self.best[segment] = max(min_time, self.best.get(segment, min_time))
+            heard[segment] = min_time
+
+
+BOUNDS = {
+    "sessions": 40,
+    "entries that some shard has not confirmed": 80,
+    "records that are not durable": 60,
+    "reports that wait for a pin": 60,
+    "closed keys": 40,
+}
+"""What a process may hold at any step: the few nodes of a run, what is submitted before the limits on
+what is under way push back, and what gathers while a store or another shard is slow."""
+
+
+def check_bounds(process: Process) -> None:
+    """Whether a process holds no more than it may, after an event."""
+    if (
+        len(process._sessions) > 40
+        or len(process._outbox) > 80
+        or len(process._pending) > 60
+        or len(process._held_frames) > 60
+        or len(process._closed_keys) > 40
+    ):
+        held = (
+            process._sessions,
+            process._outbox,
+            process._pending,
+            process._held_frames,
+            process._closed_keys,
+        )
+        numbers = dict(zip(BOUNDS, map(len, held), strict=True))
+        raise Failure("broken", f"shard {process.shard} holds {numbers}, the bounds are {BOUNDS}")
 
 
 def has_arrived(world: World, process: Process) -> bool:
@@ -93,11 +145,26 @@ def has_arrived(world: World, process: Process) -> bool:
     )
 
 
-def what_is_left(world: World, process: Process, now_ns: int) -> list[str]:
-    """What a process still holds though everything is processed; nothing, in the end."""
-    pipeline = process.describe(world.spec.name, now_ns)
-    left = [f"{s} is open" for s in pipeline.segments if s.open_slots or s.open_items]
-    left += [f"{s} lags behind" for s in process.describe_shards() if s.entries_behind]
-    if pipeline.late_items:
-        left.append(f"{pipeline.late_items} items are in the late ledger, and none was late")
+def what_is_left(world: World, process: Process, present: set[str]) -> list[str]:
+    """What a process still holds though everything is processed; nothing, in the end. `present`: the
+    nodes that have not left."""
+    name, shard = world.spec.name, process.shard
+    state = process._pipelines[name]
+    held = {
+        "open cells": any(state.shard.cells.open_slots),
+        "open units": any(len(names) for names in state.shard.units.values()),
+        "staged contributions": state.home.staged_count,
+        "unconfirmed entries": len(process._outbox),
+        "closed keys": len(process._closed_keys),
+        "runs outside the cut": len(state.combiner.own_runs()),
+        "fronts that hold": len(state.combiner.unsettled_fronts),
+    }
+    left = [f"shard {shard} has {what}: {number}" for what, number in held.items() if number]
+    gone = [str(key) for key in state.shard.node_times if key.node_id not in present]
+    if gone or len(state.shard.node_times) > len(present):
+        left.append(f"shard {shard} keeps keys {gone or list(state.shard.node_times)}")
+    late = sum(low.late_items for view in state.combiner.views.values()
+               for low in view.lows.values())  # fmt: skip
+    if late != world.late_consumed:
+        left.append(f"{late} items are in the late ledger, late were {world.late_consumed}")
     return left

@@ -13,6 +13,7 @@ from unittest import mock
 from tracker.core.cut import Combiner
 from tracker.core.links import Link
 from tracker.core.messages import Entries, Entry, KeyTick, ReceivedEntries
+from tracker.core.pipeline import Pipeline
 from tracker.core.process import Process
 from tracker.core.shard import FrontId, ShardPipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
@@ -111,7 +112,69 @@ def no_duplicate_check() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def early() -> Iterator[None]:
+    """What is announced is a slot further than what the reports allow."""
+    new_announcements = Pipeline.new_announcements
+
+    def further(self: Pipeline) -> tuple[tuple[int, int], ...]:
+        return tuple(
+            (segment, slot if slot == FOREVER else slot + 1)
+            for segment, slot in new_announcements(self)
+        )
+
+    with mock.patch.object(Pipeline, "new_announcements", further):
+        yield
+
+
+@contextmanager
+def _one_in_ten_ticks(apply: Callable[..., set[int]]) -> Iterator[None]:
+    """Of some ticks with items, by their numbers, `apply` does what it does."""
+    apply_tick = ShardPipeline.apply_tick
+
+    def apply_some(self: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
+        content = entry.tick.content
+        if len(content.created) and entry.tick.number % 10 == 2:
+            return apply(apply_tick, self, entry, home)
+        return apply_tick(self, entry, home)
+
+    with mock.patch.object(ShardPipeline, "apply_tick", apply_some):
+        yield
+
+
+@contextmanager
+def lost() -> Iterator[None]:
+    """Of some acknowledged ticks only the numbers are remembered."""
+
+    def forget(
+        apply_tick: Callable[..., set[int]], shard: ShardPipeline, entry: KeyTick, home: int
+    ) -> set[int]:
+        shard.node_times[entry.tick.key] = entry.tick.number
+        return set()
+
+    with _one_in_ten_ticks(forget):
+        yield
+
+
+@contextmanager
+def double() -> Iterator[None]:
+    """Some ticks pass the check for repeated numbers and are applied twice."""
+
+    def twice(
+        apply_tick: Callable[..., set[int]], shard: ShardPipeline, entry: KeyTick, home: int
+    ) -> set[int]:
+        arrived: set[int] = apply_tick(shard, entry, home)
+        shard.node_times[entry.tick.key] = entry.tick.number - 1
+        return arrived | apply_tick(shard, entry, home)
+
+    with _one_in_ten_ticks(twice):
+        yield
+
+
+SABOTAGE: dict[str, Callable[[], Any]] = {"early": early, "lost": lost, "double": double}
+"""What `make sim SABOTAGE=...` plants."""
 FAULTS: dict[str, Callable[[], Any]] = {
     "published-rule": published_rule,
     "no-duplicate-check": no_duplicate_check,
+    **SABOTAGE,
 }

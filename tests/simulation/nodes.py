@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from tests.simulation.checkers import Failure
 from tests.simulation.world import FrontId, Item, World
@@ -42,14 +42,15 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.node import TickWindow
-from tracker.core.slots import HIGHEST_SLOT
+from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
 
 ANSWER_TIMEOUT_NS = 40_000_000
 RETRY_NS = 3_000_000
-WINDOW_LIMIT = 1_000
+WINDOW_LIMIT = 4
+"""Ticks of one node under way; the others wait."""
 TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
 JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
 
@@ -63,11 +64,16 @@ class Node:
         self.sim, self.world, self.name = sim, world, name
         self.home = sim.routing.home(world.spec.name, name)
         self.journal: deque[tuple[int, TickContent]] = deque()
+        self.published: set[int] = set()
+        """Numbers of all batches so far."""
         self.next_batch = 0
         self.life = 0
         self.alive = False
         self.finished = False
+        self.last_batch = 0
         self._requests = 0
+        self._bad: dict[TickContent, tuple[RefusalCode, ...]] = {}
+        """Ticks that must be refused, and as what."""
         self._forget()
 
     def _forget(self) -> None:
@@ -77,6 +83,8 @@ class Node:
         self.session: tuple[str, int, int] | None = None
         self.attached = False
         self.window: TickWindow[TickContent, TickContent] = TickWindow(WINDOW_LIMIT)
+        self.backlog: deque[TickContent] = deque()
+        """Ticks that wait for room in the window."""
         self.progress_ns = self.sim.now
         self.on_left = False
 
@@ -106,7 +114,8 @@ class Node:
     @property
     def settled(self) -> bool:
         """Whether the node has nothing to do and nothing under way."""
-        return self.finished or (self.alive and not self.journal and not self.window)
+        return self.finished or (self.alive and not self.journal and not self.window
+                                 and not self.backlog)  # fmt: skip
 
     def _later(self, delay_ns: int, call: Callable[[], None]) -> None:
         """Calls back unless this life has ended."""
@@ -126,7 +135,7 @@ class Node:
             elif self.key is None:
                 self._join()
             elif self.window or not self.attached:
-                self.attach()
+                self.attach()  # whatever was under way on the old stream is given up
         if not self.finished:
             self._later(ANSWER_TIMEOUT_NS, self._watch)
 
@@ -141,14 +150,22 @@ class Node:
     def _join(self) -> None:
         self.key = None
         self._detach()
-        event = JoinNode(self._new_request(), self.world.spec.name, self.name, self.kind)
-        self.sim.call(self.home, event)
+        home, pipeline = self.home, self.world.spec.name
+        if len(self.sim.shards) > 1 and self.sim.chance("wrong_homes"):
+            home = (home + 1) % len(self.sim.shards)
+        elif self.sim.chance("unknown_pipelines"):
+            pipeline = "nowhere"
+        self.sim.call(self, home, JoinNode(self._new_request(), pipeline, self.name, self.kind))
 
-    def _begin_anew(self) -> None:
-        """Its key is closed: the node ends this life and begins another, as a process would."""
+    def _begin_anew(self, delay_ns: int = 0) -> None:
+        """The node ends this life and begins another, as a process would."""
         if not self.on_left:
             self.alive = False
             self.die()
+            self.sim.after(delay_ns, self._start_again)
+
+    def _start_again(self) -> None:
+        if not self.finished:
             self.start()
 
     def hear(self, effect: Effect) -> None:
@@ -169,7 +186,12 @@ class Node:
         elif self.on_left and (result is None or _says(result, JOIN_AGAIN)):
             self.finished, self.alive = True, False
         elif _says(result, TRY_AGAIN):
+            self.note_refusal(result)
             self._later(RETRY_NS, self.leave_node if self.on_left else self._join)
+        elif _says(result, (RefusalCode.NOT_HOME, RefusalCode.UNKNOWN_PIPELINE)):
+            if result.code is RefusalCode.NOT_HOME and result.home != self.home:
+                raise Failure("broken", f"{self.name} was sent to shard {result.home}")
+            self._join()
         else:
             raise Failure("broken", f"{self.name} was answered {result}")
 
@@ -177,11 +199,15 @@ class Node:
         self.key = joined.key
         last = {batch.scope: batch.id for batch in joined.last_batches}.get(self.name, -1)
         while self.journal and self.journal[0][0] <= last:
-            self.journal.popleft()
-        for _, content in self.journal:
-            self._add(content)
+            self.last_batch, _ = self.journal.popleft()
+        self.commit_journal(joined)
         self.attach()
         self.joined(joined)
+
+    def commit_journal(self, joined: Joined) -> None:
+        """What was published and the tracker has not heard of is committed again."""
+        for _, content in self.journal:
+            self._add(content)
 
     def joined(self, joined: Joined) -> None:
         """The node has a key; what its journal holds is on its way."""
@@ -190,7 +216,8 @@ class Node:
         """Closes the key for good."""
         assert self.key is not None
         self.on_left = True
-        self.sim.call(self.home, LeaveNode(self._new_request(), self.world.spec.name, self.key))
+        leave = LeaveNode(self._new_request(), self.world.spec.name, self.key)
+        self.sim.call(self, self.home, leave)
 
     # --- committing ---------------------------------------------------------------------------
 
@@ -212,7 +239,18 @@ class Node:
         self._send()
 
     def _add(self, content: TickContent) -> None:
-        self.window.add(content, content, promises=bool(content.heartbeats or content.leaves))
+        if self.window.full or self.backlog:
+            self.sim.count("full_windows")
+            self.backlog.append(content)
+            return
+        promises = bool(content.heartbeats or content.leaves) and content not in self._bad
+        self.window.add(content, content, promises=promises)
+
+    def _fill_window(self) -> None:
+        waiting, self.backlog = self.backlog, deque()
+        while waiting and not self.window.full:
+            self._add(waiting.popleft())
+        self.backlog = waiting
 
     def _send(self) -> None:
         assert self.session is not None or not self.attached
@@ -224,6 +262,7 @@ class Node:
         assert content.batch is not None
         self.sim.faults_begin()
         self.journal.append((content.batch.id, content))
+        self.published.add(content.batch.id)
         self.commit(content)
 
     def new_batch(self) -> Batch:
@@ -237,8 +276,13 @@ class Node:
             self.window.attached(effect.last_number)
             self._send()
         elif isinstance(effect, TicksDurable):
+            assert self.key is not None
+            self.sim.ledger.check_durable(self.world.spec.name, self.key, effect.number)
             for content, _ in self.window.committed(effect.number):
                 self._durable(content)
+            if self.backlog:
+                self._fill_window()
+                self._send()
         elif isinstance(effect, TickRefused):
             self._refused(effect.number, effect.refusal)
         elif isinstance(effect, FrontGranted):
@@ -247,8 +291,10 @@ class Node:
             self._session_refused(effect.refusal)
 
     def _durable(self, content: TickContent) -> None:
+        if content in self._bad:
+            raise Failure("broken", f"{self.name}: what should be refused was accepted: {content}")
         if self.journal and content is self.journal[0][1]:
-            self.journal.popleft()
+            self.last_batch, _ = self.journal.popleft()
             if self.sim.chance("repeated_batches"):
                 self.commit(content)  # as after a kill between the tick and a checkpoint
         self.tick_is_durable(content)
@@ -262,11 +308,15 @@ class Node:
     def _refused(self, number: int, refusal: Refusal) -> None:
         if self.on_left:
             return
-        self.sim.count("refused_ticks")
+        self.note_refusal(refusal)
         if refusal.code in JOIN_AGAIN:
             self._begin_anew()
             return
         for content, why in self.window.refused(number, refusal):
+            if content in self._bad:
+                if why.code not in (*self._bad.pop(content), *TRY_AGAIN):
+                    raise Failure("broken", f"{self.name}: refused, but so: {why.message}")
+                continue
             if why.code is RefusalCode.COMPLETE and content.joins:
                 self.too_late()
                 return
@@ -275,10 +325,33 @@ class Node:
             if content.batch is not None:
                 # Batches behind it may be taken under higher ids, and then it never could be: end
                 # this life, and commit the journal from its beginning.
-                self._later(RETRY_NS, self._begin_anew)
+                self._begin_anew(RETRY_NS)
                 return
             self._later(RETRY_NS, partial(self.commit, content))
+        self._fill_window()
         self._send()
+
+    def note_refusal(self, refusal: Refusal) -> None:
+        """Counts a refusal by its reason."""
+        self.sim.count(f"refused_{refusal.code.value}")
+
+    def commit_bad(self) -> None:
+        """Commits something that must be refused whole."""
+        spec, rng = self.world.spec, self.sim.rng
+        beyond = spec.start_slot + 2 * spec.horizon_slots
+        choices: list[tuple[TickContent, tuple[RefusalCode, ...]]] = [
+            (_one_cell(len(spec.segments), spec.start_slot), (RefusalCode.UNKNOWN_SEGMENT,)),
+            # Everything is below min time, once the pipeline is complete.
+            (_one_cell(0, beyond), (RefusalCode.BEYOND_HORIZON, RefusalCode.BELOW_MIN_TIME)),
+            (_one_cell(0, spec.start_slot - 1), (RefusalCode.BELOW_MIN_TIME,)),
+            (TickContent(heartbeats=(Heartbeat("nobody", 0),)), (RefusalCode.UNKNOWN_FRONT,)),
+        ]
+        if self.last_batch:
+            batch = Batch(self.name, self.last_batch, b"another")
+            choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
+        content, codes = rng.choice(choices)
+        self._bad[content] = codes
+        self.commit(content)
 
     def too_late(self) -> None:
         """The pipeline was complete before a front could join."""
@@ -286,6 +359,7 @@ class Node:
 
     def _session_refused(self, refusal: Refusal) -> None:
         self._detach()
+        self.note_refusal(refusal)
         if self.on_left:
             return
         if refusal.code in JOIN_AGAIN:
@@ -315,15 +389,29 @@ class FrontNode(Node):
     kind = "front"
 
     def __init__(
-        self, sim: Simulator, world: World, name: str, segment: int, batches: int, *, leaves: bool
+        self,
+        sim: Simulator,
+        world: World,
+        name: str,
+        segment: int,
+        batches: int,
+        *,
+        leaves: bool,
+        dies: bool,
     ) -> None:
+        """`leaves`: in the end, else it stays; `dies`: it does not leave but ends, for good."""
         super().__init__(sim, world, name)
         self.segment, self.batches_left, self.leaves = segment, batches, leaves
         self.front: FrontId = (name, name)
         self.skew_slots = sim.draw_skew()
+        self.dies = dies
         self.leaving = False
         self.promised_last = False
         self.active = False
+        self.held_back = False
+        """Whether it was evicted, and what it has published waits for what it may label now."""
+        self.given_up: list[int] = []
+        """Numbers of batches that were let go of after an eviction."""
 
     def _forget(self) -> None:
         super()._forget()
@@ -341,15 +429,28 @@ class FrontNode(Node):
 
     def clock(self) -> int:
         """The slot that the front's clock shows; it is neither exact nor steady."""
-        if self.sim.chance("clock_steps"):
-            self.skew_slots = self.sim.draw_skew()
+        if self.sim.chance("clock_steps", 0.1):
+            before, self.skew_slots = self.skew_slots, self.sim.draw_skew()
+            if self.skew_slots < before:
+                self.sim.count("clock_steps_back")
         return self.sim.slot_now(self.world) + self.skew_slots
 
+    def _known(self, joined: Joined) -> Grant | None:
+        """What the tracker knows of the front when its node joins."""
+        return {grant.front: grant for grant in joined.fronts}.get(self.name)
+
+    def commit_journal(self, joined: Joined) -> None:
+        if self._known(joined) is None:
+            self.held_back = True
+        if not self.held_back:
+            super().commit_journal(joined)
+
     def joined(self, joined: Joined) -> None:
-        known = {grant.front: grant for grant in joined.fronts}.get(self.name)
+        known = self._known(joined)
         if known is not None and known.granted:
             self.granted(known)
         elif known is None and self.leaving:
+            self._let_go(LOWEST_SLOT)
             self.leave_node()
         elif known is None:
             self.world.front_joins(self.front, self.segment)
@@ -362,6 +463,8 @@ class FrontNode(Node):
         if self.active:
             return
         self.active = True
+        if self.held_back:
+            self._commit_held_back(grant.slot)
         if self.leaving or grant.slot > HIGHEST_SLOT:
             self._leave()
             return
@@ -370,6 +473,29 @@ class FrontNode(Node):
         if last_label is not None:
             self.floor = max(self.floor, last_label)
         self._later(self.sim.front_pause(), self._act)
+
+    def _commit_held_back(self, granted: int) -> None:
+        """The front was evicted: of what it has published, batches that lie at or above the slot
+        from which it may label are committed again; the others come too late."""
+        self.held_back = False
+        self._let_go(granted)
+        for number, content in self.journal:
+            self.world.batch_comes_back(self.front, number)
+            self.sim.count("batches_committed_after_eviction")
+            self.commit(content)
+
+    def _let_go(self, below: int) -> None:
+        """Gives up the batches that begin below a slot."""
+        kept: deque[tuple[int, TickContent]] = deque()
+        for number, content in self.journal:
+            if below != LOWEST_SLOT and int(content.created.slots.min()) >= below:
+                kept.append((number, content))
+                continue
+            late = self.world.batch_let_go(self.name, number, below)
+            self.sim.counts["late_items"] += late
+            self.given_up.append(number)
+        self.journal = kept
+        self.sim.items_appeared(self.world)
 
     def _act(self) -> None:
         rng = self.sim.rng
@@ -381,6 +507,11 @@ class FrontNode(Node):
                 self._label(with_promise=rng.random() < 0.3)
             else:
                 self._promise()
+        elif self.dies:
+            self.sim.count("fronts_gone")
+            self.alive, self.finished = False, True
+            self.die()
+            return
         elif self.leaves:
             self._leave()
             return
@@ -406,7 +537,9 @@ class FrontNode(Node):
             slot = self._bind(label=True)
             value = root_value(self.name, batch.id, ordinal)
             items.append(self.sim.new_item(self.world, self.segment, slot, value))
-        self.world.step([], items)
+        if self.world.fronts[self.front].evicted:
+            self.sim.count("evicted_fronts_going_on")
+        self.world.front_publishes(self.front, batch.id, items)
         self.publish(step_content(batch, created=items, heartbeats=tuple(promises)))
         self.sim.items_appeared(self.world)
 
@@ -427,7 +560,9 @@ class FrontNode(Node):
         self.sim.count("fronts_too_late")
         self.leaving = True
         self.world.front_leaves(self.front)
+        self._let_go(FOREVER)
         self.window.drain()
+        self.backlog.clear()
         self.leave_node()
 
     def come_again(self, batches: int) -> None:
@@ -471,9 +606,12 @@ class WorkerNode(Node):
     def _claim(self) -> None:
         """Takes input; it stays in flight until the step is published."""
         rng = self.sim.rng
-        ready = [i for i in self.world.items if i.segment in self.reads and not i.claimed]
+        takeable = self.world.takeable(self.reads)
+        ready = [item for item in takeable if self._is_resolved(item)]
         if not ready:
             self.busy = False
+            if takeable:
+                self._later(RETRY_NS, self.wake)
             return
         self.claimed = rng.sample(ready, min(len(ready), rng.choice([1, 2, 4])))
         for item in self.claimed:
@@ -481,45 +619,67 @@ class WorkerNode(Node):
         self._later(self.sim.pause(), self._finish)
 
     def _finish(self) -> None:
-        if not all(self._is_resolved(item) for item in self.claimed):
-            self._later(RETRY_NS, self._finish)
-            return
         consumed, created, batch = self.claimed, [], self.new_batch()
         for item in consumed:
             created += self._children(item)
         self.claimed = []
         self.world.step(consumed, created)
         self.publish(step_content(batch, created=created, consumed=consumed))
+        if self.sim.chance("bad_ticks", 0.1):
+            self.commit_bad()
         self.busy = False
         self.sim.items_appeared(self.world)
         self.wake()
 
     def _is_resolved(self, item: Item) -> bool:
         """Whether the tracker can tell the slot of a unit, as its reader has to ask."""
-        if item.unit is None:
-            return True
-        slot = self.sim.resolve_unit(self.world, item.segment, item.unit)
-        if slot is not None and slot != item.slot:
-            raise Failure(
-                "broken", f"unit {item.unit} of slot {item.slot} was said to be at {slot}"
-            )
-        return slot is not None
+        return item.late or is_resolved(self.sim, self.world, item)
 
     def _children(self, item: Item) -> list[Item]:
-        rng = self.sim.rng
-        children: list[Item] = []
-        if not item.hops:
-            return children
-        for ordinal, (target, delay) in enumerate(self.world.ways_out[item.segment]):
-            if rng.random() < 0.7:
-                slot = item.slot + delay + rng.choice([0, 0, 1, 2])
-                value = child_value(item.value, self._operator, ordinal)
-                child = self.sim.new_item(self.world, target, slot, value, hops=item.hops - 1)
-                children.append(child)
-        return children
+        return children(self.sim, self.world, item, self._operator)
 
 
-def _says(result: object, codes: tuple[RefusalCode, ...]) -> bool:
+class VisitorNode(Node):
+    """Joins, does nothing, and leaves: it takes the place of another one for a while."""
+
+    @property
+    def settled(self) -> bool:
+        return self.finished
+
+    def joined(self, joined: Joined) -> None:
+        self._later(self.sim.milliseconds(3, 15), self.leave_node)
+
+    def note_refusal(self, refusal: Refusal) -> None:
+        super().note_refusal(refusal)
+        if self.sim.healed and refusal.code is RefusalCode.FULL and self.key is None:
+            self.finished, self.alive = True, False  # it has waited long enough
+
+
+def is_resolved(sim: Simulator, world: World, item: Item) -> bool:
+    """Whether the tracker can tell a reader the slot of an item, if it is a unit."""
+    if item.unit is None:
+        return True
+    slot = sim.resolve_unit(world, item.segment, item.unit)
+    if slot is not None and slot != item.slot:
+        raise Failure("broken", f"unit {item.unit} of slot {item.slot} was said to be at {slot}")
+    return slot is not None
+
+
+def children(sim: Simulator, world: World, item: Item, operator: str) -> list[Item]:
+    """What one item becomes: children in the next segments, at equal or later times."""
+    rng = sim.rng
+    made: list[Item] = []
+    if not item.hops:
+        return made
+    for ordinal, (target, delay) in enumerate(world.ways_out[item.segment]):
+        if rng.random() < 0.7:
+            slot = item.slot + delay + rng.choice([0, 0, 1, 2])
+            value = child_value(item.value, operator, ordinal)
+            made.append(sim.new_item(world, target, slot, value, hops=item.hops - 1))
+    return made
+
+
+def _says(result: object, codes: tuple[RefusalCode, ...]) -> TypeGuard[Refusal]:
     return isinstance(result, Refusal) and result.code in codes
 
 
@@ -543,7 +703,15 @@ def step_content(
 
 
 def _cells(items: list[Item]) -> Cells:
-    cells = Cells.of((item.segment, item.slot, item.value, 1) for item in items)
+    return read_only(Cells.of((item.segment, item.slot, item.value, 1) for item in items))
+
+
+def _one_cell(segment: int, slot: int) -> TickContent:
+    return TickContent(created=read_only(Cells.of([(segment, slot, 1, 1)])))
+
+
+def read_only(cells: Cells) -> Cells:
+    """The same cells, which nobody may change any more."""
     for array in (cells.segments, cells.slots, cells.checksums, cells.counts):
         array.setflags(write=False)  # nobody but the node may touch what it has said
     return cells

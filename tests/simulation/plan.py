@@ -6,21 +6,36 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from tracker.core.model import Edge, PipelineSpec
+from tracker.core.model import Edge, PipelineSpec, SilentFront
+from tracker.core.process import ProcessConfig
 
 MS = 1_000_000
+
+ROOMY = ProcessConfig(
+    report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=8,
+    evict_check_ms=5,
+)  # fmt: skip
+TIGHT = ProcessConfig(
+    report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=3,
+    evict_check_ms=5, max_bytes_per_frame=100, max_entries_in_flight=4,
+    max_unconfirmed_entries=4,
+)  # fmt: skip
+"""Limits are small, so that they are reached."""
 
 
 @dataclass(frozen=True)
 class FrontPlan:
-    """`joins_ns`: when it starts; `again`: whether its id comes back after it has left."""
+    """`joins_ns`: when it starts; `again`: whether its id comes back after it has left; `dies`: it
+    ends for good instead of leaving (where silent fronts are evicted)."""
 
     name: str
     segment: int
     batches: int
     leaves: bool
     joins_ns: int
+    late: bool
     again: bool
+    dies: bool
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,9 @@ class PipelinePlan:
     spec: PipelineSpec
     fronts: tuple[FrontPlan, ...]
     workers: tuple[tuple[str, frozenset[int]], ...]
+    kind: str
+    """Of its workers: plain nodes, queries, or eager ones under a tree of local trackers."""
+    visitors: int
     unit_share: float
     hops: int
 
@@ -42,6 +60,7 @@ class Plan:
     shards: int
     block_slots: int
     pipelines: tuple[PipelinePlan, ...]
+    config: ProcessConfig
     faults_from_start: bool
     faults_for_ns: int
     latency_ns: float
@@ -51,11 +70,16 @@ class Plan:
     duplication: float
     tick_duplication: float
     commit_ns: float
+    store_faults: float
+    effect_crashes: float
     process_crashes: int
+    takeovers: int
     downtime_ms: int
     node_crashes: int
     session_breaks: int
     link_resets: int
+    link_cuts: int
+    slow_peers: int
     snapshots: int
     pause_ns: float
     front_pause_ns: float
@@ -67,10 +91,11 @@ def draw_plan(seed: int) -> Plan:
     calm = rng.random() < 0.1
     # Links of which some lag far behind the others, on quick shards: their states are then known at
     # moments far apart, which is what the cut rule is for.
-    uneven = not calm and rng.random() < 0.3
-    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [1, 5, 4, 1])[0]
-    faults_for_ns = rng.randint(20, 60) * MS
-    pipeline_count = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 2])
+    uneven = not calm and rng.random() < 0.25
+    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [8, 20, 7, 1])[0]
+    faults_for_ns = rng.randint(12, 36) * MS
+    tight = rng.random() < 0.3
+    pipeline_count = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 1, 1, 2])
     pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
@@ -78,6 +103,7 @@ def draw_plan(seed: int) -> Plan:
         shards=shards,
         block_slots=rng.choice([1, 1, 2, 4]),
         pipelines=pipelines,
+        config=TIGHT if tight else ROOMY,
         faults_from_start=rng.random() < 0.3,
         faults_for_ns=faults_for_ns,
         latency_ns=0.2 * MS if uneven else rng.choice([0.2, 0.5, 2.0]) * MS,
@@ -89,11 +115,16 @@ def draw_plan(seed: int) -> Plan:
         duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
         tick_duplication=0.0 if calm else rng.choice([0.0, 0.05, 0.15]),
         commit_ns=0.3 * MS if uneven else rng.choice([0.3, 1.5, 4.0]) * MS,
+        store_faults=0.0 if calm else rng.choice([0.0, 0.02, 0.06]),
+        effect_crashes=0.0 if calm else rng.choice([0.0, 0.0, 0.004]),
+        takeovers=0 if calm else rng.choice([0, 0, 0, 1, 2]),
         process_crashes=0 if calm else rng.choice([1, 2, 4] if uneven else [0, 1, 1, 2, 3]),
         downtime_ms=3 if uneven else 15,
         node_crashes=0 if calm else rng.choice([0, 1, 2]),
         session_breaks=0 if calm else rng.choice([0, 1, 2]),
         link_resets=0 if calm else rng.choice([0, 1, 2]),
+        link_cuts=0 if calm else rng.choice([0, 0, 1, 2]),
+        slow_peers=0 if calm else rng.choice([0, 0, 0, 1]),
         snapshots=rng.choice([0, 1, 2, 3]),
         pause_ns=rng.choice([1.0, 4.0, 8.0] if uneven else [1.0, 2.0, 4.0]) * MS,
         # So that there is something to break for as long as there are faults.
@@ -106,25 +137,30 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
     segments = tuple(f"s{n}" for n in range(size))
     edges = _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
-    declared = 1 if uneven else rng.choice([1, 1, 2, 2, 3])
-    late = rng.choice([0, 0, 1])
-    stays = rng.random() < 0.3
+    declared = 1 if uneven else rng.choice([1, 1, 1, 2, 2, 3])
+    late = rng.choice([0, 0, 0, 1])
+    evicts = rng.random() < 0.12
+    stays = not evicts and rng.random() < 0.3
+    kind = rng.choice(["plain", "plain", "queries", "eager"])
     fronts = tuple(
         FrontPlan(
             name=f"{name}-front{n}",
             segment=0 if n == 0 else rng.randrange(size),
-            batches=rng.choice([2, 4, 6] if uneven else [1, 1, 2, 3]),
+            batches=rng.choice([2, 3, 4] if uneven else [1, 1, 2]),
             leaves=not stays or rng.random() < 0.5,
             joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
+            late=n >= declared,
             again=rng.random() < 0.15,
+            dies=evicts and rng.random() < 0.3,
         )
         for n in range(declared + late)
     )
     by_name = rng.random() < 0.6
-    workers = [set[int]() for _ in range(rng.choice([1, 2, 2, 3]))]
+    workers = [set[int]() for _ in range(rng.choice([1, 1, 2, 2, 3]))]
     for number in range(size):
         rng.choice(workers).add(number)
         rng.choice(workers).add(number)
+    visitors = rng.choice([0, 0, 0, 0, 0, 3])
     spec = PipelineSpec(
         name,
         segments,
@@ -134,13 +170,23 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         open=rng.random() < 0.3,
         start_slot=start_slot,
         slack_ns=MS if uneven else rng.choice([1, 2, 5]) * MS,
+        horizon_slots=1_000_000,
+        silent_front=SilentFront.EVICT if evicts else SilentFront.HOLD,
+        evict_after_ms=rng.choice([12, 20]) if evicts else 0,
+        # Where nothing follows from an item, a table that is full empties itself.
+        max_open_cells=rng.choice([3, 5]) if not edges else 1_000,
+        max_open_units=3 if not edges else 1_000,
+        max_nodes=len(fronts) + len(workers) if visitors else 1_000,
+        max_staged=1_000,
     )
     return PipelinePlan(
         spec=spec,
         fronts=fronts,
         workers=tuple((f"{name}-worker{n}", frozenset(w)) for n, w in enumerate(workers)),
-        unit_share=rng.choice([0.0, 0.0, 0.5]),
-        hops=rng.choice([1, 1, 2, 3]),
+        kind=kind,
+        visitors=visitors,
+        unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.5]),
+        hops=rng.choice([1, 1, 1, 2]),
     )
 
 

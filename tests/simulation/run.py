@@ -4,19 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import multiprocessing
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from typing import Any
 
 from tests.simulation.checkers import Failure
 from tests.simulation.faults import FAULTS
 from tests.simulation.simulator import Simulator
 
 KINDS = ("broken", "false", "lost", "regressed")
+FAULT_KINDS = (
+    # of processes and stores
+    "crashes", "crashes_losing_records", "crashes_between_effects", "takeovers", "fenced_writes",
+    "former_owners_lost", "failed_writes", "torn_writes", "unanswered_writes", "slow_writes",
+    "snapshots",
+    # of the network
+    "lost_frames", "duplicated_frames", "unordered_frames", "link_resets", "links_cut_one_way",
+    "links_cut_both_ways", "frames_on_cut_links", "slow_peers", "frames_of_slow_peers",
+    "lost_requests", "lost_answers", "lost_steps", "session_breaks", "duplicated_ticks",
+    "ticks_of_older_streams",
+    # of clocks and fronts
+    "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
+    "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
+    "late_items", "fronts_too_late", "ids_used_again",
+    # of nodes, tasks and local trackers
+    "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
+    "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
+    "stages_run_again_in_part", "repeated_batches",
+    # what has to be refused, and was
+    "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
+    "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",
+    "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
+    "refused_conflict", "refused_fenced",
+    # limits that were reached
+    "refused_full", "full_frames", "full_links", "full_windows", "full_local_trackers",
+    "congested_ticks",
+)  # fmt: skip
+"""Every kind of fault, refusal and limit; each must have happened in a run of some length."""
+
 _CHUNK = 25
 _KEPT_FAILURES = 100
 _TRACE_LINES = 60
@@ -49,24 +76,38 @@ class Summary:
         kept = sorted(self.failures + other.failures, key=lambda found: found.seed)
         self.failures = kept[:_KEPT_FAILURES]
 
+    @property
+    def zero_kinds(self) -> list[str]:
+        """The kinds of faults that have not happened."""
+        return [name for name in FAULT_KINDS if not self.counts[name]]
+
     def line(self) -> str:
-        """The one line that says it all; every kind of fault is counted in the JSON beside it."""
+        """The one line that says it all."""
         said = [f"schedules={self.schedules}", f"steps={self.steps}"]
-        said += [f"{name}={self.counts[name]}" for name in ("announcements", "crashes")]
+        said += [f"{name}={self.counts[name]}" for name in ("announcements", *FAULT_KINDS)]
         said += [f"{kind}={self.kinds[kind]}" for kind in KINDS]
         return "sim: " + " ".join(said)
 
-    def write(self, path: Path, **more: object) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        result = {
+    def as_data(self) -> dict[str, Any]:
+        """Everything, as plain data that can be written and read again."""
+        return {
             "schedules": self.schedules,
             "steps": self.steps,
-            **{kind: self.kinds[kind] for kind in KINDS},
+            "kinds": {kind: self.kinds[kind] for kind in KINDS},
             "counts": dict(sorted(self.counts.items())),
             "failures": [asdict(found) for found in self.failures],
-            **more,
         }
-        path.write_text(json.dumps(result, indent=1) + "\n")
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Summary:
+        """The inverse of `as_data`."""
+        return cls(
+            data["schedules"],
+            data["steps"],
+            Counter(data["counts"]),
+            [Found(**found) for found in data["failures"]],
+            Counter(data["kinds"]),
+        )
 
 
 def run_seed(seed: int) -> Summary:
@@ -99,8 +140,28 @@ def run_seeds(
 ) -> Iterator[Summary]:
     """Runs seeds on `workers` processes (all cores if None); yields the summary of each chunk, in
     the order of the seeds."""
-    tasks = [(seeds[at : at + _CHUNK], fault) for at in range(0, len(seeds), _CHUNK)]
-    if workers == 1 or len(tasks) == 1:
+    yield from _run_tasks(_chunks(seeds, fault), workers)
+
+
+def run_pieces(
+    pieces: list[range], fault: str | None = None, workers: int | None = None
+) -> Iterator[tuple[range, Summary]]:
+    """Runs ranges of seeds; yields each with its summary when it is done, in their order."""
+    tasks = [task for piece in pieces for task in _chunks(piece, fault)]
+    results = _run_tasks(tasks, workers)
+    for piece in pieces:
+        total = Summary()
+        while total.schedules < len(piece):
+            total.add(next(results))
+        yield piece, total
+
+
+def _chunks(seeds: range, fault: str | None) -> list[tuple[range, str | None]]:
+    return [(seeds[at : at + _CHUNK], fault) for at in range(0, len(seeds), _CHUNK)]
+
+
+def _run_tasks(tasks: list[tuple[range, str | None]], workers: int | None) -> Iterator[Summary]:
+    if workers == 1 or len(tasks) <= 1:
         yield from map(_run_chunk, tasks)
         return
     # Forked workers would inherit the threads of a test run; spawned ones begin clean.
@@ -137,10 +198,3 @@ def replay(seed: int, fault: str | None = None) -> tuple[list[str], Found | None
             found = Found(seed, kind, f"{type(error).__name__}: {error}")
             return (simulator.trace or [])[-_TRACE_LINES:], found
     return (simulator.trace or [])[-_TRACE_LINES:], None
-
-
-def timed(seeds: range, fault: str | None, workers: int | None) -> tuple[Summary, float]:
-    """`run_range`, and the seconds that it took."""
-    began = time.perf_counter()
-    total = run_range(seeds, fault, workers)
-    return total, time.perf_counter() - began

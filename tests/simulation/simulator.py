@@ -1,19 +1,11 @@
 """A whole tracker and its nodes under a simulated clock, network and store, from one seed.
 
-The processes are the production core; everything around them is simulated. One event is taken from
-a queue at a time; what it causes goes back into the queue at a later moment. All randomness comes
-from one generator, so a seed gives one run.
+The processes are the production core; everything around them is simulated.
 """
 
 from __future__ import annotations
 
-import heapq
-import pickle
-import random
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from tests.simulation.checkers import (
@@ -23,106 +15,72 @@ from tests.simulation.checkers import (
     has_arrived,
     what_is_left,
 )
-from tests.simulation.nodes import FrontNode, Node, WorkerNode, unit_item
-from tests.simulation.plan import MS, FrontPlan, PipelinePlan, Plan, draw_plan
+from tests.simulation.local_trackers import (
+    Actor,
+    EagerWorker,
+    LocalTrackerNode,
+    LowerTracker,
+    Upper,
+)
+from tests.simulation.nodes import FrontNode, Node, VisitorNode, WorkerNode, unit_item
+from tests.simulation.plan import MS, FrontPlan, PipelinePlan
+from tests.simulation.processes import Processes, Running, Shard
+from tests.simulation.queries import QueryNode
 from tests.simulation.world import Item, World
 from tracker.core.messages import (
     Announced,
     Answer,
-    Append,
-    Committed,
     DetachSession,
     Effect,
     Event,
-    Frame,
-    FrameArrived,
     FrontGranted,
     Joined,
-    PeerConnected,
-    Record,
     RegisterPipeline,
-    Send,
-    SessionAttached,
-    SessionRefused,
     SubmitTick,
     TickRefused,
-    TicksDurable,
     UnitsArrived,
-    Wake,
-    WakeAt,
 )
-from tracker.core.model import PipelineSpec, Refused
-from tracker.core.process import Process, ProcessConfig
-from tracker.core.routing import RoutingTable
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, StagedContribution
 
-CONFIG = ProcessConfig(report_interval_ms=4, retransmit_ms=40, max_entries_per_frame=8)
 SETTLE_LIMIT_NS = 4_000 * MS
 """After the faults end, all nodes must have committed all they have within this time."""
 ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
 FAULTS_BY_NS = 40 * MS
 """Faults begin by then, though no front may have published anything yet."""
-STEP_LIMIT = 50_000
+CHECK_EVERY_STEPS = 64
+"""How often a process is compared with the homes' logs as the stores have them."""
 
 
-@dataclass(slots=True)
-class Store:
-    """A shard's durable log and snapshot, and what waits for the next group commit."""
-
-    records: list[tuple[int, Record]] = field(default_factory=list)
-    snapshot: bytes | None = None
-    snapshot_position: int = 0
-    pending: list[tuple[int, Record]] = field(default_factory=list)
-    position: int = 0
-    """The last durable position."""
-
-
-@dataclass(slots=True)
-class Shard:
-    """One shard: its process, or None while it is down, and its store, which outlives processes."""
-
-    number: int
-    store: Store = field(default_factory=Store)
-    process: Process | None = None
-    epoch: int = 0
-    committing: bool = False
-    wake_at: int = -1
-
-
-class Simulator:
+class Simulator(Processes):
     """One run. `run()` raises `Failure` where a promise is broken; `counts` says what happened."""
 
     def __init__(self, seed: int, *, traced: bool = False) -> None:
-        self.plan: Plan = draw_plan(seed)
-        self.rng = random.Random(f"run {seed}")
-        self.now = 0
-        self.steps = 0
-        self.counts: Counter[str] = Counter()
-        self.trace: list[str] | None = [] if traced else None
-        self.faulty = False
-        self.healed = False
-        self.routing = RoutingTable.uniform(self.plan.shards, self.plan.block_slots)
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._queued = 0
-        self._last_on_link: dict[Any, int] = {}
-        self._link_life: Counter[tuple[int, int]] = Counter()
+        super().__init__(seed, traced=traced)
+        self._last_on_stream: dict[Any, int] = {}
         self._names = 0
-        self._unheard = False
-        self.shards = [Shard(number) for number in range(self.plan.shards)]
         self.worlds: dict[str, World] = {}
         self.checkers: dict[str, AnnouncementChecker] = {}
-        self.subscribers: list[tuple[int, str, SubscriberChecker]] = []
+        self.subscribers: list[tuple[Running | None, str, SubscriberChecker]] = []
         self.nodes: dict[str, Node] = {}
+        self.actors: list[Actor] = []
         self.registered: set[str] = set()
+        self._unaware: dict[str, Running] = {}
+        """By node the former owner of its home that it still talks to."""
         self._waiting_to_start: list[Node] = []
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
+        self._worlds_checked = 0
 
-    # --- the run ------------------------------------------------------------------------------
+    # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Faults for a while, then none; everything must come to rest at the truth."""
+        for pipeline in self.plan.pipelines:
+            world = World(pipeline.spec)
+            self.worlds[pipeline.spec.name] = world
+            self.checkers[pipeline.spec.name] = AnnouncementChecker(world, self.plan.shards)
         for shard in self.shards:
-            self._start_process(shard)
+            self.start_process(shard)
         for pipeline in self.plan.pipelines:
             self._begin_pipeline(pipeline)
         if self.plan.faults_from_start:
@@ -132,88 +90,123 @@ class Simulator:
         deadline = self.now + ARRIVE_LIMIT_NS
         self._run_until(self._has_arrived, "announce the true frontier", deadline)
         self._run_until(self._is_tidy, "empty the tables and forget the nodes that left", deadline)
+        self._check_all_applied()
 
     def _run_until(self, done: Callable[[], bool], what: str, deadline: int | None) -> None:
+        checkers = list(self.checkers.values())
         while not done():
             if deadline is None and self.healed:
                 deadline = self.now + SETTLE_LIMIT_NS
-            if not self._queue or self.steps >= STEP_LIMIT:
-                raise Failure("lost", f"nothing more happens; still to {what}: {self._state()}")
             if deadline is not None and self.now > deadline:
                 raise Failure("lost", f"too late to {what}: {self._state()}")
-            self._step()
-
-    def _step(self) -> None:
-        self.now, _, call = heapq.heappop(self._queue)
-        self.steps += 1
-        call()
-        for checker in self.checkers.values():
-            checker.check()
+            self.take_step()
+            for checker in checkers:
+                checker.check()
+            if not self.steps % CHECK_EVERY_STEPS:
+                shard = self.shards[self.steps // CHECK_EVERY_STEPS % len(self.shards)]
+                if shard.running is not None:
+                    self.ledger.check_process(shard.running.process)
 
     def _is_settled(self) -> bool:
-        return self.healed and all(
-            not world.items and name in self.registered for name, world in self.worlds.items()
-        ) and all(node.settled for node in self.nodes.values())  # fmt: skip
+        return (
+            self.healed
+            and all(not world.items for world in self.worlds.values())
+            and len(self.registered) == len(self.worlds)
+            and all(node.settled for node in self.nodes.values())
+            and all(actor.settled for actor in self.actors)
+        )
 
     def _has_arrived(self) -> bool:
         return all(
-            shard.process is not None and has_arrived(world, shard.process)
+            shard.running is not None and has_arrived(world, shard.running.process)
             for world in self.worlds.values()
             for shard in self.shards
         )
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}
+        return not any(
+            what_is_left(world, shard.running.process, present)
+            for shard in self.shards
+            for world in self.worlds.values()
+            if shard.running is not None
+        )
+
+    def _check_all_applied(self) -> None:
+        """At the end: each published batch is in one home's log, and every shard has applied it."""
         for shard in self.shards:
-            assert shard.process is not None
-            for name, world in self.worlds.items():
-                if what_is_left(world, shard.process, self.now):
-                    return False
-                nodes = shard.process.describe(name, self.now).nodes
-                if any(n.key.node_id not in present for n in nodes) or len(nodes) > len(present):
-                    return False
-        return True
+            assert shard.running is not None
+            self.ledger.check_process(shard.running.process)
+        for node in self.nodes.values():
+            for number in node.published - set(getattr(node, "given_up", ())):
+                if not self.ledger.has_batch(node.world.spec.name, node.name, number):
+                    if isinstance(node, FrontNode) and node.dies and node.finished:
+                        continue  # it died for good before it had committed it
+                    raise Failure("lost", f"batch {number} of {node.name} is in no home's log")
 
     def _state(self) -> str:
         parts = []
         for name, world in self.worlds.items():
             for shard in self.shards:
-                if shard.process is not None and name in self.registered:
-                    parts += what_is_left(world, shard.process, self.now)
-            said = [s.process.min_times(name) if s.process and name in self.registered else None
+                if shard.running is not None and name in self.registered:
+                    present = {n.name for n in self.nodes.values() if not n.finished}
+                    parts += what_is_left(world, shard.running.process, present)
+            said = [s.running.process.min_times(name)
+                    if s.running and name in self.registered else None
                     for s in self.shards]  # fmt: skip
             parts.append(f"{name}: {len(world.items)} items, said {said}")
             parts += [f"{n.name}: {len(n.window)} ticks under way, attached={n.attached}"
                       for n in self.nodes.values() if n.world is world and not n.settled]  # fmt: skip
+        parts += [f"{actor.name} is not done" for actor in self.actors if not actor.settled]
         return "; ".join(parts)
 
-    # --- the plan becomes events --------------------------------------------------------------
+    # --- the plan becomes events ------------------------------------------------------------------
 
     def _begin_pipeline(self, plan: PipelinePlan) -> None:
-        world = World(plan.spec)
-        self.worlds[plan.spec.name] = world
-        self.checkers[plan.spec.name] = AnnouncementChecker(world, self.plan.shards)
+        world = self.worlds[plan.spec.name]
         self._register(plan.spec)
         for front in plan.fronts:
             node = FrontNode(
-                self, world, front.name, front.segment, front.batches, leaves=front.leaves
-            )
-            self.nodes[front.name] = node
-            self.after(front.joins_ns, partial(self._start_when_registered, node))
-            if front.again and front.leaves:
-                self.after(front.joins_ns + 20 * MS, partial(self._come_again, node, front))
-        for name, reads in plan.workers:
-            worker = WorkerNode(self, world, name, set(reads))
-            self.nodes[name] = worker
-            self.after(self.rng.randint(0, 3) * MS, partial(self._start_when_registered, worker))
+                self, world, front.name, front.segment, front.batches,
+                leaves=front.leaves, dies=front.dies,
+            )  # fmt: skip
+            self._add_node(node, front.joins_ns)
+            if front.late:
+                self.count("late_fronts")
+            if front.again and front.leaves and not front.dies:
+                self.after(front.joins_ns + 20 * MS, self._come_again, node, front)
+        if plan.kind == "eager":
+            self._begin_tree(plan, world)
+        for name, reads in plan.workers if plan.kind != "eager" else ():
+            kind = QueryNode if plan.kind == "queries" else WorkerNode
+            self._add_node(kind(self, world, name, set(reads)), self.milliseconds(0, 3))
+        for number in range(plan.visitors):
+            visitor = VisitorNode(self, world, f"{plan.spec.name}-visitor{number}")
+            self._add_node(visitor, self.milliseconds(0, 10))
+
+    def _add_node(self, node: Node, delay_ns: int) -> None:
+        self.nodes[node.name] = node
+        self.after(delay_ns, self._start_when_registered, node)
+
+    def _begin_tree(self, plan: PipelinePlan, world: World) -> None:
+        """Workers hand over to lower local trackers, or straight to the upper one, which is a node."""
+        root = LocalTrackerNode(self, world, f"{plan.spec.name}-tracker")
+        self._add_node(root, self.milliseconds(0, 3))
+        lower = [LowerTracker(self, world, f"{root.name}-{n}", root) for n in range(2)]
+        self.actors += lower
+        for place, (name, reads) in enumerate(plan.workers):
+            uppers: list[Upper] = [*lower, root]
+            upper = uppers[place % 3]
+            self.actors.append(EagerWorker(self, world, name, upper, set(reads)))
 
     def _register(self, spec: PipelineSpec) -> None:
         """Asks until it is answered; asking again changes nothing."""
         if spec.name in self.registered:
+            self.not_a_step()
             return
         shard = self.routing.registrar(spec.name)
-        self.call(shard, RegisterPipeline(("register", spec.name), spec))
-        self.after(6 * MS, partial(self._register, spec))
+        self.call(None, shard, RegisterPipeline(("register", spec.name), spec))
+        self.after(6 * MS, self._register, spec)
 
     def _start_when_registered(self, node: Node) -> None:
         if node.world.spec.name in self.registered:
@@ -222,10 +215,20 @@ class Simulator:
             self._waiting_to_start.append(node)
 
     def _is_registered(self, name: str) -> None:
+        if name in self.registered:
+            return
         self.registered.add(name)
+        if self.rng.random() < 0.2:
+            self.count("bad_registrations")
+            other = PipelineSpec(name, ("another",), open=True)
+            bad = RegisterPipeline(("bad", name), other)
+            self.call(None, self.routing.registrar(name), bad)
         for node in [n for n in self._waiting_to_start if n.world.spec.name == name]:
             self._waiting_to_start.remove(node)
-            self.after(self.rng.randint(0, 2) * MS, node.start)
+            self.after(self.milliseconds(0, 2), node.start)
+        for actor in self.actors:
+            if actor.world.spec.name == name:
+                self.after(self.milliseconds(0, 2), actor.start)
 
     def _come_again(self, node: FrontNode, plan: FrontPlan) -> None:
         if node.finished:
@@ -234,7 +237,7 @@ class Simulator:
                 self.count("ids_used_again")
                 node.come_again(batches=1)
         elif not self.healed:
-            self.after(5 * MS, partial(self._come_again, node, plan))
+            self.after(5 * MS, self._come_again, node, plan)
 
     def faults_begin(self) -> None:
         """From now on things go wrong, for the planned time; called when there is something to
@@ -251,40 +254,33 @@ class Simulator:
                 self.after(rng.randrange(plan.faults_for_ns), call)
 
         at_random(plan.process_crashes, self._crash_some_process)
+        at_random(plan.takeovers, self._take_over_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
         at_random(plan.session_breaks, self._break_some_session)
         at_random(plan.snapshots * plan.shards, self._snapshot_some_process)
         at_random(3, self._subscribe_somewhere)
         if plan.shards > 1:
             at_random(plan.link_resets, self._reset_some_link)
+            at_random(plan.link_cuts, self._cut_some_link)
+            at_random(plan.slow_peers, self._slow_some_peer)
 
     def _heal(self) -> None:
         self.faulty, self.healed = False, True
         self.trace_line(lambda: "faults end")
-        for link in self.plan.slow_links:
-            self._last_on_link.pop(link, None)  # what dawdled under faults holds up nobody now
         for shard in self.shards:
-            if shard.process is None:
-                self._start_process(shard)
+            if shard.running is None:
+                self.start_process(shard)
+            else:
+                for wire in shard.running.wires.values():
+                    wire.last_arrival = 0  # what dawdled under faults holds up nobody now
         for node in self.nodes.values():
             if not node.alive and not node.finished and node.life:
                 node.start()
+        for actor in self.actors:
+            if actor.life:
+                actor.start()
 
-    # --- services for nodes -------------------------------------------------------------------
-
-    def after(self, delay_ns: int, call: Callable[[], None]) -> None:
-        self._queued += 1
-        heapq.heappush(self._queue, (self.now + delay_ns, self._queued, call))
-
-    def count(self, what: str) -> None:
-        self.counts[what] += 1
-
-    def chance(self, what: str) -> bool:
-        """Whether a rare thing happens here and now; only while there are faults."""
-        if self.faulty and self.rng.random() < 0.04:
-            self.counts[what] += 1
-            return True
-        return False
+    # --- services for nodes -----------------------------------------------------------------------
 
     def pause(self) -> int:
         """How long somebody takes to do the next thing."""
@@ -299,182 +295,141 @@ class Simulator:
         return world.spec.start_slot + self.now // world.spec.slack_ns
 
     def draw_skew(self) -> int:
-        return self.rng.choice([0, 0, 1, -1, 0, 5, -5])
+        """By how many slots a clock is off; clocks should be within one of each other."""
+        skew = self.rng.choice([0, 0, 1, -1, 0, 5, -5])
+        if abs(skew) > 1:
+            self.count("skewed_clocks")
+        return skew
 
     def new_item(
         self, world: World, segment: int, slot: int, value: int, hops: int | None = None
     ) -> Item:
         plan = self._pipelines[world.spec.name]
         left = plan.hops if hops is None else hops
-        if self.rng.random() < plan.unit_share:
-            self._names += 1
-            return unit_item(segment, slot, f"unit-{self._names}", left)
+        if plan.unit_share and self.rng.random() < plan.unit_share:
+            return self.new_unit(segment, slot, left)
         return Item(segment, slot, value, left)
+
+    def new_unit(self, segment: int, slot: int, hops: int) -> Item:
+        self._names += 1
+        return unit_item(segment, slot, f"unit-{self._names}", hops)
 
     def items_appeared(self, world: World) -> None:
         for node in self.nodes.values():
-            if node.world is world and isinstance(node, WorkerNode):
+            if node.world is world and isinstance(node, (WorkerNode, QueryNode)):
                 node.wake()
+        for actor in self.actors:
+            if actor.world is world:
+                actor.wake()
 
     def resolve_unit(self, world: World, segment: int, name: str) -> int | None:
-        process = self.shards[self.routing.names_keeper(world.spec.name, segment)].process
-        if process is None:
+        """What the keeper of a segment's names says of a unit; None if it is away or does not know."""
+        running = self.shards[self.routing.names_keeper(world.spec.name, segment)].running
+        if running is None:
             return None
-        return process.resolve_units(world.spec.name, segment, [name])[0]
+        return running.process.resolve_units(world.spec.name, segment, [name])[0]
 
-    def trace_line(self, line: Callable[[], str]) -> None:
-        if self.trace is not None:
-            self.trace.append(f"{self.now / MS:9.3f} ms  {line()}")
+    def read_staged(self, node: Node, batch: int) -> tuple[StagedContribution, ...] | None:
+        """What is staged for a batch of a query; None while its home is away."""
+        running = self._at_home(node)
+        if running is None:
+            return None
+        return running.process.staged(node.world.spec.name, node.name, node.name, batch)
 
-    # --- network ------------------------------------------------------------------------------
+    # --- between nodes and their homes ------------------------------------------------------------
 
-    def _latency(self, slowness: float = 1.0) -> int:
-        return int(self.rng.expovariate(1.0) * self.plan.latency_ns * slowness) + 1000
+    def _at_home(self, node: Node) -> Running | None:
+        """The process that a node takes for its home's."""
+        return self._unaware.get(node.name) or self.shards[node.home].running
 
-    def _in_order(self, link: Any, delay_ns: int) -> int:
-        """A delay that lets nothing overtake on the link."""
-        arrival = max(self.now + delay_ns, self._last_on_link.get(link, 0) + 1)
-        self._last_on_link[link] = arrival
-        return arrival - self.now
-
-    def call(self, shard: int, event: Event) -> None:
+    def call(self, node: Node | None, shard: int, event: Event) -> None:
         """A request of a node; it or its answer may be lost."""
         if self.faulty and self.rng.random() < self.plan.loss:
             self.count("lost_requests")
             return
-        self.after(self._latency(), partial(self._deliver, shard, event))
+        self.after(self.latency(), self._deliver, node, shard, event)
 
     def stream(self, node: Node, event: Event) -> None:
-        """The next message of a node's stream of ticks. A stream repeats nothing; a copy of a tick
-        that follows later all the same must not hurt, and its answers are lost."""
-        delay = self._in_order(node.session, self._latency())
-        self.after(delay, partial(self._deliver, node.home, event))
-        if (
-            self.faulty
-            and isinstance(event, SubmitTick)
-            and self.rng.random() < self.plan.tick_duplication
-        ):
+        """The next message of a node's stream of ticks. Now and then a tick comes twice: at once, or
+        later, from a stream that is not the node's any more. (Later on the same stream its number
+        may be another tick's, if it was refused; but streams repeat nothing.) Copies go unanswered."""
+        delay = self._in_order(node.session, self.latency())
+        copied = type(event) is SubmitTick and self.faulty
+        if copied and self.rng.random() < self.plan.tick_duplication:
             self.count("duplicated_ticks")
-            self.after(delay + self._latency(5.0), partial(self._deliver_copy, node.home, event))
+            self.after(delay, self._deliver_twice, node, event)
+            self.after(delay + self.latency(20.0), self._deliver_late, node, event)
+        else:
+            self.after(delay, self._deliver, node, node.home, event)
 
-    def _deliver_copy(self, shard: int, event: Event) -> None:
+    def _deliver_twice(self, node: Node, event: Event) -> None:
+        self._deliver(node, node.home, event)
+        self._deliver_copy(node, event)
+
+    def _deliver_late(self, node: Node, event: SubmitTick) -> None:
+        if node.session != event.session:
+            self.count("ticks_of_older_streams")
+            self._deliver_copy(node, event)
+        else:
+            self.not_a_step()
+
+    def _in_order(self, stream: Any, delay_ns: int) -> int:
+        """A delay that lets nothing overtake on the stream."""
+        arrival = max(self.now + delay_ns, self._last_on_stream.get(stream, 0) + 1)
+        self._last_on_stream[stream] = arrival
+        return arrival - self.now
+
+    def _deliver_copy(self, node: Node, event: Event) -> None:
         self._unheard = True
-        self._deliver(shard, event)
+        self._deliver(node, node.home, event)
         self._unheard = False
 
-    def _deliver(self, shard: int, event: Event) -> None:
+    def _deliver(self, node: Node | None, shard: int, event: Event) -> None:
         """An event reaches a process; nobody hears it if the process is down."""
-        if self.shards[shard].process is not None:
-            self._handle(self.shards[shard], event)
+        running = self.shards[shard].running
+        if node is not None and node.name in self._unaware and shard == node.home:
+            running = self._unaware[node.name]
+        if running is not None:
+            self.handle(running, event)
+        else:
+            self.not_a_step()
 
     def _to_node(self, name: str, link: Any, effect: Effect) -> None:
-        node = self.nodes[name]
-        self.after(self._in_order(("to", link), self._latency()), partial(node.hear, effect))
+        self.after(self._in_order(("to", link), self.latency()), self.nodes[name].hear, effect)
 
-    def _send(self, source: Shard, target: int, frame: Frame) -> None:
-        link = (source.number, target)
-        if self.faulty and self.rng.random() < self.plan.loss:
-            self.count("lost_frames")
-            return
-        delay = self._latency(self.plan.slow_links[link] if self.faulty else 1.0)
-        if not (self.faulty and self.plan.reorders):
-            delay = self._in_order(link, delay)
-        else:
-            self.count("unordered_frames")
-        life = self._link_life[link]
-        self.after(delay, partial(self._frame_arrives, link, life, frame))
-        if self.faulty and self.rng.random() < self.plan.duplication:
-            self.count("duplicated_frames")
-            self.after(delay + self._latency(10.0), partial(self._frame_arrives, link, life, frame))
+    # --- what processes say -----------------------------------------------------------------------
 
-    def _frame_arrives(self, link: tuple[int, int], life: int, frame: Frame) -> None:
-        if self._link_life[link] == life:
-            self._deliver(link[1], FrameArrived(frame))
+    def tell(self, running: Running, effect: Effect) -> None:
+        if isinstance(effect, Announced):
+            self._tell_announced(running, effect)
+        elif isinstance(effect, Answer):
+            self._tell_answer(effect)
+        elif not isinstance(effect, UnitsArrived):  # simulated readers ask again by themselves
+            self._tell_session(effect)
 
-    # --- processes ----------------------------------------------------------------------------
-
-    def _start_process(self, shard: Shard) -> None:
-        store = shard.store
-        shard.epoch += 1
-        shard.wake_at, shard.committing = -1, False
-        shard.process = Process(shard.number, self.routing, shard.epoch, CONFIG)
-        snapshot = None if store.snapshot is None else pickle.loads(store.snapshot)
-        self.trace_line(lambda: f"shard {shard.number} starts as epoch {shard.epoch}")
-        effects = shard.process.recover(snapshot, list(store.records), self.now)
-        for name in self.worlds:
-            self._read(shard, name)
-        self._take_effects(shard, effects)
-        shard.process.validate()
-        for other in self.shards:
-            if other is not shard and other.process is not None:
-                self._connect(shard.number, other.number)
-                self._connect(other.number, shard.number)
-
-    def _connect(self, shard: int, other: int) -> None:
-        self._link_life[shard, other] += 1
-        self.after(self._latency(), partial(self._deliver, shard, PeerConnected(other)))
-
-    def _read(self, shard: Shard, name: str) -> None:
-        """Somebody asks a process for min time; what it answers counts as said."""
-        assert shard.process is not None
-        try:
-            min_times = shard.process.min_times(name)
-        except Refused:
-            return  # it does not know the pipeline yet
-        self.checkers[name].hear(shard.number, list(enumerate(min_times)))
-
-    def _handle(self, shard: Shard, event: Event) -> None:
-        assert shard.process is not None
-        self.trace_line(lambda: f"shard {shard.number} <- {_short(event)}")
-        effects = shard.process.handle(event, self.now)
-        if effects:  # an event from which nothing follows is validated with the next one
-            self._take_effects(shard, effects)
-            shard.process.validate()
-
-    def _take_effects(self, shard: Shard, effects: list[Effect]) -> None:
-        for effect in effects:
-            if self.trace is not None and not isinstance(effect, WakeAt):
-                self.trace_line(lambda e=effect: f"shard {shard.number} -> {_short(e)}")  # type: ignore[misc]
-            self._TAKERS[type(effect)](self, shard, effect)
-
-    def _take_append(self, shard: Shard, effect: Append) -> None:
-        store = shard.store
-        last = store.pending[-1][0] if store.pending else store.position
-        if effect.position != last + 1:
-            raise Failure("broken", f"position {effect.position} was appended after {last}")
-        store.pending.append((effect.position, effect.record))
-        if not shard.committing:
-            self._commit_soon(shard)
-
-    def _take_send(self, shard: Shard, effect: Send) -> None:
-        self._send(shard, effect.shard, effect.frame)
-
-    def _take_wake(self, shard: Shard, effect: WakeAt) -> None:
-        shard.wake_at = max(self.now, effect.now_ns)
-        self.after(shard.wake_at - self.now, partial(self._wake, shard, shard.epoch))
-
-    def _wake(self, shard: Shard, epoch: int) -> None:
-        if shard.epoch == epoch and shard.process is not None and shard.wake_at == self.now:
-            shard.wake_at = -1
-            self._handle(shard, Wake())
-        else:
-            self.steps -= 1  # overtaken by another wake: nothing happened
-
-    def _take_announced(self, shard: Shard, effect: Announced) -> None:
+    def _tell_announced(self, running: Running, effect: Announced) -> None:
         self.counts["announcements"] += 1
+        min_times = list(effect.min_times)
+        self.ledger.check_said(running.shard.number, effect.pipeline, min_times)
         checker = self.checkers[effect.pipeline]
-        checker.hear(shard.number, list(effect.min_times))
-        for number, name, subscriber in self.subscribers:
-            if number == shard.number and name == effect.pipeline:
-                subscriber.hear(list(effect.min_times))
+        checker.hear(running.shard.number, running.epoch, min_times)
+        for process, name, subscriber in self.subscribers:
+            if process is running and name == effect.pipeline:
+                subscriber.hear(min_times)
 
-    def _take_answer(self, shard: Shard, effect: Answer) -> None:
-        if effect.request[0] == "register":  # type: ignore[index]
-            if not isinstance(effect.result, PipelineSpec):
-                return  # asked again later
-            self._is_registered(effect.result.name)
+    def _tell_answer(self, effect: Answer) -> None:
+        assert isinstance(effect.request, tuple)
+        name: str = effect.request[0]
+        if name == "register":
+            if isinstance(effect.result, PipelineSpec):
+                self._is_registered(effect.result.name)
+            return  # else it is asked again later
+        if name == "bad":
+            code = effect.result.code if isinstance(effect.result, Refusal) else None
+            if code is not RefusalCode.CONFLICT:
+                raise Failure("broken", f"another pipeline of that name was answered {code}")
+            self.count("refused_conflict")
             return
-        name: str = effect.request[0]  # type: ignore[index]
         if isinstance(effect.result, Joined):
             for grant in effect.result.fronts:
                 if grant.granted:
@@ -486,14 +441,7 @@ class Simulator:
             return
         self._to_node(name, effect.request, effect)
 
-    def _front_may_label(self, addressee: Any, front: str, slot: int) -> None:
-        """From the moment at which a home says so, unless the life that it says it to is over."""
-        name, life, _ = addressee
-        node = self.nodes[name]
-        if node.alive and node.life == life and (name, front) in node.world.fronts:
-            node.world.front_granted((name, front), slot)
-
-    def _take_for_session(self, shard: Shard, effect: Any) -> None:
+    def _tell_session(self, effect: Any) -> None:
         if self._unheard and isinstance(effect, TickRefused):
             return
         name: str = effect.session[0]
@@ -502,87 +450,93 @@ class Simulator:
             self._front_may_label(effect.session, grant.front, max(grant.slot, grant.heartbeat))
         self._to_node(name, effect.session, effect)
 
-    def _take_nothing(self, shard: Shard, effect: Effect) -> None:
-        """Something that no simulated party waits for."""
+    def _front_may_label(self, addressee: Any, front: str, slot: int) -> None:
+        """From the moment at which a home says so, unless the life that it says it to is over."""
+        name, life, _ = addressee
+        node = self.nodes[name]
+        if node.alive and node.life == life and (name, front) in node.world.fronts:
+            node.world.front_granted((name, front), slot)
 
-    _TAKERS: dict[type, Callable[[Simulator, Shard, Any], None]] = {}
+    # --- what becomes durable ---------------------------------------------------------------------
 
-    # --- store --------------------------------------------------------------------------------
+    def front_evicted(self, pipeline: str, node_id: str) -> None:
+        self.count("evicted_fronts")
+        self.trace_line(lambda: f"{node_id} is evicted")
+        self.worlds[pipeline].front_evicted(node_id)
 
-    def _commit_soon(self, shard: Shard) -> None:
-        shard.committing = True
-        delay = int(self.rng.expovariate(1.0) * self.plan.commit_ns)
-        self.after(delay, partial(self._commit, shard, shard.epoch))
+    def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
+        if self.worlds[pipeline].batch_known(node_id, number):
+            self.items_appeared(self.worlds[pipeline])
 
-    def _commit(self, shard: Shard, epoch: int) -> None:
-        """A group commit: what waits becomes durable, mostly all of it."""
-        if shard.epoch != epoch or shard.process is None:
-            self.steps -= 1
-            return
-        store, rng = shard.store, self.rng
-        share = len(store.pending)
-        if self.faulty and share > 1 and rng.random() < 0.3:
-            share = rng.randint(1, share - 1)
-        store.records += store.pending[:share]
-        del store.pending[:share]
-        store.position = store.records[-1][0]
-        shard.committing = False
-        if store.pending:
-            self._commit_soon(shard)
-        if self.faulty and rng.random() < 0.3:
-            # The process hears of it later, or never.
-            self.after(self._latency(), partial(self._say_committed, shard, epoch, store.position))
-        else:
-            self._say_committed(shard, epoch, store.position)
+    # --- processes come and go --------------------------------------------------------------------
 
-    def _say_committed(self, shard: Shard, epoch: int, position: int) -> None:
-        if shard.epoch == epoch and shard.process is not None:
-            self._handle(shard, Committed(position))
+    def process_started(self, running: Running) -> None:
+        for checker in self.checkers.values():
+            checker.begin(running.shard.number, running.epoch)
+        for name in self.worlds:
+            self._read(running, name)
 
-    def _snapshot_some_process(self) -> None:
-        shard = self.rng.choice(self.shards)
-        if shard.process is None:
-            return
-        snapshot = shard.process.snapshot()
-        store = shard.store
-        if snapshot.position > store.position:
-            raise Failure("broken", "a snapshot covers what is not durable")
-        self.count("snapshots")
-        store.snapshot, store.snapshot_position = pickle.dumps(snapshot), snapshot.position
-        store.records = [r for r in store.records if r[0] > snapshot.position]
+    def _read(self, running: Running, name: str) -> tuple[int, ...] | None:
+        """Somebody asks a process for min time; what it answers counts as said."""
+        try:
+            min_times = running.process.min_times(name)
+        except Refused:
+            return None  # it does not know the pipeline yet
+        self.checkers[name].hear(running.shard.number, running.epoch, list(enumerate(min_times)))
+        return min_times
 
-    # --- faults -------------------------------------------------------------------------------
+    def process_ended(self, running: Running) -> None:
+        for node in self.nodes.values():
+            unaware = self._unaware.get(node.name)
+            if unaware is running or (unaware is None and node.home == running.shard.number
+                                      and not running.deposed):  # fmt: skip
+                if node.alive and node.session is not None:
+                    self.after(self.latency(), self._session_breaks, node, node.session)
+                elif unaware is running:
+                    del self._unaware[node.name]
+        for place, (process, name, subscriber) in enumerate(self.subscribers):
+            if process is running:
+                self.subscribers[place] = (None, name, subscriber)
+                self.after(self.milliseconds(1, 20), self._connect, place, name, subscriber)
+
+    def _session_breaks(self, node: Node, session: Any) -> None:
+        self._unaware.pop(node.name, None)
+        if node.alive and node.session == session:
+            node.session_broke()
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _some_shard(self) -> Shard:
+        return self.rng.choice(self.shards)
 
     def _crash_some_process(self) -> None:
-        shard = self.rng.choice(self.shards)
-        if shard.process is None or not self.faulty:
+        shard = self._some_shard()
+        if shard.running is not None and self.faulty:
+            self.count("crashes")
+            self.kill(shard.running)
+
+    def _take_over_some_process(self) -> None:
+        shard = self._some_shard()
+        former = shard.running
+        if former is None or not self.faulty:
             return
-        self.count("crashes")
-        self.trace_line(lambda: f"shard {shard.number} dies")
-        shard.process = None
-        if shard.store.pending:
-            self.count("crashes_losing_records")
-        shard.store.pending = []
-        self.subscribers = [s for s in self.subscribers if s[0] != shard.number]
+        self.take_over(shard)
         for node in self.nodes.values():
             if node.home == shard.number and node.alive and node.session is not None:
-                session = node.session
-                self.after(self._latency(), partial(self._session_breaks, node, session))
-        downtime = self.rng.randint(1, self.plan.downtime_ms) * MS
-        self.after(downtime, partial(self._restart, shard))
-
-    def _restart(self, shard: Shard) -> None:
-        if shard.process is None:
-            self._start_process(shard)
+                self._unaware.setdefault(node.name, former)
+                later = self.latency(5.0)
+                self.after(later, self._session_breaks, node, node.session)
 
     def _crash_some_node(self) -> None:
-        node = self.rng.choice(list(self.nodes.values()))
-        if node.alive and self.faulty:
-            node.crash()
-            self.after(self.rng.randint(1, 15) * MS, partial(self._restart_node, node))
+        victims: list[Node | Actor] = [*self.nodes.values(), *self.actors]
+        victim = self.rng.choice(victims)
+        if victim.alive and self.faulty:
+            self.trace_line(lambda: f"{victim.name} dies")
+            victim.crash()
+            self.after(self.milliseconds(1, 15), self._restart_node, victim)
 
-    def _restart_node(self, node: Node) -> None:
-        if not node.finished:
+    def _restart_node(self, node: Node | Actor) -> None:
+        if isinstance(node, Actor) or not node.finished:
             node.start()
 
     def _break_some_session(self) -> None:
@@ -593,44 +547,48 @@ class Simulator:
             self._session_breaks(node, session)
             if self.rng.random() < 0.7:
                 event = DetachSession(session)
-                self.after(self._latency(5.0), partial(self._deliver, node.home, event))
+                self.after(self.latency(5.0), self._deliver, node, node.home, event)
 
-    def _session_breaks(self, node: Node, session: Any) -> None:
-        if node.alive and node.session == session:
-            node.session_broke()
+    def _snapshot_some_process(self) -> None:
+        shard = self._some_shard()
+        if shard.running is not None:
+            self.write_snapshot(shard.running)
 
     def _reset_some_link(self) -> None:
-        """What is under way between two shards is gone, and both hear of a new link."""
         a, b = self.rng.sample(range(self.plan.shards), 2)
-        if self.shards[a].process is not None and self.shards[b].process is not None:
-            self.count("link_resets")
-            self._connect(a, b)
-            self._connect(b, a)
+        self.count("link_resets")
+        self.reset_link(a, b)
+
+    def _cut_some_link(self) -> None:
+        a, b = self.rng.sample(range(self.plan.shards), 2)
+        both_ways = self.rng.random() < 0.5
+        self.count("links_cut_both_ways" if both_ways else "links_cut_one_way")
+        self.cut_link(a, b, both_ways=both_ways)
+
+    def _slow_some_peer(self) -> None:
+        self.count("slow_peers")
+        self.slow_down(self._some_shard().number)
 
     def _subscribe_somewhere(self) -> None:
-        shard = self.rng.choice(self.shards)
         name = self.rng.choice(list(self.worlds))
-        if shard.process is None or name not in self.registered:
+        subscriber = SubscriberChecker()
+        self.subscribers.append((None, name, subscriber))
+        self._connect(len(self.subscribers) - 1, name, subscriber)
+
+    def _connect(self, place: int, name: str, subscriber: SubscriberChecker) -> None:
+        """A subscriber finds a process, maybe one that has been deposed."""
+        shard = self._some_shard()
+        running = shard.running
+        if shard.former and self.rng.random() < 0.5:
+            running = shard.former[-1]
+        if running is None:
+            if not self.healed:
+                self.after(5 * MS, self._connect, place, name, subscriber)
             return
-        self._read(shard, name)
-        subscriber = SubscriberChecker(self.worlds[name])
-        subscriber.connect(shard.process.min_times(name))
-        self.subscribers.append((shard.number, name, subscriber))
-
-
-_FOR_SESSIONS = (SessionAttached, SessionRefused, TicksDurable, TickRefused, FrontGranted)
-Simulator._TAKERS = {
-    Append: Simulator._take_append,
-    Send: Simulator._take_send,
-    WakeAt: Simulator._take_wake,
-    Announced: Simulator._take_announced,
-    Answer: Simulator._take_answer,
-    UnitsArrived: Simulator._take_nothing,  # simulated readers ask again by themselves
-    **dict.fromkeys(_FOR_SESSIONS, Simulator._take_for_session),
-}
-
-
-def _short(thing: Any) -> str:
-    """A line for the trace."""
-    text = repr(thing)
-    return text if len(text) <= 300 else text[:297] + "..."
+        min_times = self._read(running, name)
+        if min_times is None:
+            self.after(5 * MS, self._connect, place, name, subscriber)
+        else:
+            self.count("subscriptions")
+            self.subscribers[place] = (running, name, subscriber)
+            subscriber.connect(shard.number, running.epoch, min_times)

@@ -11,27 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.faults import FAULTS
-from tests.simulation.run import Summary, hunt, replay, run_range, run_seed
+from tests.simulation.faults import FAULTS, SABOTAGE
+from tests.simulation.progress import Block, Progress
+from tests.simulation.run import FAULT_KINDS, Summary, hunt, replay, run_range, run_seed
 
-SEEDS = range(400)
-FAULT_COUNTS = (
-    "clock_steps",
-    "crashes",
-    "crashes_losing_records",
-    "duplicated_frames",
-    "duplicated_ticks",
-    "ids_used_again",
-    "link_resets",
-    "lost_answers",
-    "lost_frames",
-    "lost_requests",
-    "node_crashes",
-    "repeated_batches",
-    "session_breaks",
-    "silent_fronts",
-    "unordered_frames",
-)
+SEEDS = range(300)
+RARE = {
+    "former_owners_lost", "torn_writes", "full_local_trackers", "evicted_fronts_going_on",
+    "batches_committed_after_eviction", "late_items", "refused_unknown_node", "clock_steps_back",
+    "batches_taken_up_again", "stages_run_again_in_part", "merged_flushes", "lost_steps",
+}  # fmt: skip
+"""Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +35,9 @@ def test_no_schedule_breaks_a_promise(searched: Summary) -> None:
     assert searched.line().endswith("broken=0 false=0 lost=0 regressed=0")
 
 
-def test_every_kind_of_fault_has_happened(searched: Summary) -> None:
-    never = [name for name in FAULT_COUNTS if not searched.counts[name]]
+def test_every_kind_of_fault_happens(searched: Summary) -> None:
+    assert set(FAULT_KINDS) >= RARE
+    never = set(searched.zero_kinds) - RARE
     assert not never, f"these faults were never tried: {never}"
     assert searched.steps >= 300 * searched.schedules
 
@@ -63,28 +54,37 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert not run_seed(found.seed).failures, "without the fault the same seed is clean"
 
 
-def test_the_published_rule_makes_the_real_core_announce_a_slot_that_has_an_item() -> None:
-    result = run_range(range(500), fault="published-rule")
-    assert result.kinds["false"] > 0
-
-
-def test_a_failure_prints_the_command_that_replays_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("sabotage", sorted(SABOTAGE))
+def test_sabotage_makes_the_search_fail_and_prints_the_command_that_replays_it(
+    sabotage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, _ = hunt("no-duplicate-check", range(2000), workers=1)
-    assert found is not None
-    output = tmp_path / "sim.json"
-    seeds = f"{found.seed}:{found.seed + 1}"
-    arguments = ["--seeds", seeds, "--fault", "no-duplicate-check", "--output", str(output)]
-    assert main(arguments) == 1
+    files = ["--output", str(tmp_path / "sim.json"), "--progress", str(tmp_path / "progress")]
+    assert main(["--seeds", "0:25", "--sabotage", sabotage, "--workers", "1", *files]) == 1
     printed = capsys.readouterr().out
-    command = f"--replay {found.seed} --fault no-duplicate-check"
+    written = json.loads((tmp_path / "sim.json").read_text())
+    assert written["schedules"] == 25
+    assert not written["ok"]
+    command = f"--replay {written['failures'][0]['seed']} --fault {sabotage}"
     assert f"python -m tests.simulation {command}" in printed
-    written = json.loads(output.read_text())
-    assert written["schedules"] == 1
-    assert written["failures"][0]["seed"] == found.seed
     assert main(command.split()) == 1
     assert "shard 0" in capsys.readouterr().out, "the replay shows a trace"
+
+
+def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    progress = Progress(tmp_path / "progress")
+    done = Summary(schedules=100)
+    progress.add(Block(range(100, 200), None, 1.0, done))
+    assert list(progress.missing(range(400), None)) == [
+        range(100), range(200, 250), range(250, 400),
+    ]  # fmt: skip
+    assert list(progress.missing(range(100, 200), None)) == []
+    assert list(progress.missing(range(100, 200), "early")) == [range(100, 200)]
+    with progress.path.open("a") as file:
+        file.write('{"code": ')  # a line that was being written
+    again = Progress(progress.path)
+    assert [block.seeds for block in again.done(range(1000), None)] == [range(100, 200)]
+    again.code = "other"
+    assert list(again._read()) == []
 
 
 def test_a_seed_gives_one_run_in_every_process() -> None:
@@ -92,7 +92,7 @@ def test_a_seed_gives_one_run_in_every_process() -> None:
     code = (
         "import hashlib;"
         "from tests.simulation.simulator import Simulator as S;"
-        "runs = [S(seed, traced=True) for seed in range(4)];"
+        "runs = [S(seed, traced=True) for seed in range(30)];"
         "[run.run() for run in runs];"
         "print(hashlib.sha256(repr([run.trace for run in runs]).encode()).hexdigest())"
     )

@@ -2,6 +2,12 @@
 
 The world knows nothing of ticks. A step of a node changes it at the moment at which the step can no
 longer be undone (its output is published), which may be long before its tick reaches the tracker.
+
+Where a pipeline evicts silent fronts, the promise does not cover what a front has published and the
+tracker has not accepted when it evicts the front: such items are *written off*. Readers there take a
+front's batch only once it is known to the tracker, as those do who ask it for a unit's slot. A front
+that has come back says what becomes of such a batch: committed again if all of it may still be
+labelled, else let go of; what of that lies below its grant is *late*, and is consumed all the same.
 """
 
 from __future__ import annotations
@@ -9,15 +15,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.core.graphs import NumberedEdge, numbered_edges
-from tracker.core.model import PipelineSpec
+from tracker.core.model import PipelineSpec, SilentFront
 
 FrontId = tuple[str, str]
+BatchId = tuple[str, int]
+"""(node id, batch number)."""
+
+
+SMALL_TABLE = 100
 
 
 @dataclass(slots=True, eq=False)
 class Item:
     """An item in flight. `hops`: how many generations of children it may still have; `unit`: its
-    name, if it is known to the tracker by name."""
+    name, if it is known to the tracker by name; `ready`: whether its readers may take it."""
 
     segment: int
     slot: int
@@ -25,6 +36,8 @@ class Item:
     hops: int
     unit: str | None = None
     claimed: bool = False
+    ready: bool = True
+    late: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +49,7 @@ class WorldFront:
     may_label_from: int | None = None
     last_label: int | None = None
     left: bool = False
+    evicted: bool = False
 
 
 @dataclass(slots=True)
@@ -44,13 +58,23 @@ class World:
 
     spec: PipelineSpec
     items: dict[Item, None] = field(default_factory=dict)
+    late: dict[Item, None] = field(default_factory=dict)
+    late_consumed: int = 0
     fronts: dict[FrontId, WorldFront] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     edges: list[NumberedEdge] = field(init=False)
     ways_out: list[list[tuple[int, int]]] = field(init=False)
+    readers_wait: bool = field(init=False)
+    """Whether readers take a front's batch only once the tracker has accepted it."""
     version: int = 0
+    _unknown: dict[BatchId, list[Item]] = field(default_factory=dict)
+    """Where readers wait: published batches that the tracker has not accepted."""
+    _written_off: dict[BatchId, list[Item]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        evicts = self.spec.silent_front is SilentFront.EVICT
+        # Where a table is small, what is consumed before it is known would keep its creation out.
+        self.readers_wait = evicts or self.spec.max_open_cells <= SMALL_TABLE
         self.edges = numbered_edges(self.spec)
         self.ways_out = [
             [(target, delay) for source, target, delay in self.edges if source == number]
@@ -64,18 +88,53 @@ class World:
             return self.joined.issuperset(self.spec.fronts)
         return len(self.joined) >= self.spec.front_count
 
+    # --- items ------------------------------------------------------------------------------------
+
     def step(self, consumed: list[Item], created: list[Item]) -> None:
         """One whole step of a node: it can no longer be undone."""
         for item in consumed:
-            del self.items[item]
+            if item.late:
+                del self.late[item]
+                self.late_consumed += 1
+            else:
+                del self.items[item]
         for item in created:
             self.items[item] = None
         self.version += 1
 
+    def takeable(self, reads: set[int], *, late: bool = True) -> list[Item]:
+        """What a reader of these segments may take."""
+        ready = [i for i in self.items if i.segment in reads and i.ready and not i.claimed]
+        if late and self.late:
+            ready += [i for i in self.late if i.segment in reads and not i.claimed]
+        return ready
+
+    def front_publishes(self, front: FrontId, number: int, items: list[Item]) -> None:
+        """A front's batch can be seen from now on."""
+        if not self.readers_wait:
+            self.step([], items)
+            return
+        for item in items:
+            item.ready = False
+        if self.fronts[front].evicted:
+            self._written_off[front[0], number] = items  # it goes on though it was evicted
+        else:
+            self.step([], items)
+            self._unknown[front[0], number] = items
+
+    def batch_known(self, node_id: str, number: int) -> bool:
+        """The tracker has accepted a batch; returns whether that matters to readers."""
+        items = self._unknown.pop((node_id, number), [])
+        for item in items:
+            item.ready = True
+        return bool(items)
+
+    # --- fronts -----------------------------------------------------------------------------------
+
     def front_joins(self, front: FrontId, segment: int) -> None:
         """A front sends word that it will feed a segment."""
         known = self.fronts.get(front)
-        if known is None or known.left:
+        if known is None or known.left or known.evicted:
             last_label = known.last_label if known else None
             self.fronts[front] = WorldFront(segment, last_label=last_label)
         self.joined.add(front[1])
@@ -84,18 +143,20 @@ class World:
     def front_granted(self, front: FrontId, slot: int) -> None:
         """The tracker has let a front label from a slot on. What it does later, it does knowingly."""
         known = self.fronts[front]
-        if known.may_label_from is None and not known.left:
+        if known.may_label_from is None and not known.left and not known.evicted:
             known.may_label_from = max(slot, slot if known.last_label is None else known.last_label)
             self.version += 1
 
     def front_binds_itself(self, front: FrontId, slot: int, *, label: bool) -> None:
         """A front labels with a slot, or resolves to label nothing below it."""
         known = self.fronts[front]
+        if label:
+            known.last_label = slot
+        if known.evicted:
+            return  # it does not know yet, and nobody goes by what it does
         assert known.may_label_from is not None
         assert slot >= known.may_label_from, "a front broke its own promise: fix the simulator"
         known.may_label_from = slot
-        if label:
-            known.last_label = slot
         self.version += 1
 
     def front_forgets(self, front: FrontId) -> None:
@@ -109,3 +170,30 @@ class World:
         known = self.fronts[front]
         known.left, known.may_label_from = True, None
         self.version += 1
+
+    def front_evicted(self, node_id: str) -> None:
+        """It is durable that a node's fronts were evicted."""
+        for front, known in self.fronts.items():
+            if front[0] == node_id:
+                known.evicted, known.may_label_from = True, None
+        for batch in [b for b in self._unknown if b[0] == node_id]:
+            items = self._written_off[batch] = self._unknown.pop(batch)
+            for item in items:
+                del self.items[item]
+        self.version += 1
+
+    def batch_comes_back(self, front: FrontId, number: int) -> None:
+        """A front that was evicted has joined again and will commit a batch of before."""
+        if not self.fronts[front].evicted:  # once more, and it does not know yet
+            items = self._written_off.pop((front[0], number), [])
+            self._unknown[front[0], number] = items
+            self.step([], items)
+
+    def batch_let_go(self, node_id: str, number: int, below: int) -> int:
+        """A front gives up a batch of before its eviction; what of it lies below a slot is late.
+        Returns how many items that are."""
+        late = [i for i in self._written_off.pop((node_id, number), []) if i.slot < below]
+        for item in late:
+            item.late, item.hops = True, 0
+            self.late[item] = None
+        return len(late)

@@ -144,14 +144,30 @@ class CellTable:
         if len(heap) > 4 * len(self._rows[segment]) + 64:
             self._page_heaps[segment] = sorted(self._rows[segment])
 
+    def open_slot_numbers(self) -> list[int]:
+        """The slots of all cells with a non-zero checksum, of whatever segment."""
+        return [
+            (page << _PAGE_BITS) + place
+            for rows in self._rows
+            for page, row in rows.items()
+            for place in self._checksums[row].nonzero()[0].tolist()
+        ]
+
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
-        used = [row for rows in self._rows for row in rows.values()]
-        assert sorted(used + self._free) == list(range(len(self._checksums))), "a row is lost"
-        filled = int(np.count_nonzero(self._checksums))
-        assert filled == sum(self.open_slots), "a free row holds a checksum"
+        known = set(self._free)
+        places, filled = len(self._free), 0
         for segment, rows in enumerate(self._rows):
-            by_row = [int(np.count_nonzero(self._checksums[row])) for row in rows.values()]
-            assert all(by_row), "an empty page is kept"
-            assert sum(by_row) == self.open_slots[segment], "open slots are miscounted"
-            assert rows.keys() <= set(self._page_heaps[segment]), "a page is missing from the heap"
+            open_slots = 0
+            for row in rows.values():
+                in_row = int(np.count_nonzero(self._checksums[row]))
+                assert in_row, "an empty page is kept"
+                open_slots += in_row
+            assert open_slots == self.open_slots[segment], "open slots are miscounted"
+            filled += open_slots
+            if rows:
+                assert rows.keys() <= set(self._page_heaps[segment]), "a page is not in the heap"
+                known.update(rows.values())
+                places += len(rows)
+        assert places == len(known) == len(self._checksums), "a row is lost"
+        assert filled == int(np.count_nonzero(self._checksums)), "a free row holds a checksum"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tracker.core.describe import PipelineDescription, ShardDescription
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
@@ -80,24 +79,27 @@ class Reads(ProcessState):
         """Raises AssertionError where an invariant of the protocol does not hold."""
         assert self.committed <= self.position
         assert self._home_last <= self._home_appended
-        numbers = [item.number for item in self._outbox]
-        if numbers:
-            assert numbers == list(range(numbers[0], self._home_last + 1)), "outbox has gaps"
+        due = self._home_last - len(self._outbox)
+        for item in self._outbox:
+            due += 1
+            assert item.number == due, "outbox has gaps"
         for shard, link in self.links.items():
             assert link.confirmed <= link.sent <= self._home_last, f"link to {shard} is ahead"
             assert link.received <= link.accepted
         for name, pipeline in self._pipelines.items():
             pipeline.shard.validate()
             pipeline.combiner.validate()
-            for segment, (said, announced) in enumerate(
-                zip(pipeline.said, pipeline.announced, strict=True)
-            ):
-                assert pipeline.spec.start_slot <= said <= announced, f"{name}: segment {segment}"
+            before = pipeline.spec.start_slot
+            for said, announced in zip(pipeline.said, pipeline.announced, strict=True):
+                assert before <= said <= announced, f"{name}: {pipeline.said} is said"
             table = pipeline.shard.cells
-            if len(self.routing.shards) > 1 and any(table.open_slots):
-                owners = self.routing.owners(table.open_cells().slots)
-                assert (owners == self.shard).all(), f"{name}: a cell of another shard is kept"
+            if self.links and any(table.open_slots):
+                owner = self.routing.owner
+                for slot in table.open_slot_numbers():
+                    assert owner(slot) == self.shard, f"{name}: slot {slot} is another shard's"
+            node_times = pipeline.shard.node_times
             for node in pipeline.home.nodes.values():
-                assert node.durable <= node.accepted
-                at_shard: Any = pipeline.shard.node_times.get(node.key, node.durable)
-                assert at_shard == node.durable, f"{name}: {node.key} is applied out of step"
+                durable = node.durable
+                assert durable <= node.accepted
+                at_shard = node_times.get(node.key, durable)
+                assert at_shard == durable, f"{name}: {node.key} is applied out of step"

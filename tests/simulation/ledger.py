@@ -1,0 +1,188 @@
+"""What was made durable, kept apart from the processes: every home's log, as the stores got it.
+
+A shard that has applied so much of each log must hold exactly the XOR of the ticks in it and exactly
+their numbers by key, whatever crashes, snapshots and repeats lay in between (rule 2). And nobody may be
+told of a tick, or of a min time, that is not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.simulation.checkers import Failure
+from tracker.core.messages import (
+    Announcement,
+    Entry,
+    HomeEntry,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    KeyTick,
+    Record,
+    Swept,
+)
+from tracker.core.model import NodeKey
+from tracker.core.process import Process
+from tracker.core.routing import RoutingTable
+
+CellKey = tuple[str, int, int]
+"""(pipeline, segment number, slot)."""
+
+
+@dataclass(slots=True)
+class _Logged:
+    """An entry of a home log, and what it XORs into whose cells: (owner, cell, checksum)."""
+
+    entry: Entry
+    cells: list[tuple[int, CellKey, int]]
+
+
+@dataclass(slots=True)
+class Mirror:
+    """What one shard must hold after `applied` entries of each home's log."""
+
+    applied: dict[int, int] = field(default_factory=dict)
+    cells: dict[CellKey, int] = field(default_factory=dict)
+    node_times: dict[str, dict[NodeKey, int]] = field(default_factory=dict)
+    swept: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By (pipeline, segment) the slot below which cells went to the late ledger."""
+    said: dict[tuple[str, int], int] = field(default_factory=dict)
+    """By (pipeline, segment) the last min time whose announcement is durable."""
+
+
+class Ledger:
+    """Everything durable, by shard."""
+
+    def __init__(self, shards: int, routing: RoutingTable) -> None:
+        self._routing = routing
+        self._logs: list[list[_Logged]] = [[] for _ in range(shards)]
+        self.mirrors = [Mirror() for _ in range(shards)]
+        self._numbers: dict[tuple[str, NodeKey], int] = {}
+        self._batches: dict[tuple[str, str, int], int] = {}
+
+    def take(self, shard: int, record: Record) -> None:
+        """A record has become durable."""
+        if isinstance(record, HomeEntry):
+            self._take_entry(shard, record)
+        elif isinstance(record, Announcement):
+            said = self.mirrors[shard].said
+            for segment, slot in record.min_times:
+                said[record.pipeline, segment] = slot
+        elif isinstance(record, Swept):
+            swept = self.mirrors[shard].swept
+            place = (record.pipeline, record.segment)
+            swept[place] = max(record.below, swept.get(place, record.below))
+
+    def _take_entry(self, shard: int, record: HomeEntry) -> None:
+        log, entry = self._logs[shard], record.entry
+        if record.number != len(log) + 1:
+            raise Failure("broken", f"home log entry {record.number} comes after {len(log)}")
+        cells: list[tuple[int, CellKey, int]] = []
+        if isinstance(entry, KeyTick):
+            tick = entry.tick
+            name, content = tick.pipeline, tick.content
+            before = self._numbers.get((name, tick.key), 0)
+            if tick.number != before + 1:
+                raise Failure("broken", f"tick {tick.number} of {tick.key} comes after {before}")
+            self._numbers[name, tick.key] = tick.number
+            for part in (content.created, content.consumed):
+                for segment, slot, checksum, _ in part.rows():
+                    owner = self._routing.owner(slot)
+                    cells.append((owner, (name, segment, slot), checksum))
+            if content.batch is not None:
+                batch = (name, content.batch.scope, content.batch.id)
+                self._batches[batch] = self._batches.get(batch, 0) + 1
+                if self._batches[batch] > 1:
+                    raise Failure("broken", f"batch {batch} was accepted twice")
+        log.append(_Logged(entry, cells))
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def check_durable(self, pipeline: str, key: NodeKey, number: int) -> None:
+        """A node was told that its ticks up to a number are durable."""
+        durable = self._numbers.get((pipeline, key), 0)
+        if number > durable:
+            raise Failure(
+                "lost", f"{key} was told that tick {number} is durable, and {durable} ticks are"
+            )
+
+    def check_said(self, shard: int, pipeline: str, min_times: list[tuple[int, int]]) -> None:
+        """A process of the shard has said min times."""
+        said = self.mirrors[shard].said
+        for segment, slot in min_times:
+            durable = said.get((pipeline, segment))
+            if durable is None or slot > durable:
+                raise Failure(
+                    "broken",
+                    f"shard {shard} announced {slot} for segment {segment} of {pipeline}, "
+                    f"and {durable} is durable",
+                )
+
+    def has_batch(self, pipeline: str, scope: str, number: int) -> bool:
+        return (pipeline, scope, number) in self._batches
+
+    def check_process(self, process: Process) -> None:
+        """The process holds what its vector says: each tick in it once, and nothing else."""
+        mirror = self.mirrors[process.shard]
+        self._advance(process, mirror)
+        held: dict[CellKey, int] = {}
+        for name, pipeline in process._pipelines.items():
+            times = mirror.node_times.get(name, {})
+            if pipeline.shard.node_times != times:
+                raise Failure(
+                    "broken",
+                    f"shard {process.shard}: node times of {name} are "
+                    f"{pipeline.shard.node_times}, by the homes' logs {times}",
+                )
+            if any(pipeline.shard.cells.open_slots):
+                for segment, slot, checksum, _ in pipeline.shard.cells.open_cells().rows():
+                    held[name, segment, slot] = checksum
+        if held != mirror.cells:
+            swept, lowest = mirror.swept, -(2**63)
+            differing = [
+                cell
+                for cell in held.keys() | mirror.cells.keys()
+                if held.get(cell) != mirror.cells.get(cell)
+                and cell[2] >= swept.get(cell[:2], lowest)
+            ]
+            if differing:
+                raise Failure(
+                    "broken",
+                    f"shard {process.shard}: cells {sorted(differing)[:3]} are not the XOR of the "
+                    "ticks in its vector",
+                )
+
+    def _advance(self, process: Process, mirror: Mirror) -> None:
+        for home, number in process._applied().items():
+            before = mirror.applied.get(home, 0)
+            if number < before:
+                raise Failure(
+                    "broken",
+                    f"shard {process.shard} has applied {number} entries of shard {home}'s log, "
+                    f"and had applied {before}",
+                )
+            for logged in self._logs[home][before:number]:
+                self._apply(process.shard, mirror, logged)
+            mirror.applied[home] = number
+
+    def _apply(self, shard: int, mirror: Mirror, logged: _Logged) -> None:
+        entry, cells = logged.entry, mirror.cells
+        for owner, cell, checksum in logged.cells:
+            if owner == shard:
+                after = cells.pop(cell, 0) ^ checksum
+                if after:
+                    cells[cell] = after
+        if isinstance(entry, KeyTick):
+            mirror.node_times[entry.tick.pipeline][entry.tick.key] = entry.tick.number
+        elif isinstance(entry, KeyOpened):
+            mirror.node_times.setdefault(entry.pipeline, {})[entry.key] = 0
+        elif isinstance(entry, KeyDropped):
+            mirror.node_times[entry.pipeline].pop(entry.key, None)
+        elif isinstance(entry, KeyClosed):
+            times = mirror.node_times.get(entry.pipeline, {})
+            if times.get(entry.key, entry.last_number) != entry.last_number:
+                raise Failure(
+                    "broken",
+                    f"{entry.key} was closed at {entry.last_number} and has "
+                    f"{times[entry.key]} ticks",
+                )

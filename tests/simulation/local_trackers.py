@@ -1,0 +1,338 @@
+"""Simulated eager local trackers, in a tree of two levels, and the workers that hand steps to them.
+
+Steps gather and are merged by the functions that do so in production. What a worker hands over is
+published already: it keeps the step until it is told that it is durable, and hands it over again
+under the same number until then. A local tracker keeps its spool over a crash: which steps it took in
+which flush. A lower one hands its flushes to the upper one as steps; the upper one's are ticks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from local_tracker.core.window import FlushWindow, Step, merged_content
+from tests.simulation.nodes import Node, children, read_only
+from tests.simulation.plan import MS
+from tests.simulation.world import Item, World
+from tracker.core.messages import Joined
+from tracker.core.model import Batch, Cells, TickContent
+
+if TYPE_CHECKING:
+    from tests.simulation.simulator import Simulator
+
+WINDOW_MS = 2.0
+MAX_CELLS_PER_FLUSH = 12
+MAX_GATHERED_CELLS = 3
+ANSWER_TIMEOUT_NS = 20 * MS
+
+
+class Upper(Protocol):
+    """Whoever takes steps: a local tracker."""
+
+    def take_step(self, step: Step, answer: Callable[[], None]) -> None: ...
+
+
+class Gatherer:
+    """What each local tracker does: takes steps, each once, flushes one after the other. `commit`
+    sends a flush on; `settle` is to be called when it is durable."""
+
+    def __init__(self, sim: Simulator, commit: Callable[[int, TickContent], None]) -> None:
+        self._sim, self._commit = sim, commit
+        # In the spool, which outlives a crash:
+        self.flush: tuple[int, tuple[Step, ...]] | None = None
+        """The flush that is on its way."""
+        self._last_number = 0
+        self._settled: dict[str, int] = {}
+        """By sender its last step that is durable."""
+        self.forget()
+
+    def forget(self) -> None:
+        """What a crash takes: steps that are in no flush yet, and who waits for an answer."""
+        self._window = FlushWindow(WINDOW_MS, MAX_CELLS_PER_FLUSH, MAX_GATHERED_CELLS)
+        self._gathered: dict[tuple[str, int], None] = {}
+        self._waiting: dict[tuple[str, int], list[Callable[[], None]]] = {}
+
+    @property
+    def idle(self) -> bool:
+        return self.flush is None and not len(self._window)
+
+    def take_step(self, step: Step, answer: Callable[[], None]) -> None:
+        """Takes a step; answers once it is durable. One that is handed over again is known."""
+        mark = (step.sender, step.number)
+        if self._settled.get(step.sender, 0) >= step.number:
+            self._sim.count("steps_handed_over_again")
+            answer()
+            return
+        in_flush = self.flush is not None and any(
+            (s.sender, s.number) == mark for s in self.flush[1]
+        )
+        if mark in self._gathered or in_flush:
+            self._sim.count("steps_handed_over_again")
+        elif self._window.full:
+            self._sim.count("full_local_trackers")
+            return  # it is handed over again later
+        else:
+            self._gathered[mark] = None
+            self._window.add(step, self._sim.now)
+        self._waiting.setdefault(mark, []).append(answer)
+        self._window.validate()
+
+    def due_ns(self) -> int | None:
+        """When the next flush may be made."""
+        return None if self.flush is not None else self._window.due_ns()
+
+    def flush_now(self) -> None:
+        """Merges what has gathered and sends it on."""
+        due = self.due_ns()
+        if due is None or due > self._sim.now:
+            return
+        steps = self._window.take(self._sim.now)
+        self._last_number += 1
+        self.flush = self._last_number, steps
+        for step in steps:
+            del self._gathered[step.sender, step.number]
+        if len(steps) > 1:
+            self._sim.count("merged_flushes")
+        self.send()
+
+    def send(self) -> None:
+        """Sends the flush on, for the first time or again after a crash."""
+        if self.flush is not None:
+            number, steps = self.flush
+            self._commit(number, merged_content(steps))
+
+    def settle(self) -> None:
+        """The flush is durable."""
+        assert self.flush is not None
+        _, steps = self.flush
+        self.flush = None
+        for step in steps:
+            self._settled[step.sender] = step.number
+            for answer in self._waiting.pop((step.sender, step.number), []):
+                answer()
+
+
+class LocalTrackerNode(Node):
+    """The upper local tracker: each of its flushes is a tick."""
+
+    kind = "local-tracker"
+
+    def __init__(self, sim: Simulator, world: World, name: str) -> None:
+        super().__init__(sim, world, name)
+        self.gatherer = Gatherer(sim, self._commit_flush)
+
+    @property
+    def settled(self) -> bool:
+        return super().settled and self.gatherer.idle
+
+    def die(self) -> None:
+        self.gatherer.forget()
+
+    def take_step(self, step: Step, answer: Callable[[], None]) -> None:
+        if self.alive:
+            self.gatherer.take_step(step, answer)
+            self._flush_when_due()
+
+    def _flush_when_due(self) -> None:
+        due = self.gatherer.due_ns()
+        if due is not None and self.key is not None:
+            self._later(max(0, due - self.sim.now), self.gatherer.flush_now)
+
+    def joined(self, joined: Joined) -> None:
+        if not self.journal and self.gatherer.flush is not None:
+            self.gatherer.settle()  # it had become durable just before the end
+        self._flush_when_due()
+
+    def _commit_flush(self, number: int, content: TickContent) -> None:
+        read_only(content.created)
+        read_only(content.consumed)
+        content.batch = Batch(self.name, number, number.to_bytes(8, "big"))
+        self.publish(content)
+
+    def tick_is_durable(self, content: TickContent) -> None:
+        flush = self.gatherer.flush
+        if flush is not None and content.batch is not None and content.batch.id == flush[0]:
+            self.gatherer.settle()
+            if self.sim.chance("bad_ticks", 0.1):
+                self.commit_bad()
+            self._flush_when_due()
+
+
+class Actor:
+    """Somebody who is not a node of the tracker: has a life, and hands steps to a local tracker."""
+
+    def __init__(self, sim: Simulator, world: World, name: str, upper: Upper) -> None:
+        self.sim, self.world, self.name = sim, world, name
+        self.upper = upper
+        self.alive = False
+        self.life = 0
+        self._handing: Step | None = None
+        """Handed over and not known to be durable; kept over a crash."""
+
+    def start(self) -> None:
+        if not self.alive:
+            self.alive = True
+            self.life += 1
+            self.resume()
+            self._hand_over()
+
+    def crash(self) -> None:
+        self.alive = False
+        self.die()
+
+    def die(self) -> None:
+        """What a subclass loses."""
+
+    def resume(self) -> None:
+        """A subclass goes on."""
+
+    def later(self, delay_ns: int, call: Callable[[], None]) -> None:
+        """Calls back unless this life has ended."""
+        life = self.life
+
+        def run() -> None:
+            if self.alive and self.life == life:
+                call()
+
+        self.sim.after(delay_ns, run)
+
+    def hand_over(self, step: Step) -> None:
+        assert self._handing is None
+        self._handing = step
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Hands the step over, and again until it is durable."""
+        step = self._handing
+        if step is None:
+            return
+        sim = self.sim
+
+        def arrive() -> None:
+            self.upper.take_step(step, lambda: sim.after(sim.latency(), self._answered, step))
+
+        if not sim.chance("lost_steps", sim.plan.loss):
+            sim.after(sim.latency(), arrive)
+        life = self.life
+        sim.after(ANSWER_TIMEOUT_NS, lambda: self._again(step, life))
+
+    def _again(self, step: Step, life: int) -> None:
+        if self._handing is step and self.alive and self.life == life:
+            self._hand_over()
+        else:
+            self.sim.not_a_step()
+
+    def _answered(self, step: Step) -> None:
+        if self._handing is step and self.alive:
+            self._handing = None
+            self.step_is_durable()
+
+    def step_is_durable(self) -> None:
+        """A subclass goes on."""
+
+    @property
+    def settled(self) -> bool:
+        return self.alive and self._handing is None
+
+    def wake(self) -> None:
+        """There may be something to do."""
+
+
+class LowerTracker(Actor):
+    """A local tracker that flushes into another one."""
+
+    def __init__(self, sim: Simulator, world: World, name: str, upper: Upper) -> None:
+        super().__init__(sim, world, name, upper)
+        self.gatherer = Gatherer(sim, self._commit_flush)
+
+    @property
+    def settled(self) -> bool:
+        return super().settled and self.gatherer.idle
+
+    def crash(self) -> None:
+        self.sim.count("local_tracker_crashes")
+        super().crash()
+
+    def die(self) -> None:
+        self.gatherer.forget()
+
+    def take_step(self, step: Step, answer: Callable[[], None]) -> None:
+        if self.alive:
+            self.gatherer.take_step(step, answer)
+            self._flush_when_due()
+
+    def _flush_when_due(self) -> None:
+        due = self.gatherer.due_ns()
+        if due is not None:
+            self.later(max(0, due - self.sim.now), self.gatherer.flush_now)
+
+    def _commit_flush(self, number: int, content: TickContent) -> None:
+        self.hand_over(Step(self.name, number, created=content.created, consumed=content.consumed))
+
+    def step_is_durable(self) -> None:
+        self.gatherer.settle()
+        self._flush_when_due()
+
+
+class EagerWorker(Actor):
+    """A long-running process that takes items one after another and acknowledges whole steps."""
+
+    def __init__(
+        self, sim: Simulator, world: World, name: str, upper: Upper, reads: set[int]
+    ) -> None:
+        super().__init__(sim, world, name, upper)
+        self.reads = reads
+        self._number = 0
+        self._busy = False
+        self._claimed: deque[Item] = deque()
+
+    def crash(self) -> None:
+        self.sim.count("worker_crashes")
+        super().crash()
+
+    def die(self) -> None:
+        for item in self._claimed:
+            item.claimed = False
+        self._claimed.clear()
+        self._busy = False
+
+    def resume(self) -> None:
+        self.wake()
+
+    def wake(self) -> None:
+        if self.alive and not self._busy and self._handing is None:
+            self._busy = True
+            self.later(self.sim.pause(), self._claim)
+
+    def _claim(self) -> None:
+        rng = self.sim.rng
+        ready = self.world.takeable(self.reads)
+        if not ready:
+            self._busy = False
+            return
+        self._claimed.extend(rng.sample(ready, min(len(ready), rng.choice([1, 1, 2]))))
+        for item in self._claimed:
+            item.claimed = True
+        self.later(self.sim.pause(), self._finish)
+
+    def _finish(self) -> None:
+        consumed, created = list(self._claimed), []
+        self._claimed.clear()
+        for item in consumed:
+            created += children(self.sim, self.world, item, f"{self.name}-step")
+        self.world.step(consumed, created)
+        self._number += 1
+        self._busy = False
+        self.hand_over(
+            Step(self.name, self._number, created=_cells(created), consumed=_cells(consumed))
+        )
+        self.sim.items_appeared(self.world)
+
+    def step_is_durable(self) -> None:
+        self.wake()
+
+
+def _cells(items: list[Item]) -> Cells:
+    return Cells.of((item.segment, item.slot, item.value, 1) for item in items)

@@ -1,0 +1,429 @@
+"""Simulated tracker processes: their stores, the network between them, and what befalls both.
+
+The processes are the production core. A shard has a store, which outlives processes, one process that
+owns it or none, and now and then former ones that do not know yet that another has taken over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.simulation.base import Base
+from tests.simulation.checkers import Failure, check_bounds
+from tests.simulation.ledger import Ledger
+from tests.simulation.plan import MS
+from tests.simulation.store import Fenced, SimulatedStore
+from tracker.core.links import Link
+from tracker.core.messages import (
+    Append,
+    Committed,
+    Effect,
+    Entries,
+    Event,
+    Frame,
+    FrameArrived,
+    HomeEntry,
+    KeyClosed,
+    KeyTick,
+    PeerConnected,
+    PeerDisconnected,
+    Record,
+    Send,
+    SubmitTick,
+    Wake,
+    WakeAt,
+)
+from tracker.core.process import LogLost, Process
+from tracker.core.routing import RoutingTable
+
+
+@dataclass(slots=True, eq=False)
+class Wire:
+    """A connection from a process to one that runs at another shard. Frames under way on a wire that
+    was replaced by a newer one are gone."""
+
+    end: Running | None
+    last_arrival: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A process that runs, or did: `clock_ns` is what its monotonic clock shows at time 0."""
+
+    shard: Shard
+    process: Process
+    epoch: int
+    clock_ns: int
+    alive: bool = True
+    pending: list[tuple[int, Record]] = field(default_factory=list)
+    """What waits for the next group commit."""
+    appended: int = 0
+    """Position of the last record that it appended."""
+    committing: bool = False
+    wake_at: int = -1
+    wires: dict[int, Wire] = field(default_factory=dict)
+    waiting_ticks: deque[SubmitTick] = field(default_factory=deque)
+    """Ticks that are not submitted before there is room."""
+
+    @property
+    def deposed(self) -> bool:
+        return self.shard.running is not self
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """One shard: its store, the process that owns it (None while there is none), former owners."""
+
+    number: int
+    store: SimulatedStore
+    running: Running | None = None
+    former: list[Running] = field(default_factory=list)
+
+
+class Processes(Base):
+    """The tracker of one run. What processes tell nodes and subscribers goes to `tell`."""
+
+    def __init__(self, seed: int, *, traced: bool = False) -> None:
+        super().__init__(seed, traced=traced)
+        number = self.plan.shards
+        self.routing = RoutingTable.uniform(number, self.plan.block_slots)
+        self.ledger = Ledger(number, self.routing)
+        self.shards = [
+            Shard(shard, SimulatedStore(lambda record, s=shard: self._durable(s, record)))  # type: ignore[misc]
+            for shard in range(number)
+        ]
+        self.cut_links: set[tuple[int, int]] = set()
+        self.slow_shards: set[int] = set()
+        self._unheard = False
+
+    # --- what a subclass makes of it --------------------------------------------------------------
+
+    def tell(self, running: Running, effect: Effect) -> None:
+        """A process says something to a node or to subscribers."""
+        raise NotImplementedError
+
+    def process_started(self, running: Running) -> None:
+        """A process has come back from its store."""
+        raise NotImplementedError
+
+    def process_ended(self, running: Running) -> None:
+        """A process is gone."""
+        raise NotImplementedError
+
+    def front_evicted(self, pipeline: str, node_id: str) -> None:
+        """It is durable that a front was evicted."""
+        raise NotImplementedError
+
+    def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
+        """A batch of a node is durable at its home."""
+        raise NotImplementedError
+
+    # --- starting and ending ----------------------------------------------------------------------
+
+    def start_process(self, shard: Shard) -> Running:
+        """A process acquires the store and becomes what it holds."""
+        store = shard.store
+        epoch = store.acquire()
+        # A process's clock counts from when its machine started: it is another one after a restart.
+        clock_ns = self.rng.randrange(1000) * MS
+        process = Process(shard.number, self.routing, epoch, self.plan.config)
+        running = Running(shard, process, epoch, clock_ns, appended=store.position)
+        shard.running = running
+        self.trace_line(lambda: f"shard {shard.number} starts as epoch {epoch}")
+        snapshot, records = store.load()
+        effects = process.recover(snapshot, records, self.now + clock_ns)
+        self.process_started(running)
+        self._take_effects(running, effects)
+        process.validate()
+        self.ledger.check_process(process)
+        for other in self.shards:
+            if other is not shard:
+                running.wires[other.number] = Wire(other.running)
+                self.after(self.latency(), self.connect, running, other)
+                if other.running is not None:
+                    self.after(self.latency(5.0), self.connect, other.running, shard)
+        return running
+
+    def kill(self, running: Running) -> None:
+        """A process dies: what is not durable is gone."""
+        if not running.alive:
+            return
+        shard = running.shard
+        self.trace_line(lambda: f"shard {shard.number} (epoch {running.epoch}) dies")
+        running.alive = False
+        if running.pending:
+            self.count("crashes_losing_records")
+            running.pending = []
+        if running in shard.former:
+            shard.former.remove(running)
+        self.process_ended(running)
+        if running.deposed:
+            return
+        shard.running = None
+        for other in self.shards:
+            if other.running is not None and other is not shard and self.rng.random() < 0.5:
+                self.after(self.latency(), self._notice_end, other.running, running)
+        self.after(self.milliseconds(1, self.plan.downtime_ms), self.restart, shard)
+
+    def _notice_end(self, running: Running, ended: Running) -> None:
+        """A process finds its connection broken, unless it has a newer one."""
+        number = ended.shard.number
+        if running.alive and running.wires[number].end is ended:
+            self.handle(running, PeerDisconnected(number))
+
+    def restart(self, shard: Shard) -> None:
+        if shard.running is None:
+            self.start_process(shard)
+
+    def take_over(self, shard: Shard) -> None:
+        """Another process becomes the owner, and the one that was runs on until it notices."""
+        if shard.running is None:
+            return
+        self.count("takeovers")
+        former = shard.running
+        shard.former.append(former)
+        self.trace_line(lambda: f"shard {shard.number} is taken over")
+        self.start_process(shard)
+        self.after(self.milliseconds(10, 60), self.kill, former)  # if it never writes again
+
+    # --- events and effects -----------------------------------------------------------------------
+
+    def handle_if_alive(self, running: Running, event: Event) -> None:
+        if running.alive:
+            self.handle(running, event)
+
+    def handle(self, running: Running, event: Event) -> None:
+        """A process takes an event; its invariants hold after each."""
+        process = running.process
+        if type(event) is SubmitTick and (process.congested or running.waiting_ticks):
+            self.count("congested_ticks")
+            running.waiting_ticks.append(event)
+            return
+        self._handle(running, event)
+        waiting = running.waiting_ticks
+        while waiting and running.alive and not process.congested:
+            self._handle(running, waiting.popleft())
+
+    def _handle(self, running: Running, event: Event) -> None:
+        process = running.process
+        if self.trace is not None:
+            name = self._name(running)
+            self.trace_line(lambda: f"{name} <- {_short(event)}")
+        try:
+            effects = process.handle(event, self.now + running.clock_ns)
+        except LogLost:
+            if not running.deposed:
+                raise
+            self.count("former_owners_lost")
+            self.kill(running)  # others have heard of its successor's log: it has to stop
+            return
+        process.validate()
+        check_bounds(process)
+        if effects:
+            self._take_effects(running, effects)
+
+    def _take_effects(self, running: Running, effects: list[Effect]) -> None:
+        if self.chance("crashes_between_effects", self.plan.effect_crashes):
+            effects = effects[: self.rng.randrange(len(effects) + 1)]
+            self._carry_out(running, effects)
+            self.kill(running)
+        else:
+            self._carry_out(running, effects)
+
+    def _carry_out(self, running: Running, effects: list[Effect]) -> None:
+        for effect in effects:
+            if self.trace is not None and type(effect) is not WakeAt:
+                self.trace_line(partial(self._effect_line, running, effect))
+            kind = type(effect)
+            if kind is Append:
+                self._append(running, effect)  # type: ignore[arg-type]
+            elif kind is Send:
+                self._send(running, effect.shard, effect.frame)  # type: ignore[union-attr]
+            elif kind is WakeAt:
+                running.wake_at = max(self.now, effect.now_ns - running.clock_ns)  # type: ignore[union-attr]
+                self.after(running.wake_at - self.now, self._wake, running)
+            else:
+                self.tell(running, effect)
+
+    def _effect_line(self, running: Running, effect: Effect) -> str:
+        return f"{self._name(running)} -> {_short(effect)}"
+
+    def _name(self, running: Running) -> str:
+        former = f" (epoch {running.epoch})" if running.deposed else ""
+        return f"shard {running.shard.number}{former}"
+
+    def _wake(self, running: Running) -> None:
+        if running.alive and running.wake_at == self.now:
+            running.wake_at = -1
+            self.handle(running, Wake())
+        else:
+            self.not_a_step()  # overtaken by another wake
+
+    # --- store ------------------------------------------------------------------------------------
+
+    def _durable(self, shard: int, record: Record) -> None:
+        self.ledger.take(shard, record)
+        if isinstance(record, HomeEntry):
+            entry = record.entry
+            if isinstance(entry, KeyClosed) and entry.evicted:
+                self.front_evicted(entry.pipeline, entry.key.node_id)
+            elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:
+                batch = entry.tick.content.batch
+                self.batch_durable(entry.tick.pipeline, entry.tick.key.node_id, batch.id)
+
+    def _append(self, running: Running, effect: Append) -> None:
+        running.appended += 1
+        if effect.position != running.appended:
+            raise Failure("broken", f"position {effect.position} is not {running.appended}")
+        running.pending.append((effect.position, effect.record))
+        if not running.committing:
+            self._commit_soon(running)
+
+    def _commit_soon(self, running: Running, delay_ns: int = 0) -> None:
+        running.committing = True
+        if self.chance("slow_writes", self.plan.store_faults):
+            delay_ns += self.milliseconds(5, 20)
+        delay_ns += int(self.rng.expovariate(1.0) * self.plan.commit_ns)
+        self.after(delay_ns, self._commit, running)
+
+    def _commit(self, running: Running) -> None:
+        """A group commit: what waits becomes durable, mostly all of it."""
+        if not running.alive:
+            self.not_a_step()
+            return
+        store, rng = running.shard.store, self.rng
+        share = len(running.pending)
+        if self.faulty and share > 1 and rng.random() < 0.3:
+            share = rng.randint(1, share - 1)
+        try:
+            store.check(running.epoch)
+            if self.chance("failed_writes", self.plan.store_faults):
+                self._commit_soon(running, self.milliseconds(1, 5))
+                return
+            torn = share > 1 and self.chance("torn_writes", self.plan.store_faults)
+            if torn:
+                share = rng.randint(1, share - 1)
+            written = running.pending[:share]
+            store.commit(running.epoch, written)
+        except Fenced:
+            self.count("fenced_writes")
+            self.kill(running)
+            return
+        del running.pending[:share]
+        if torn or self.chance("unanswered_writes", self.plan.store_faults):
+            # The records are there, and the process dies without knowing it.
+            self.kill(running)
+            return
+        running.committing = False
+        if running.pending:
+            self._commit_soon(running)
+        committed = Committed(written[-1][0])
+        if self.faulty and rng.random() < 0.3:
+            self.after(self.latency(), self.handle_if_alive, running, committed)
+        else:
+            self.handle(running, committed)
+
+    def write_snapshot(self, running: Running) -> None:
+        if not running.deposed:
+            self.count("snapshots")
+            running.shard.store.write_snapshot(running.epoch, running.process.snapshot())
+
+    # --- network between processes ----------------------------------------------------------------
+
+    def latency(self, slowness: float = 1.0) -> int:
+        return int(self.rng.expovariate(1.0) * self.plan.latency_ns * slowness) + 1000
+
+    def connect(self, running: Running, other: Shard) -> None:
+        """A process opens a connection to whoever owns another shard now."""
+        if running.alive and other.running is not None:
+            running.wires[other.number] = Wire(other.running)
+            self.handle(running, PeerConnected(other.number))
+
+    def _send(self, source: Running, target: int, frame: Frame) -> None:
+        plan, rng = self.plan, self.rng
+        self._check_frame(source, target, frame)
+        wire = source.wires[target]
+        link = (source.shard.number, target)
+        if self.faulty:
+            if link in self.cut_links:
+                self.count("frames_on_cut_links")
+                return
+            if rng.random() < plan.loss:
+                self.count("lost_frames")
+                return
+            slowness = plan.slow_links[link]
+            if self.slow_shards and not self.slow_shards.isdisjoint(link):
+                self.count("frames_of_slow_peers")
+                slowness *= 20
+            delay = self.latency(slowness)
+            if rng.random() < plan.duplication:
+                self.count("duplicated_frames")
+                later = delay + self.latency(10.0)
+                self.after(later, self._frame_arrives, source, target, wire, frame)
+            if plan.reorders:
+                self.count("unordered_frames")
+                self.after(delay, self._frame_arrives, source, target, wire, frame)
+                return
+        else:
+            delay = self.latency()
+        arrival = max(self.now + delay, wire.last_arrival + 1)
+        wire.last_arrival = arrival
+        self.after(arrival - self.now, self._frame_arrives, source, target, wire, frame)
+
+    def _check_frame(self, source: Running, target: int, frame: Frame) -> None:
+        """Frames and what is under way are bounded; notes which limits were reached."""
+        body, config = frame.body, self.plan.config
+        if type(body) is Entries:
+            if len(body.entries) > config.max_entries_per_frame:
+                raise Failure("broken", f"a frame has {len(body.entries)} entries")
+            if len(body.entries) == config.max_entries_per_frame:
+                self.count("full_frames")
+            link: Link = source.process.links[target]
+            ahead = body.first + len(body.entries) - 1 - link.confirmed
+            if ahead >= config.max_entries_in_flight:
+                self.count("full_links")
+
+    def _frame_arrives(self, source: Running, target: int, wire: Wire, frame: Frame) -> None:
+        if wire.end is not None and wire.end.alive and source.wires[target] is wire:
+            self.handle(wire.end, FrameArrived(frame))
+        else:
+            self.not_a_step()
+
+    def reset_link(self, a: int, b: int) -> None:
+        """What is under way between two shards is gone, and both hear of a new link."""
+        one, other = self.shards[a], self.shards[b]
+        for source, target in ((one, other), (other, one)):
+            if source.running is not None:
+                self.after(self.latency(), self.connect, source.running, target)
+
+    def cut_link(self, a: int, b: int, *, both_ways: bool) -> None:
+        """Nothing passes for a while; the sender notices or does not."""
+        links = {(a, b), (b, a)} if both_ways else {(a, b)}
+        self.cut_links |= links
+        noticed = self.rng.random() < 0.5
+        for source, target in sorted(links):
+            running = self.shards[source].running
+            if noticed and running is not None:
+                self.handle(running, PeerDisconnected(target))
+        self.after(self.milliseconds(5, 60), self._mend_links, links, noticed)
+
+    def _mend_links(self, links: set[tuple[int, int]], noticed: bool) -> None:
+        self.cut_links -= links
+        for source, target in sorted(links):
+            running = self.shards[source].running
+            if noticed and running is not None:
+                self.connect(running, self.shards[target])
+
+    def slow_down(self, shard: int) -> None:
+        """All that a shard sends and is sent takes long, for a while."""
+        self.slow_shards.add(shard)
+        self.after(self.milliseconds(5, 30), self.slow_shards.discard, shard)
+
+
+def _short(thing: Any) -> str:
+    """A line for the trace."""
+    text = repr(thing)
+    return text if len(text) <= 300 else text[:297] + "..."
