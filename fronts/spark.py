@@ -134,6 +134,7 @@ class SparkFront:
                 is_active=lambda: bool(query.isActive),
                 on_failure=lambda error: query.stop(),
                 limits=self._limits,
+                one_query=False,  # what is published again are new items
             )  # fmt: skip
             self._reopen(follower.last_durable_batch)
             follower.start()

@@ -38,6 +38,12 @@ _RETRY_AFTER_S = 1.0
 _WAIT_STEP_S = 0.25
 _STEPS_PER_WARNING = 40
 
+_ANEW = (
+    "start over: an empty checkpoint and sink, and a pipeline of another name, into which the fronts "
+    "publish anew"
+)
+"""In the same pipeline, input that was consumed would be consumed again."""
+
 log = logging.getLogger("lowmark.spark")
 
 
@@ -89,8 +95,11 @@ class Follower:
         is_active: Callable[[], bool],
         on_failure: Callable[[TrackingError], None],
         limits: FollowerLimits | None = None,
+        *,
+        one_query: bool = True,
     ) -> None:
-        self.name = name
+        """one_query: the batches of a node are those of one query, whose checkpoint must be there."""
+        self.name, self._one_query = name, one_query
         self.failure: TrackingError | None = None
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
         self._is_active, self._on_failure = is_active, on_failure
@@ -154,10 +163,10 @@ class Follower:
         last = next((batch for batch in last_batches if batch.scope == query), None)
         committed = self._checkpoint.committed()
         if last is None:
+            self._refuse_another_query(last_batches)
             return -1
         advice = (
-            "the checkpoint has been rolled back or rewritten; restore the newer one, or start over "
-            "with an empty checkpoint and sink, and a new node id"
+            f"the checkpoint has been rolled back or rewritten; restore the newer one, or {_ANEW}"
         )
         if last.id > max(committed, default=-1):
             raise TrackingError(
@@ -177,6 +186,17 @@ class Follower:
                 f"cannot be told any more; raise spark.sql.streaming.minBatchesToRetain"
             )
         return last.id
+
+    def _refuse_another_query(self, last_batches: Sequence[Batch]) -> None:
+        """A query with a new checkpoint would take its input out of the cells once more."""
+        if last_batches and self._one_query:
+            newest = last_batches[-1]
+            raise TrackingError(
+                f"{self._about()}: the tracker has batch {newest.id} of query {newest.scope} under "
+                f"this node id, so the checkpoint {self._checkpoint.root} is a new one, and what the "
+                f"query reads again has been counted as consumed; restore the old checkpoint, or "
+                f"{_ANEW}"
+            )
 
     # --- the two threads --------------------------------------------------------------------------
 
@@ -295,7 +315,7 @@ class Follower:
 def _refused(about: str, batch: int, refusal: Refusal) -> str:
     advice = {
         RefusalCode.FENCED: "another run of the query has joined under the same node id; stop one",
-        RefusalCode.ROLLED_BACK: "restore the newer checkpoint, or start over under a new node id",
+        RefusalCode.ROLLED_BACK: f"restore the newer checkpoint, or {_ANEW}",
         RefusalCode.BELOW_MIN_TIME: "its rows were read by a query that nothing waited for; see "
         "which unit was not registered by its producer",
     }.get(refusal.code, "")

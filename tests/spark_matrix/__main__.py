@@ -91,13 +91,16 @@ class Matrix:
             outcome.wrong.append(str(error))
         except Exception as error:
             outcome.wrong += [f"{type(error).__name__}: {error}", traceback.format_exc()]
-        if world is None:
-            return
-        try:
-            world.close()
-            outcome.wrong += world.judge()
-        except Exception as error:
-            outcome.wrong += [f"at the end {type(error).__name__}: {error}", traceback.format_exc()]
+        if world is not None:
+            try:
+                world.close()
+                outcome.wrong += world.judge()
+            except Exception as error:
+                outcome.wrong += [
+                    f"at the end {type(error).__name__}: {error}",
+                    traceback.format_exc(),
+                ]
+        outcome.wrong = [without_frames(text) for text in outcome.wrong]
 
     def _spark(self, profile: Profile) -> Any:
         if self._session is None or self._session[0] != profile:
@@ -113,6 +116,12 @@ class Matrix:
     def close(self) -> None:
         self._end_session()
         self.trackers.stop()
+
+
+def without_frames(text: str) -> str:
+    """An error without the frames of the JVM, which say little and are many."""
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("\tat ", "\t... ")))
 
 
 def show(outcome: Outcome) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,16 +21,16 @@ from examples.children import ROOT
 from examples.history import Recorder, read
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery
-from tests.spark.support import SCHEMA, Pipeline, parse_operator
+from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.recording import settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
 from tests.spark_matrix.trackers import TrackerProcesses
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
-from tracker.core.ack_values import child_value
-from tracker.core.model import Cells, Edge, TickContent
+from tracker.core.ack_values import child_value, unit_value
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.slots import FOREVER
-from tracker.core.units import unit_name
+from tracker.core.units import file_name, unit_name
 
 WAIT_S = 60.0
 """Far more than anything in a row takes; what has not come by then does not come."""
@@ -42,18 +45,86 @@ class RowFailed(Exception):
     """What a row found to be wrong."""
 
 
-class RecordedPipeline(Pipeline):
-    """A front whose files are items of the truth."""
+class Fronts:
+    """A registered pipeline and its fronts, each with a directory of files of rows: a slot, and the
+    number of the row."""
 
-    truth: Truth
+    def __init__(self, world: World, spec: PipelineSpec, feeds: Mapping[str, str]) -> None:
+        """feeds: the segment that each front feeds, by the front's name."""
+        self._truth, self.name, self.target = world.truth, spec.name, world.target
+        self.segments = spec.segments
+        self.admin = Admin(world.target)
+        self.admin.register(spec)
+        self.slots: list[int] = []
+        """Of all rows published so far; a row's number is its place."""
+        self._feeds, self._batch = dict(feeds), 0
+        self._nodes: dict[str, NodeClient] = {}
+        self._open: list[tuple[int, int, int, int]] = []
+        self._inputs: dict[str, str] = {}
+        for front, segment in feeds.items():
+            self._inputs[front] = str(
+                world.directory / ("in" if not self._inputs else f"in-{front}")
+            )
+            os.makedirs(self._inputs[front])
+            node = self._nodes[front] = NodeClient(world.target, spec.name, front, kind="front")
+            node.join(WAIT_S)
+            node.join_front(front, segment, WAIT_S)
 
-    def publish(self, slot: int, rows: int = 4, *, commit: bool = True) -> None:
-        before = self._batch
-        super().publish(slot, rows, commit=False)
-        (path,) = Path(self.input).glob(f"s{slot}-front-{before:08d}.*")
-        self.truth.created(self.segments[0], unit_name(str(path)), slot)
+    @property
+    def input(self) -> str:
+        """The directory of the first front."""
+        return next(iter(self._inputs.values()))
+
+    def input_of(self, front: str) -> str:
+        return self._inputs[front]
+
+    def publish(
+        self, slot: int, rows: int = 4, *, front: str = "front", fmt: str = "parquet",
+        commit: bool = True,
+    ) -> None:  # fmt: skip
+        """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
+        name = file_name(slot, front, self._batch, fmt)
+        self._batch += 1
+        folder = self._inputs[front]
+        hidden, path = f"{folder}/.{name}", f"{folder}/{name}"
+        numbers = range(len(self.slots), len(self.slots) + rows)
+        if fmt == "parquet":
+            columns = {"slot": [slot] * rows, "row": list(numbers)}
+            pq.write_table(
+                pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()}), hidden
+            )
+        else:
+            lines = [json.dumps({"slot": slot, "row": number}) + "\n" for number in numbers]
+            Path(hidden).write_text("".join(lines))
+        self.slots += [slot] * rows
+        self._truth.created(self._feeds[front], unit_name(path), slot)
+        segment = self.segments.index(self._feeds[front])
+        self._open.append((segment, slot, unit_value(unit_name(path)), 1))
+        os.rename(hidden, path)
         if commit:
-            self.commit()
+            self.commit(front)
+
+    def commit(self, front: str = "front") -> None:
+        """The ticks of what has been published, and a promise beyond it."""
+        node = self._nodes[front]
+        promise = Heartbeat(front, max(slot for _, slot, _, _ in self._open) + 1)
+        created = TickContent(created=Cells.of(self._open))
+        self._open = []
+        node.commit(created).result(WAIT_S)
+        node.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
+
+    def leave(self) -> None:
+        """All fronts end: what is published is all there is."""
+        for front, node in self._nodes.items():
+            node.leave_front(front).result(WAIT_S)
+
+    def describe(self) -> Any:
+        return self.admin.pipeline(self.name).state
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()
+        self.admin.close()
 
 
 class World:
@@ -87,7 +158,7 @@ class World:
         self._has_side = False
         self.expected: dict[str, int] = {}
         """Min times at the end, by segment, of what is not to become complete."""
-        self.pipeline: RecordedPipeline
+        self.pipeline: Fronts
 
     @property
     def on_cluster(self) -> bool:
@@ -95,12 +166,26 @@ class World:
 
     # --- setting up -------------------------------------------------------------------------------
 
-    def open(self, *segments: str, edges: Sequence[Edge] = ()) -> None:
-        """Registers a chain of segments with more edges; files of the front go into the first."""
-        made = RecordedPipeline(self.target, self.name, self.directory, segments, *edges)
-        made.truth = self.truth
-        self.pipeline = made
-        self.header(made.admin.pipeline(self.name).spec, {"front": segments[0]})
+    def open(
+        self,
+        *segments: str,
+        edges: Sequence[Edge] = (),
+        fronts: Mapping[str, str] | None = None,
+        elsewhere: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        """Registers a chain of segments with more edges. fronts: which segment each feeds (one feeds
+        the first); elsewhere: fronts that are not run here."""
+        feeds = {"front": segments[0]} if fronts is None else dict(fronts)
+        chain = [Edge(u, v) for u, v in itertools.pairwise(segments)]
+        named = dict.fromkeys([*segments, *(end for e in edges for end in (e.source, e.target))])
+        spec = PipelineSpec(
+            self.name, tuple(named), (*chain, *edges), fronts=(*feeds, *elsewhere), **settings
+        )
+        with Admin(self.target) as admin:
+            spec, _ = admin.register(spec)
+        self.header(spec, feeds)
+        self.pipeline = Fronts(self, spec, feeds)
 
     def header(self, spec: Any, fronts: Mapping[str, str]) -> None:
         """Begins the history of a registered pipeline, and listens to each process."""
@@ -122,9 +207,9 @@ class World:
         except LowmarkError:
             return  # closed
 
-    def publish(self, *slots: int, rows: int = 4) -> None:
+    def publish(self, *slots: int, rows: int = 4, **more: Any) -> None:
         for slot in slots:
-            self.pipeline.publish(slot, rows)
+            self.pipeline.publish(slot, rows, **more)
 
     def tracked(self, *, with_acks: bool = False) -> Tracked:
         made = Tracked(self.spark, self.target, self.name)
@@ -143,9 +228,9 @@ class World:
     def reader(self, files: int = 2, schema: str = SCHEMA) -> Any:
         return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
 
-    def source(self, files: int = 2) -> DataFrame:
-        """The front's files."""
-        return self.reader(files).parquet(self.pipeline.input)
+    def source(self, files: int = 2, front: str = "front") -> DataFrame:
+        """A front's files."""
+        return self.reader(files).parquet(self.pipeline.input_of(front))
 
     def follow(
         self,

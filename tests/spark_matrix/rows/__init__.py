@@ -1,5 +1,5 @@
 """All rows: importing this registers them."""
 
-from tests.spark_matrix.rows import drivers, evaluation, moods, tasks
+from tests.spark_matrix.rows import checkpoints, drivers, evaluation, moods, several, tasks
 
-__all__ = ["drivers", "evaluation", "moods", "tasks"]
+__all__ = ["checkpoints", "drivers", "evaluation", "moods", "several", "tasks"]
