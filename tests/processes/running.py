@@ -71,6 +71,13 @@ class Running:
             self._said.wait_for(heard, WAIT_S)
         assert found, f"{self._command} said nothing of the kind; its errors: {self.errors()}"
 
+    def until_line(self, place: int) -> str:
+        """Waits until it has said a line in a place of `lines`, and returns that."""
+        with self._said:
+            self._said.wait_for(lambda: len(self.lines) > place or self._silent == self.run, WAIT_S)
+            assert len(self.lines) > place, f"{self._command} is silent: {self.errors()}"
+            return self.lines[place][1]
+
     def tell(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(line + "\n")
@@ -91,11 +98,11 @@ class Running:
             raise AssertionError(f"{self._command} does not end: {self.errors()}") from None
         return self._gone()
 
-    def stop(self) -> None:
-        """SIGTERM; does nothing if it does not run."""
-        if self._process is not None:
-            self._process.terminate()
-            self.end()
+    def stop(self) -> int:
+        """SIGTERM, and waits until it has ended; returns its exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self.end()
 
     def _gone(self) -> int:
         assert self._process is not None and self._reader is not None
