@@ -144,7 +144,10 @@ class Processes(Base):
                 running.wires[other.number] = Wire(other.running)
                 self.after(self.latency(), self.connect, running, other)
                 if other.running is not None:
-                    self.after(self.latency(5.0), self.connect, other.running, shard)
+                    later = self.latency(5.0)
+                    if shard.former:  # which it still talks to
+                        later += self.milliseconds(0, 10)
+                    self.after(later, self.connect, other.running, shard)
         return running
 
     def kill(self, running: Running) -> None:

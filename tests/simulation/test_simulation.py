@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.__main__ import main
 from tests.simulation.faults import FAULTS, SABOTAGE
 from tests.simulation.progress import Block, Progress
-from tests.simulation.run import FAULT_KINDS, Summary, hunt, replay, run_range, run_seed
+from tests.simulation.run import FAULT_KINDS, Summary, hunt, replay, run_range, run_seed, run_seeds
 
 SEEDS = range(300)
 RARE = {
@@ -52,6 +52,11 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert again.message.startswith(found.message[:1000])
     assert trace, "a replay shows what led to the failure"
     assert not run_seed(found.seed).failures, "without the fault the same seed is clean"
+
+
+def test_the_published_rule_makes_the_real_core_announce_a_slot_that_has_an_item() -> None:
+    parts = run_seeds(range(2000), "published-rule", workers=1)
+    assert any(part.kinds["false"] for part in parts)
 
 
 @pytest.mark.parametrize("sabotage", sorted(SABOTAGE))

@@ -50,21 +50,23 @@ class Timers(Applying):
 
     def _schedule(self, now_ns: int) -> None:
         """Asks to be woken for what is due first."""
-        due: list[int] = []
-        if self._dirty:
-            due.append(self._refresh_due(now_ns))
+        retransmit_ns = self.config.retransmit_ms * _MS
+        due = [self._refresh_due(now_ns)] if self._dirty else []
         if self._announced_due_ns is not None:
             due.append(self._announced_due_ns)
-        retransmit_ns = self.config.retransmit_ms * _MS
         if self.links:
             due.append(self._last_report_ns + retransmit_ns)
-        for link in self.links.values():
-            if link.sent > link.confirmed:
-                due.append(link.progress_ns + retransmit_ns)
-            if link.connected and link.needs_whole:
-                due.append((link.wanted_ns or now_ns) + retransmit_ns)
-        if any(p.spec.silent_front is SilentFront.EVICT for p in self._pipelines.values()):
-            due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
-        if due and (self._wake_ns is None or min(due) < self._wake_ns):
-            self._wake_ns = min(due)
-            self._out.append(WakeAt(self._wake_ns))
+            for link in self.links.values():
+                if link.sent > link.confirmed:
+                    due.append(link.progress_ns + retransmit_ns)
+                if link.needs_whole and link.connected:
+                    due.append((link.wanted_ns or now_ns) + retransmit_ns)
+        for pipeline in self._pipelines.values():
+            if pipeline.spec.silent_front is SilentFront.EVICT:
+                due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
+                break
+        if due:
+            first = min(due)
+            if self._wake_ns is None or first < self._wake_ns:
+                self._wake_ns = first
+                self._out.append(WakeAt(first))
