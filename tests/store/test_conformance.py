@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tracker.store import Fenced, MemoryStore, SqliteStore, Store, StoreError
+from tests.store.redis_server import RedisServer
+from tracker.store import (
+    Fenced,
+    Held,
+    LogShortened,
+    MemoryStore,
+    SqliteStore,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    open_leases,
+    open_store,
+)
 
+SHARD = 3
+LONG_MS = 3_600_000
 Reopen = Callable[[], Store]
+SURVIVES = pytest.mark.parametrize("kind", ["sqlite", "redis"])
+"""For what concerns stores that are there without their process."""
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis")).start()
+    yield server
+    server.discard()
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the store of this test is, for any process."""
+    if kind == "redis":
+        server: RedisServer = request.getfixturevalue("server")
+        with server.client() as client:
+            client.flushall()
+        return server.url
+    return "memory:" if kind == "memory" else f"sqlite:{tmp_path}"
+
+
+@pytest.fixture
+def reopen(kind: str, url: str, request: pytest.FixtureRequest) -> Reopen:
     """Opens the same store again, as a process does that starts after another one died."""
     memory = MemoryStore()
     opened: list[Store] = []
 
     def open_again() -> Store:
-        store = memory if request.param == "memory" else SqliteStore(tmp_path / "shard.db", 3)
+        store = memory if kind == "memory" else open_store(url, SHARD)
         opened.append(store)
         return store
 
@@ -60,10 +105,12 @@ def test_each_owner_gets_a_larger_epoch_and_fences_those_before(reopen: Reopen) 
     for write in (
         lambda: old.commit(first, [(2, b"from the dead")]),
         lambda: old.write_snapshot(first, 1, b"from the dead"),
+        lambda: old.renew(first, 1000),
         lambda: old.load(first),
     ):
         with pytest.raises(Fenced):
             write()
+    old.release(first)  # nothing of its own is left to release
     new.commit(second, [(2, b"two")])
     assert held(new, second) == (None, [(1, b"one"), (2, b"two")])
 
@@ -78,6 +125,25 @@ def test_a_snapshot_stands_for_the_records_up_to_it(reopen: Reopen) -> None:
     store.write_snapshot(epoch, 4, b"all")
     again = reopen()
     assert held(again, again.acquire("b")) == ((4, b"all"), [])
+
+
+def test_a_snapshot_may_be_written_again_and_be_large(reopen: Reopen) -> None:
+    store = reopen()
+    epoch = store.acquire("a")
+    store.commit(epoch, [(1, b"one"), (2, b"two")])
+    large = bytes(range(256)) * 40_000  # several pieces, where a store cuts it
+    for _ in range(3):
+        store.write_snapshot(epoch, 1, large)
+    assert held(store, epoch) == ((1, large), [(2, b"two")])
+
+
+def test_a_log_of_many_records_comes_back_whole(reopen: Reopen) -> None:
+    store = reopen()
+    epoch = store.acquire("a")
+    records = [(position, b"%d" % position) for position in range(1, 12_001)]
+    store.commit(epoch, records)
+    store.write_snapshot(epoch, 3_000, b"the first of them")
+    assert held(store, epoch) == ((3_000, b"the first of them"), records[3_000:])
 
 
 def test_a_commit_that_does_not_continue_the_log_leaves_nothing(reopen: Reopen) -> None:
@@ -103,3 +169,250 @@ def test_the_log_continues_after_a_snapshot_of_everything(reopen: Reopen) -> Non
         again.commit(epoch, [(2, b"two again")])
     again.commit(epoch, [(3, b"three")])
     assert held(again, epoch) == ((2, b"all"), [(3, b"three")])
+
+
+# --- leases ---------------------------------------------------------------------------------------
+
+
+def test_a_lease_keeps_others_away_until_it_is_released(reopen: Reopen) -> None:
+    owner, other = reopen(), reopen()
+    epoch = owner.acquire("a", address="a:1", lease_ms=LONG_MS)
+    with pytest.raises(Held) as caught:
+        other.acquire("b", address="b:1", lease_ms=LONG_MS)
+    lease = caught.value.lease
+    assert (lease.epoch, lease.owner, lease.address) == (epoch, "a", "a:1")
+    assert 0 < lease.remaining_ms <= LONG_MS
+    owner.commit(epoch, [(1, b"one")])  # who was refused has changed nothing
+    owner.release(epoch)
+    assert other.acquire("b", address="b:1", lease_ms=LONG_MS) == epoch + 1
+
+
+def test_a_lease_ends_by_itself_and_whoever_comes_then_fences_its_owner(reopen: Reopen) -> None:
+    paused, other = reopen(), reopen()
+    epoch = paused.acquire("a", lease_ms=1)
+    while True:
+        try:
+            other.acquire("b", lease_ms=LONG_MS)
+            break
+        except Held as error:
+            assert error.lease.remaining_ms <= 1
+    with pytest.raises(Fenced):
+        paused.commit(epoch, [(1, b"from the dead")])
+
+
+def test_an_owner_that_starts_again_does_not_wait_for_its_own_lease(reopen: Reopen) -> None:
+    first = reopen().acquire("a", lease_ms=LONG_MS)
+    assert reopen().acquire("a", lease_ms=LONG_MS) == first + 1
+
+
+@SURVIVES
+def test_a_lease_is_renewed_and_anybody_can_read_it(reopen: Reopen, url: str) -> None:
+    store = reopen()
+    leases = open_leases(url)
+    epoch = store.acquire("a", address="a:1", lease_ms=0)
+    free = leases.read(SHARD)
+    assert free is not None and (free.epoch, free.address, free.remaining_ms) == (epoch, "a:1", 0)
+    store.renew(epoch, LONG_MS)
+    taken = leases.read(SHARD)
+    assert taken is not None and taken.remaining_ms > LONG_MS // 2
+    nobody = leases.read(SHARD + 1)
+    assert nobody is None or nobody.epoch == 0
+    leases.close()
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+DIES = f"""
+import os, signal, sys
+from tracker.store import open_store
+store = open_store(sys.argv[1], {SHARD})
+epoch = store.acquire("doomed")
+store.commit(epoch, [(1, b"kept")])
+where = sys.argv[2]
+if where == "before a commit":
+    os.kill(os.getpid(), signal.SIGKILL)
+if where == "within a commit" and sys.argv[1].startswith("sqlite"):
+    store._db.set_trace_callback(
+        lambda statement: os.kill(os.getpid(), signal.SIGKILL) if statement == "COMMIT" else None
+    )
+if where == "within a commit" and sys.argv[1].startswith("redis"):
+    # The request leaves in part: the server must not carry out half of it.
+    import socket
+    send = socket.socket.sendall
+    def half(self, data, *more):
+        if b"the other half" in data:
+            send(self, data[: data.index(b"the other half") + 5])
+            os.kill(os.getpid(), signal.SIGKILL)
+        send(self, data, *more)
+    socket.socket.sendall = half
+store.commit(epoch, [(2, b"half"), (3, b"the other half")])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@SURVIVES
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [("before a commit", 1), ("within a commit", 1), ("after a commit", 3)],
+)
+def test_an_owner_that_dies_leaves_all_of_a_commit_or_nothing(
+    reopen: Reopen, url: str, where: str, kept: int
+) -> None:
+    died = subprocess.run([sys.executable, "-c", DIES, url, where], check=False, timeout=60)
+    assert died.returncode == -signal.SIGKILL
+    store = reopen()
+    records = [(1, b"kept"), (2, b"half"), (3, b"the other half")]
+    assert held(store, store.acquire("next")) == (None, records[:kept])
+
+
+def test_a_commit_whose_answer_was_lost_is_there_once_when_it_is_made_again(
+    reopen: Reopen, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = reopen()
+    epoch = store.acquire("a")
+    store.commit(epoch, [(1, b"one")])
+    batch = [(2, b"two"), (3, b"three")]
+    lose_answer(store, kind, monkeypatch, lambda: store.commit(epoch, batch))
+    store.commit(epoch, batch)
+    store.commit(epoch, [(4, b"four")])
+    assert held(store, epoch) == (None, [(1, b"one"), *batch, (4, b"four")])
+
+
+def lose_answer(
+    store: Store, kind: str, monkeypatch: pytest.MonkeyPatch, commit: Callable[[], None]
+) -> None:
+    """Commits; the commit reaches the store, and the owner hears of an error."""
+    if kind == "memory":
+        commit()  # nothing can come between; that a repeated one is known is still checked
+        return
+    with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
+        if kind == "sqlite":
+            import sqlite3
+            from contextlib import contextmanager
+
+            from tracker.store import sqlite as module
+
+            transaction = module._transaction
+
+            @contextmanager
+            def answer_lost(db: sqlite3.Connection) -> Iterator[None]:
+                with transaction(db):
+                    yield
+                raise sqlite3.OperationalError("disk I/O error")
+
+            patched.setattr(module, "_transaction", answer_lost)
+        else:
+            import redis
+
+            read = redis.connection.AbstractConnection.read_response
+
+            def answer_lost_too(self: object, *args: object, **more: object) -> object:
+                read(self, *args, **more)  # type: ignore[arg-type]
+                raise redis.ConnectionError("Connection closed by server.")
+
+            patched.setattr(redis.connection.AbstractConnection, "read_response", answer_lost_too)
+        commit()
+
+
+def test_of_two_owners_at_once_one_writes_and_the_other_is_fenced(reopen: Reopen) -> None:
+    """Many owners come at once; each writes until it is replaced. The log has no gap, and what a
+    commit has returned for is in it."""
+    stores = [reopen() for _ in range(4)]
+    written: list[bytes] = []
+    last: list[int] = []
+    begin = threading.Barrier(len(stores))
+    guard = threading.Lock()
+
+    def own(store: Store, name: str) -> None:
+        begin.wait()
+        with guard if isinstance(store, MemoryStore) else threading.Lock():
+            epoch = store.acquire(name)
+        position = len(list(store.load(epoch).records)) if not fenced(store, epoch) else 0
+        for number in range(5):
+            record = b"%s %d" % (name.encode(), number)
+            try:
+                store.commit(epoch, [(position + 1 + number, record)])
+            except Fenced:
+                return
+            except StoreError:
+                return  # it read the log before the owner before it had been replaced
+            written.append(record)
+        last.append(position)
+
+    def fenced(store: Store, epoch: int) -> bool:
+        try:
+            store.load(epoch)
+            return False
+        except Fenced:
+            return True
+
+    def run(store: Store, name: str) -> None:
+        try:
+            own(store, name)
+        except Fenced:
+            pass
+
+    threads = [
+        threading.Thread(target=run, args=(store, f"owner-{place}"))
+        for place, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    final = reopen()
+    _, records = held(final, final.acquire("last"))
+    assert [position for position, _ in records] == list(range(1, len(records) + 1))
+    assert set(written) <= {record for _, record in records}
+    assert last, "nobody wrote to the end"
+
+
+@SURVIVES
+def test_a_log_that_came_back_shorter_is_noticed_and_not_passed_over(
+    reopen: Reopen, url: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    store = reopen()
+    epoch = store.acquire("a")
+    store.commit(epoch, [(1, b"one"), (2, b"two"), (3, b"three")])
+    lose_last_record(url, kind, request)
+    with pytest.raises(LogShortened, match=r"ends at record 2, and record 3 was committed.*copy"):
+        store.commit(epoch, [(4, b"four")])
+    again = reopen()
+    with pytest.raises(LogShortened, match="ends at record 2"):
+        again.acquire("b")
+    assert "record 3 was committed" in again.accept_loss()
+    assert held(again, again.acquire("b")) == (None, [(1, b"one"), (2, b"two")])
+    assert again.accept_loss() == ""
+
+
+def lose_last_record(url: str, kind: str, request: pytest.FixtureRequest) -> None:
+    """As a copy does that is a little older."""
+    if kind == "sqlite":
+        import sqlite3
+
+        path = Path(url.partition(":")[2]) / f"shard-{SHARD}.db"
+        with sqlite3.connect(path) as database:
+            database.execute("DELETE FROM log WHERE position = 3")
+        return
+    server: RedisServer = request.getfixturevalue("server")
+    with server.client() as client:
+        base = f"lowmark:{{default:{SHARD}}}:"
+        client.rpop(base + "log")
+        client.hset(base + "meta", "last", 2)
+
+
+def test_a_file_that_several_processes_make_at_once_is_made_once(tmp_path: Path) -> None:
+    make = (
+        "import sys; from pathlib import Path; from tracker.store import SqliteStore;"
+        "sys.stdin.read(); print(SqliteStore(Path(sys.argv[1]), 0).acquire('x'))"
+    )
+    command = [sys.executable, "-c", make, str(tmp_path / "s.db")]
+    started = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=os.getcwd())
+        for _ in range(3)
+    ]
+    epochs = sorted(int(process.communicate(timeout=60)[0]) for process in started)
+    assert epochs == [1, 2, 3]
+    store = SqliteStore(tmp_path / "s.db", 0)
+    assert store.acquire("y") == 4
+    store.close()

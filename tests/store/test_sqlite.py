@@ -53,7 +53,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "s.db", 0).close()
     with sqlite3.connect(tmp_path / "s.db") as later:
         later.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="has format 99, this version reads format 1"):
+    with pytest.raises(StoreError, match="has format 99, this version reads formats 1 to 2"):
         SqliteStore(tmp_path / "s.db", 0)
 
 
@@ -96,3 +96,72 @@ def test_a_process_that_dies_within_a_commit_leaves_none_of_it(tmp_path: Path) -
 def test_an_unknown_kind_of_store_is_refused_by_name() -> None:
     with pytest.raises(StoreError, match=r"'floppy:x' is not known; use memory: or sqlite:"):
         open_store("floppy:x", 0)
+
+
+def test_a_file_of_the_version_before_opens_with_all_that_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with sqlite3.connect(path) as before:  # as version 1 made it
+        before.executescript("""
+            CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+            CREATE TABLE log (position INTEGER PRIMARY KEY, record BLOB NOT NULL);
+            CREATE TABLE snapshot
+                (only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER, data BLOB);
+            INSERT INTO meta VALUES ('shard', 4), ('epoch', 7), ('owner', 'before');
+            INSERT INTO log VALUES (5, x'35'), (6, x'36');
+            INSERT INTO snapshot VALUES (1, 4, x'34');
+            PRAGMA user_version=1;
+            PRAGMA application_id=1280268109;
+        """)
+    store = SqliteStore(path, 4)
+    epoch = store.acquire("now", lease_ms=1000)
+    assert epoch == 8
+    stored = store.load(epoch)
+    assert (stored.snapshot, list(stored.records)) == ((4, b"4"), [(5, b"5"), (6, b"6")])
+    store.commit(epoch, [(7, b"7")])
+    store.close()
+    SqliteStore(path, 4).close()
+
+
+FILLS_DISK = """
+import resource, sys
+from pathlib import Path
+from tracker.store import SqliteStore, StoreUnavailable
+
+store = SqliteStore(Path(sys.argv[1]), 0)
+epoch = store.acquire("a", lease_ms=1000)
+store.commit(epoch, [(1, b"one")])
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, most))
+batch = [(2, bytes(500_000)), (3, b"three")]
+for _ in range(3):
+    try:
+        store.commit(epoch, batch)
+        raise SystemExit("it was committed without room")
+    except StoreUnavailable as error:
+        print(error)
+try:
+    store.write_snapshot(epoch, 1, bytes(500_000))
+    raise SystemExit("a snapshot was written without room")
+except StoreUnavailable:
+    pass
+assert [position for position, _ in store.load(epoch).records] == [1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+store.commit(epoch, batch)
+store.renew(epoch, 1000)
+store.release(epoch)
+store.close()
+"""
+
+
+def test_a_full_disk_is_survived(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    done = subprocess.run(
+        [sys.executable, "-c", FILLS_DISK, str(path)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("cannot be written") == 3
+    store = SqliteStore(path, 0)
+    records = list(store.load(store.acquire("b")).records)
+    assert [position for position, _ in records] == [1, 2, 3]
+    store.close()

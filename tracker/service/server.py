@@ -54,7 +54,7 @@ class ServerConfig:
     """One process of a tracker.
 
     shard: its number; addresses: host:port of every shard, by number, as the others reach it;
-    store: `memory:` or `sqlite:DIRECTORY`; listen: host:port to listen on, if not its address;
+    store: `memory:`, `sqlite:DIRECTORY` or a Redis address; listen: host:port to listen on, if not its address;
     block_slots: how many neighbouring slots one shard owns, the same for all processes, for ever;
     grace_s: how long calls in progress may go on when it stops.
     """

@@ -2,7 +2,9 @@
 
 A shard's log is a sequence of records at positions 1, 2, 3, ...; a snapshot stands for all records up
 to its position. The store has one owner at a time: whoever acquires it gets an epoch, larger than
-every one before, and whatever an older owner still tries to write is refused.
+every one before, and whatever an older owner still tries to write is refused. That alone keeps the
+log right. A lease says when another may try: it runs by the store's own clock, and nothing but the
+time of a take-over depends on that.
 """
 
 from __future__ import annotations
@@ -16,8 +18,39 @@ class StoreError(Exception):
     """A store cannot be used: it says what, and what to do."""
 
 
+class StoreUnavailable(StoreError):
+    """The store does not answer, or cannot write now: another attempt may succeed."""
+
+
 class Fenced(StoreError):
     """The store has a newer owner: this one must stop."""
+
+
+class LogShortened(StoreError):
+    """The log ends before what was committed: acknowledged records are gone. It says so until
+    somebody has restored them, or accepted the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who owns a shard: the epoch (0: nobody ever has), the owner's name and address, and for how
+    long nobody else may take its place (0: it is free)."""
+
+    epoch: int
+    owner: str
+    address: str
+    remaining_ms: int
+
+
+class Held(StoreError):
+    """Another owner's lease runs: wait until it ends."""
+
+    def __init__(self, where: str, lease: Lease) -> None:
+        super().__init__(
+            f"{where} belongs to {lease.owner} for {lease.remaining_ms} ms more, unless it renews "
+            "its lease"
+        )
+        self.lease = lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +63,21 @@ class Stored:
 
 
 class Store(Protocol):
-    """The log of one shard. Calls block; the service makes them in a thread of its own."""
+    """The log of one shard. Calls block; the service makes them in a thread of its own, but for
+    `renew`, which it may call while another call is under way."""
 
-    def acquire(self, owner: str) -> int:
-        """Makes `owner` (for people) the owner; returns its epoch, from 1."""
+    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
+        """Makes `owner`, who is reached at `address`, the owner for so long; returns its epoch, from
+        1. Raises Held while the lease of an owner of another name runs; LogShortened if records were
+        found missing before and nobody has said what is to become of it."""
+        ...
+
+    def renew(self, epoch: int, lease_ms: int) -> None:
+        """The owner's lease runs for so long from now on. Raises Fenced, StoreUnavailable."""
+        ...
+
+    def release(self, epoch: int) -> None:
+        """Ends the owner's lease now, if it still is the owner."""
         ...
 
     def load(self, epoch: int) -> Stored:
@@ -42,11 +86,25 @@ class Store(Protocol):
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         """One group commit: all of the records are durable when it returns, or none is there.
-        Positions continue those before. Raises Fenced; StoreError if the write failed."""
+        Positions continue those before. Raises Fenced; LogShortened if records before these are
+        gone; StoreUnavailable or another StoreError if the write failed. Then the records may be
+        there or not: the owner commits the same ones again, and they are there once."""
         ...
 
     def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
         """Replaces the snapshot and drops the records up to its position, in one step."""
         ...
 
+    def accept_loss(self) -> str:
+        """Forgets that records were found missing, so that the shard may start with what is left.
+        Returns what was missing; empty if nothing was."""
+        ...
+
     def close(self) -> None: ...
+
+
+def lease_left_ms(until_ms: int, now_ms: int, lease_ms: int) -> int:
+    """For how long a lease of `lease_ms` runs that ends at `until_ms`. One that seems to run longer
+    than it was given for was written by a clock that has been set back since: it counts as over."""
+    left = until_ms - now_ms
+    return left if 0 < left <= lease_ms else 0

@@ -1,20 +1,32 @@
 """The embedded store: one SQLite file a shard, write-ahead log, synced at each commit.
 
-Opened by one thread at a time; SQLite's own lock keeps two processes from writing together, and the
-epoch in the file tells a replaced owner from the present one within the same transaction.
+SQLite's own lock keeps two processes from writing together, and the epoch in the file tells a replaced
+owner from the present one within the same transaction. Leases are renewed on a connection of their
+own, so that a long write does not end one.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tracker.store.interface import Fenced, Stored, StoreError
+from tracker.store.interface import (
+    Fenced,
+    Held,
+    Lease,
+    LogShortened,
+    Stored,
+    StoreError,
+    StoreUnavailable,
+    lease_left_ms,
+)
 
 _APPLICATION_ID = 0x4C4F574D  # "LOWM"
-_VERSION = 1
+_VERSION = 2
 _BUSY_TIMEOUT_MS = 5_000
 
 _SCHEMA = """
@@ -22,6 +34,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE log (position INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER, data BLOB);
 """
+_SINCE_VERSION_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing": ""}
 
 
 class SqliteStore:
@@ -29,18 +42,21 @@ class SqliteStore:
 
     def __init__(self, path: Path, shard: int) -> None:
         self.path = path
+        self._leasing: sqlite3.Connection | None = None
+        self._leasing_lock = threading.Lock()
+        self._lease_ms = 0
+        self._known_last = 0
+        """The log was seen to reach up to here."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                path,
-                isolation_level=None,
-                check_same_thread=False,
-                timeout=_BUSY_TIMEOUT_MS / 1000,
-            )
+            self._db = _connect(path)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"store {path} cannot be opened: {error}") from error
         try:
             self._prepare(shard)
+        except sqlite3.OperationalError as error:
+            self._db.close()
+            raise StoreUnavailable(f"store {path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise StoreError(
@@ -62,78 +78,104 @@ class SqliteStore:
                 )
             self._create(shard)
         version = pragma("user_version")
-        if version != _VERSION:
+        if not 1 <= version <= _VERSION:
             raise StoreError(
-                f"store {self.path} has format {version}, this version reads format {_VERSION}; "
+                f"store {self.path} has format {version}, this version reads formats 1 to {_VERSION}; "
                 "use the version of Lowmark that wrote it"
             )
         kept = self._meta("shard")
-        if kept != shard:
+        if kept != str(shard):
             raise StoreError(
                 f"store {self.path} belongs to shard {kept}, not to shard {shard}; "
                 "name the directory of this shard"
             )
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
+        if version == 1:
+            self._upgrade()
 
     def _create(self, shard: int) -> None:
-        with self._transaction():
+        with _transaction(self._db):
+            if self._db.execute("PRAGMA schema_version").fetchone()[0] != 0:
+                return  # another process has made it meanwhile
             for statement in _SCHEMA.strip().split(";\n"):
                 self._db.execute(statement)
-            self._db.executemany(
-                "INSERT INTO meta VALUES (?, ?)", [("shard", shard), ("epoch", 0), ("owner", "")]
-            )
+            self._set(shard=shard, epoch=0, owner="", **_SINCE_VERSION_2)
             self._db.execute(f"PRAGMA user_version={_VERSION}")
             self._db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
 
-    def _meta(self, name: str) -> int:
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            raise StoreError(f"store {self.path} lacks {name}; restore it from a backup")
-        return int(row[0])
+    def _upgrade(self) -> None:
+        """From format 1, which knew no leases."""
+        with _transaction(self._db):
+            self._set(**_SINCE_VERSION_2)
+            self._db.execute(f"PRAGMA user_version={_VERSION}")
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+    def _set(self, **values: object) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+
+    def _meta(self, name: str) -> str:
+        return _meta(self._db, self.path, name)
 
     @contextmanager
     def _write(self, epoch: int) -> Iterator[None]:
-        """A transaction of the owner of `epoch`; sqlite3's errors become StoreError."""
+        """A transaction of the owner of `epoch`, which renews its lease with it; sqlite3's errors
+        become StoreUnavailable: a disk may have room again."""
         try:
-            with self._transaction():
-                self._check(epoch)
+            with _transaction(self._db):
+                _check(self._db, self.path, epoch)
                 yield
+                if self._lease_ms:
+                    self._set(lease_until_ms=_now_ms() + self._lease_ms)
         except sqlite3.Error as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise StoreError(f"store {self.path} cannot be written: {error}") from error
+            raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
 
-    def _check(self, epoch: int) -> None:
-        newest = self._meta("epoch")
-        if epoch != newest:
-            raise Fenced(
-                f"store {self.path} has a newer owner: epoch {epoch} has been replaced by {newest}"
-            )
-
-    def acquire(self, owner: str) -> int:
+    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
         try:
-            with self._transaction():
-                epoch = self._meta("epoch") + 1
-                self._db.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
-                self._db.execute("UPDATE meta SET value = ? WHERE name = 'owner'", (owner,))
+            with _transaction(self._db):
+                missing = self._meta("missing")
+                if missing:
+                    raise LogShortened(missing)
+                lease = _lease(self._db, self.path)
+                if lease.remaining_ms and lease.owner != owner:
+                    raise Held(f"store {self.path}", lease)
+                epoch = lease.epoch + 1
+                self._set(
+                    epoch=epoch, owner=owner, address=address,
+                    lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,
+                )  # fmt: skip
+                self._known_last, self._lease_ms = self._last(), lease_ms
         except sqlite3.Error as error:
-            raise StoreError(f"store {self.path} cannot be acquired: {error}") from error
+            raise StoreUnavailable(f"store {self.path} cannot be acquired: {error}") from error
         return epoch
+
+    def renew(self, epoch: int, lease_ms: int) -> None:
+        with self._leasing_lock:
+            try:
+                if self._leasing is None:
+                    self._leasing = _connect(self.path)
+                    # A lease that a crash of the machine takes back has ended anyway: not synced.
+                    self._leasing.execute("PRAGMA synchronous=NORMAL")
+                    self._leasing.execute("PRAGMA wal_autocheckpoint=0")
+                with _transaction(self._leasing):
+                    _check(self._leasing, self.path, epoch)
+                    self._leasing.executemany(
+                        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                        [("lease_ms", lease_ms), ("lease_until_ms", _now_ms() + lease_ms)],
+                    )
+            except sqlite3.Error as error:
+                raise StoreUnavailable(
+                    f"the lease in store {self.path} cannot be renewed: {error}"
+                ) from error
+
+    def release(self, epoch: int) -> None:
+        try:
+            self.renew(epoch, 0)
+        except Fenced:
+            pass
 
     def load(self, epoch: int) -> Stored:
         try:
-            self._check(epoch)
+            _check(self._db, self.path, epoch)
             snapshot = self._db.execute("SELECT position, data FROM snapshot").fetchone()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
@@ -154,11 +196,36 @@ class SqliteStore:
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         batch = list(records)
+        if not batch:
+            return
+        shortened = ""
         with self._write(epoch):
-            due = self._last() + 1
-            if [position for position, _ in batch] != list(range(due, due + len(batch))):
-                raise StoreError(f"store {self.path}: records must continue at position {due}")
-            self._db.executemany("INSERT INTO log VALUES (?, ?)", batch)
+            last = self._last()
+            if last < self._known_last:
+                shortened = (
+                    f"store {self.path} ends at record {last}, and record {self._known_last} was "
+                    "committed: acknowledged records are gone. Restore a copy that has them, or "
+                    "accept the loss with: lowmark store accept-loss"
+                )
+                self._set(missing=shortened)
+            elif not self._is_repeated(batch, last):
+                due = last + 1
+                if [position for position, _ in batch] != list(range(due, due + len(batch))):
+                    raise StoreError(f"store {self.path}: records must continue at position {due}")
+                self._db.executemany("INSERT INTO log VALUES (?, ?)", batch)
+        if shortened:
+            raise LogShortened(shortened)
+        self._known_last = batch[-1][0]
+
+    def _is_repeated(self, batch: list[tuple[int, bytes]], last: int) -> bool:
+        """Whether the log ends with just these records: an earlier attempt of this owner whose
+        answer was an error."""
+        if batch[-1][0] != last or self._known_last >= last:
+            return False
+        rows = self._db.execute(
+            "SELECT position, record FROM log WHERE position >= ? ORDER BY position", (batch[0][0],)
+        )
+        return [(int(position), bytes(record)) for position, record in rows] == batch
 
     def _last(self) -> int:
         """Position of the last record, kept or replaced by the snapshot."""
@@ -175,5 +242,73 @@ class SqliteStore:
             )
             self._db.execute("DELETE FROM log WHERE position <= ?", (position,))
 
+    def accept_loss(self) -> str:
+        try:
+            with _transaction(self._db):
+                missing = self._meta("missing")
+                self._set(missing="")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
+        return missing
+
     def close(self) -> None:
+        with self._leasing_lock:
+            if self._leasing is not None:
+                self._leasing.close()
         self._db.close()
+
+
+def read_lease(path: Path) -> Lease | None:
+    """Whose a shard's file is; None if there is none, or it cannot be read now."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return _lease(db, path)
+    except (sqlite3.Error, StoreError):
+        return None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=_BUSY_TIMEOUT_MS / 1000
+    )
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # some errors, such as a full disk, have ended it already
+            db.execute("ROLLBACK")
+        raise
+
+
+def _meta(db: sqlite3.Connection, path: Path, name: str) -> str:
+    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise StoreError(f"store {path} lacks {name}; restore it from a backup")
+    return str(row[0])
+
+
+def _check(db: sqlite3.Connection, path: Path, epoch: int) -> None:
+    newest = int(_meta(db, path, "epoch"))
+    if epoch != newest:
+        raise Fenced(f"store {path} has a newer owner: epoch {epoch} has been replaced by {newest}")
+
+
+def _lease(db: sqlite3.Connection, path: Path) -> Lease:
+    lease_ms = int(_meta(db, path, "lease_ms"))
+    until_ms = int(_meta(db, path, "lease_until_ms"))
+    return Lease(
+        int(_meta(db, path, "epoch")),
+        _meta(db, path, "owner"),
+        _meta(db, path, "address"),
+        lease_left_ms(until_ms, _now_ms(), lease_ms),
+    )
+
+
+def _now_ms() -> int:
+    """The clock that all processes of a machine share."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,98 @@
+"""Redis servers of the tests' own: on free ports of this host, in directories of theirs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import redis
+
+from tracker.client.embedded import free_ports
+
+START_S = 30.0
+STRICT = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
+"""What a store asks for."""
+_PAUSE_S = 0.02
+
+
+class RedisServer:
+    """One server; started, killed and started again with what it had on disk."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: Sequence[str] = STRICT,
+        *,
+        port: int = 0,
+        ask: Sequence[str] = (),
+        sentinel: str = "",
+    ) -> None:
+        self.port = port or free_ports(1)[0]
+        self.directory = directory
+        self.options = list(options)
+        self._ask = dict(pair.split("=", 1) for pair in ask)
+        self._sentinel = sentinel
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self.port, **self._ask)  # type: ignore[arg-type]
+
+    def start(self) -> RedisServer:
+        """Starts it; returns when it answers, with what is on disk loaded."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+        assert self._process is None
+        command = [os.environ.get("REDIS_SERVER", "redis-server")]
+        if self._sentinel:
+            config = self.directory / "sentinel.conf"
+            config.write_text(self._sentinel)
+            command += [str(config), "--sentinel"]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        command += ["--save", ""] if not self._sentinel else []
+        log = open(self.directory / "server.log", "ab")  # noqa: SIM115 - the server's, from here on
+        with log:
+            self._process = subprocess.Popen([*command, *self.options], stdout=log, stderr=log)
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                with self.client() as client:
+                    client.ping()
+                return self
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                # A server that starts says nothing to wait for.
+                assert self._process.poll() is None and time.monotonic() < deadline, (
+                    f"{error}: {(self.directory / 'server.log').read_text()[-2000:]}"
+                )
+                time.sleep(_PAUSE_S)
+
+    def kill(self) -> None:
+        """kill -9, and waits until it is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def discard(self) -> None:
+        """At the end of a test, however it went."""
+        if self._process is not None:
+            self.kill()

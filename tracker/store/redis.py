@@ -1,0 +1,342 @@
+"""The store for production: a shard's log in Redis, one script a group commit.
+
+The script checks the owner's epoch and appends, in one step, so an owner that was replaced cannot
+write. How durable that is, is the server's to say: it is asked when a shard is acquired, and refused
+if it promises less than it should, unless the weakness is allowed by name. A commit returns when the
+server has answered (with `appendfsync always`: from disk) and as many replicas as are asked for have
+it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b, sha1
+from typing import Any
+
+import redis
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from tracker.store import redis_scripts as scripts
+from tracker.store.interface import (
+    Fenced,
+    Held,
+    Lease,
+    LogShortened,
+    Stored,
+    StoreError,
+    StoreUnavailable,
+)
+from tracker.store.redis_url import RedisUrl, parse_redis_url
+
+LEAST_VERSION = (6, 2)
+SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
+PAGE_RECORDS = 2_000
+"""Records that one answer brings when a log is read."""
+
+_PASSING = (
+    "LOADING", "BUSY", "OOM", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MOVED", "ASK",
+    "TRYAGAIN", "NOREPLICAS", "UNKILLABLE",
+)  # fmt: skip
+"""Errors of a server that cannot now, or is not the right one now."""
+
+
+class RedisStore:
+    """A shard's log in Redis. Raises StoreError for an address that cannot be."""
+
+    def __init__(self, url: str, shard: int) -> None:
+        self._url = parse_redis_url(url)
+        self._keeper, self._forget_keeper = self._url.client()
+        self._where = f"shard {shard} in store {self._url.shown}"
+        base = f"lowmark:{{{self._url.namespace}:{shard}}}:"
+        self._meta, self._log = base + "meta", base + "log"
+        self._snapshots = {"a": base + "snapshot:a", "b": base + "snapshot:b"}
+        self._known_last = 0
+        """The log was seen to reach up to here."""
+
+    # --- owning -----------------------------------------------------------------------------------
+
+    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
+        with self._errors("acquired"):
+            check_promises(self._server(), self._url)
+        answer = self._run(scripts.ACQUIRE, [self._meta], [owner, address, lease_ms])
+        self._known_last = int(answer[1])
+        return int(answer[0])
+
+    def lease(self) -> Lease:
+        """Whose it is."""
+        epoch, owner, address, left_ms = self._run(scripts.LEASE, [self._meta], [], wait=False)
+        return Lease(int(epoch), owner.decode(), address.decode(), int(left_ms))
+
+    def renew(self, epoch: int, lease_ms: int) -> None:
+        self._run(scripts.RENEW, [self._meta], [epoch, lease_ms], wait=False)
+
+    def release(self, epoch: int) -> None:
+        try:
+            self.renew(epoch, 0)
+        except Fenced:
+            pass
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def load(self, epoch: int) -> Stored:
+        self._run(scripts.SNAPSHOT_PIECE, [self._meta, self._spare()], [epoch], wait=False)
+        with self._errors("read"):
+            server = self._server()
+            base, last = (int(value or 0) for value in server.hmget(self._meta, ["base", "last"]))
+            kept = server.llen(self._log)
+            if kept != last - base:
+                raise StoreError(
+                    f"{self._where} is damaged: it holds {kept} records and should hold {base + 1} "
+                    f"to {last}; restore it from a backup"
+                )
+            return Stored(self._snapshot(), self._records(base, last))
+
+    def _current(self) -> str:
+        with self._errors("read"):
+            return (self._server().hget(self._meta, "snapshot") or b"").decode()
+
+    def _spare(self) -> str:
+        """The list that holds no snapshot that counts."""
+        return self._snapshots["b" if self._current() == "a" else "a"]
+
+    def _snapshot(self) -> tuple[int, bytes] | None:
+        current = self._current()
+        if not current:
+            return None
+        pieces: list[bytes] = self._server().lrange(self._snapshots[current], 0, -1)
+        position = int(self._server().hget(self._meta, "snapshot_position") or 0)
+        if not pieces:
+            raise StoreError(
+                f"{self._where} is damaged: its snapshot of record {position} is not there; restore "
+                "it from a backup"
+            )
+        return position, b"".join(pieces)
+
+    def _records(self, base: int, last: int) -> Iterator[tuple[int, bytes]]:
+        position = base
+        while position < last:
+            start = position - base
+            with self._errors("read"):
+                page = self._server().lrange(self._log, start, start + PAGE_RECORDS - 1)
+            if not page:
+                raise StoreError(
+                    f"{self._where} ends at record {position} while it is read, and should hold "
+                    f"those up to {last}; does another program write there?"
+                )
+            for record in page:
+                position += 1
+                yield position, record
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+        if not records:
+            return
+        first = records[0][0]
+        if [position for position, _ in records] != list(range(first, first + len(records))):
+            raise StoreError(f"{self._where}: records {first} and on must follow one another")
+        digest = blake2b(f"{epoch}:{first}:{len(records)}:".encode(), digest_size=16)
+        for _, record in records:
+            digest.update(len(record).to_bytes(8, "big") + record)
+        heads = [epoch, first, self._known_last, digest.hexdigest()]
+        keys = [self._meta, self._log]
+        self._run(scripts.COMMIT, keys, [*heads, *(record for _, record in records)])
+        self._known_last = records[-1][0]
+
+    def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
+        current = self._current()
+        name = "b" if current == "a" else "a"
+        new, old = self._snapshots[name], self._snapshots["a" if name == "b" else "b"]
+        self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch], wait=False)
+        pieces = range(0, len(snapshot), SNAPSHOT_PIECE_BYTES)
+        for start in pieces:
+            piece = snapshot[start : start + SNAPSHOT_PIECE_BYTES]
+            self._run(scripts.SNAPSHOT_PIECE, [self._meta, new], [epoch, piece], wait=False)
+        keys = [self._meta, self._log, new, old]
+        self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces)])
+        self._known_last = max(self._known_last, position)
+
+    def accept_loss(self) -> str:
+        return str(self._run(scripts.MISSING, [self._meta], [""])[0].decode())
+
+    def close(self) -> None:
+        try:
+            self._server().close()
+        except (RedisError, OSError, StoreError):
+            pass  # nothing is held that another owner would wait for
+
+    # --- asking the server ------------------------------------------------------------------------
+
+    def _server(self) -> Any:
+        """The client for the server that keeps this shard, which is typed for answers in text too."""
+        return self._keeper(self._meta)
+
+    def _run(
+        self, script: str, keys: list[str], arguments: list[Any], *, wait: bool = True
+    ) -> list[Any]:
+        """Runs a script; returns what follows its OK, and raises what any other word says."""
+        with self._errors("written"):
+            answer = self._evaluate(script, keys, arguments, wait=wait)
+        word, rest = answer[0].decode(), answer[1:]
+        match word:
+            case "OK":
+                return rest
+            case "FENCED":
+                raise Fenced(f"{self._where} has a newer owner: epoch {int(rest[0])}")
+            case "HELD":
+                owner, address = rest[1].decode(), rest[2].decode()
+                raise Held(self._where, Lease(int(rest[0]), owner, address, int(float(rest[3]))))
+            case "SHORT":
+                raise self._shortened(int(rest[0]))
+            case "MISSING":
+                raise LogShortened(rest[0].decode())
+            case "GAP":
+                raise StoreError(f"{self._where}: records must continue at {int(rest[0])}")
+            case "FORMAT":
+                raise StoreError(
+                    f"{self._where} has format {rest[0].decode()}, this version reads format "
+                    f"{scripts.FORMAT}; use the version of Lowmark that wrote it"
+                )
+        raise StoreError(
+            f"{self._where}: the key {self._meta} belongs to another program; choose another "
+            "namespace"
+        )
+
+    def _evaluate(
+        self, script: str, keys: list[str], arguments: list[Any], *, wait: bool
+    ) -> list[Any]:
+        replicas = self._url.replicas if wait else 0
+        digest = _sha(script)
+        server = self._server()
+        for attempt in (1, 2):
+            # On one connection: WAIT is for what was written on its own.
+            pipeline = server.pipeline(transaction=False)
+            pipeline.evalsha(digest, len(keys), *keys, *arguments)
+            if replicas:
+                pipeline.execute_command("WAIT", replicas, self._url.timeout_ms // 2)
+            answers = pipeline.execute(raise_on_error=False)
+            if isinstance(answers[0], NoScriptError) and attempt == 1:
+                server.script_load(script)
+                continue
+            break
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        if replicas and answers[1] < replicas:
+            raise StoreUnavailable(
+                f"{self._where}: {answers[1]} of the {replicas} replicas asked for have a commit "
+                f"after {self._url.timeout_ms // 2} ms; are they up?"
+            )
+        result: list[Any] = answers[0]
+        return result
+
+    def _shortened(self, last: int) -> LogShortened:
+        text = (
+            f"{self._where} ends at record {last}, and record {self._known_last} was committed: "
+            "acknowledged records are gone from Redis. Restore a copy that has them, or accept the "
+            "loss with: lowmark store accept-loss"
+        )
+        self._run(scripts.MISSING, [self._meta], [text])
+        return LogShortened(text)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """The client's errors as the store's."""
+        try:
+            yield
+        except RedisError as error:
+            self._forget_keeper()
+            raise self._as_store_error(what, error) from error
+        except OSError as error:
+            raise StoreUnavailable(f"{self._where} cannot be {what} now: {error}") from error
+
+    def _as_store_error(self, what: str, error: RedisError) -> StoreError:
+        if isinstance(error, AuthenticationError | NoPermissionError):
+            return StoreError(f"{self._where} cannot be {what}: {error}; check the login")
+        passing = not isinstance(error, ResponseError)
+        passing = passing or isinstance(error, OutOfMemoryError | ReadOnlyError)
+        passing = passing or str(error).startswith(_PASSING)
+        name = "OOM: " if isinstance(error, OutOfMemoryError) else ""
+        kind = StoreUnavailable if passing else StoreError
+        return kind(f"{self._where} cannot be {what} now: {name}{error}")
+
+
+class RedisLeases:
+    """Whose the shards of a store are."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stores: dict[int, RedisStore] = {}
+
+    def read(self, shard: int) -> Lease | None:
+        """None where nobody answers."""
+        if shard not in self._stores:
+            self._stores[shard] = RedisStore(self._url, shard)
+        try:
+            return self._stores[shard].lease()
+        except StoreUnavailable:
+            return None
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+
+
+def check_promises(server: redis.Redis, url: RedisUrl) -> None:
+    """Raises StoreError, naming what is weaker than asked for, and how to allow it."""
+    found = _weaknesses(server, url)
+    refused = {name: text for name, text in found.items() if name not in url.allowed}
+    if refused:
+        raise StoreError(
+            f"store {url.shown} promises less than it must: {'; '.join(refused.values())}. Correct "
+            f"its configuration, or allow it in the address: allow={','.join(refused)}"
+        )
+
+
+def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
+    found: dict[str, str] = {}
+    info: dict[str, Any] = server.info("server") | server.info("replication")
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(n) for n in version.split(".")[:2] if n.isdigit()) < LEAST_VERSION:
+        found["version"] = (
+            f"version is {version}, the least is {LEAST_VERSION[0]}.{LEAST_VERSION[1]}"
+        )
+    connected = int(info.get("connected_slaves", 0))
+    if connected < url.replicas:
+        found["replicas"] = f"{connected} replicas are connected, {url.replicas} are asked for"
+    try:
+        config = {
+            name: str(value)
+            for pattern in ("append*", "maxmemory*", "min-*-to-write")
+            for name, value in server.config_get(pattern).items()
+        }
+    except (NoPermissionError, ResponseError) as error:
+        found["unchecked"] = f"its configuration cannot be read ({error})"
+        return found
+    if config.get("appendonly") != "yes":
+        found["appendonly"] = f"appendonly is {config.get('appendonly')}, not yes"
+    if config.get("appendfsync") != "always":
+        found["appendfsync"] = f"appendfsync is {config.get('appendfsync')}, not always"
+    if config.get("maxmemory-policy") != "noeviction":
+        found["maxmemory-policy"] = (
+            f"maxmemory-policy is {config.get('maxmemory-policy')}, not noeviction"
+        )
+    least = config.get("min-replicas-to-write", "0")
+    if int(least) < url.replicas:
+        found["min-replicas-to-write"] = (
+            f"min-replicas-to-write is {least}, {url.replicas} replicas are asked for"
+        )
+    return found
+
+
+def _sha(script: str) -> str:
+    return sha1(script.encode(), usedforsecurity=False).hexdigest()

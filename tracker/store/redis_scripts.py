@@ -1,0 +1,145 @@
+"""What runs inside Redis: each script is one step, seen whole or not at all.
+
+The keys of a shard, in format 1, all under one hash tag so that a cluster keeps them together
+(NAMESPACE and SHARD as given; `lowmark:{production:0}:log`, say):
+
+    lowmark:{NAMESPACE:SHARD}:meta        hash: format; epoch, owner, address, lease_ms and
+                                          lease_until_ms of the newest owner; base and last (the log
+                                          holds the records base+1 to last); commit (of the last
+                                          one: to know it again); snapshot (a, b or empty) and
+                                          snapshot_position; missing (what was found lost)
+    lowmark:{NAMESPACE:SHARD}:log         list: the records base+1 to last
+    lowmark:{NAMESPACE:SHARD}:snapshot:a  list: the newest snapshot in pieces, or the one that is
+    lowmark:{NAMESPACE:SHARD}:snapshot:b  being written
+
+A script answers with a word first: OK, or why nothing was done.
+"""
+
+from __future__ import annotations
+
+FORMAT = "1"
+
+# KEYS: meta. Every script begins so. Fields that are missing are false.
+_HEAD = """
+local meta = KEYS[1]
+local kind = redis.call('TYPE', meta).ok
+if kind ~= 'none' and kind ~= 'hash' then return {'FOREIGN'} end
+local function get(name) return redis.call('HGET', meta, name) end
+local function number(name) return tonumber(get(name) or '0') end
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if kind == 'hash' then
+  if not get('format') then return {'FOREIGN'} end
+  if get('format') ~= '1' then return {'FORMAT', get('format')} end
+end
+"""
+
+# ARGV[1]: the epoch of whoever writes.
+_OWNER = (
+    _HEAD
+    + """
+local epoch = tonumber(ARGV[1])
+if number('epoch') > epoch then return {'FENCED', get('epoch')} end
+if number('epoch') < epoch then return {'SHORT', get('last') or '0'} end
+if number('lease_ms') > 0 then
+  redis.call('HSET', meta, 'lease_until_ms', string.format('%.0f', now_ms + number('lease_ms')))
+end
+"""
+)
+
+# ARGV: owner, address, lease_ms. Answers OK, epoch, last.
+ACQUIRE = (
+    _HEAD
+    + """
+if (get('missing') or '') ~= '' then return {'MISSING', get('missing')} end
+local left = number('lease_until_ms') - now_ms
+if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1] then
+  return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
+end
+local epoch = string.format('%.0f', number('epoch') + 1)
+redis.call('HSET', meta, 'format', '1', 'epoch', epoch, 'owner', ARGV[1], 'address', ARGV[2],
+  'lease_ms', ARGV[3], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[3])))
+return {'OK', epoch, get('last') or '0'}
+"""
+)
+
+# Answers OK, epoch, owner, address, milliseconds left.
+LEASE = (
+    _HEAD
+    + """
+local left = number('lease_until_ms') - now_ms
+if left < 0 or left > number('lease_ms') then left = 0 end
+return {'OK', get('epoch') or '0', get('owner') or '', get('address') or '',
+  string.format('%.0f', left)}
+"""
+)
+
+# ARGV: epoch, lease_ms.
+RENEW = (
+    _OWNER
+    + """
+redis.call('HSET', meta, 'lease_ms', ARGV[2],
+  'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
+return {'OK'}
+"""
+)
+
+# KEYS: meta, log. ARGV: epoch, position of the first record, the last position that the owner knows
+# to be there, a digest of the commit, the records. A commit made before is known by its digest; the
+# field is written again, so that WAIT has something to wait for.
+COMMIT = (
+    _OWNER
+    + """
+local first, known, digest = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local last = number('last')
+if get('commit') == digest then
+  redis.call('HSET', meta, 'commit', digest)
+  return {'OK'}
+end
+if last < known or redis.call('LLEN', KEYS[2]) ~= last - number('base') then
+  return {'SHORT', string.format('%.0f', number('base') + redis.call('LLEN', KEYS[2]))}
+end
+if first ~= last + 1 then return {'GAP', string.format('%.0f', last + 1)} end
+for from = 5, #ARGV, 4000 do
+  redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + 3999, #ARGV)))
+end
+redis.call('HSET', meta, 'commit', digest, 'last', string.format('%.0f', last + #ARGV - 4))
+return {'OK'}
+"""
+)
+
+# KEYS: meta, the list. ARGV: epoch, then a piece of the snapshot, or nothing to begin anew.
+SNAPSHOT_PIECE = (
+    _OWNER
+    + """
+if #ARGV == 1 then redis.call('UNLINK', KEYS[2]) else redis.call('RPUSH', KEYS[2], ARGV[2]) end
+return {'OK'}
+"""
+)
+
+# KEYS: meta, log, the new list, the old list. ARGV: epoch, position, a or b, number of pieces.
+SNAPSHOT_DONE = (
+    _OWNER
+    + """
+if redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then return {'SHORT', get('last') or '0'} end
+local position = tonumber(ARGV[2])
+redis.call('HSET', meta, 'snapshot', ARGV[3], 'snapshot_position', ARGV[2])
+redis.call('UNLINK', KEYS[4])
+if position > number('base') then
+  redis.call('LTRIM', KEYS[2], string.format('%.0f', position - number('base')), -1)
+  redis.call('HSET', meta, 'base', ARGV[2])
+end
+if position > number('last') then redis.call('HSET', meta, 'last', ARGV[2]) end
+return {'OK'}
+"""
+)
+
+# ARGV: what is missing; empty: nothing any more. Answers OK and what was missing before.
+MISSING = (
+    _HEAD
+    + """
+local before = get('missing') or ''
+redis.call('HSET', meta, 'format', '1', 'missing', ARGV[1])
+return {'OK', before}
+"""
+)
