@@ -1,0 +1,310 @@
+"""Every kind of bad input over the wire: its status, what its message names, and that it changes nothing.
+
+Calls that are refused end with the status. A refused tick is a message on its stream, which goes on;
+its code stands for a status as docs/errors.md says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+import tracker
+from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import node_service_pb2_grpc as node_grpc
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
+from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1 import progress_service_pb2_grpc as progress_grpc
+from acker.v1 import types_pb2 as pb
+from tracker import EmbeddedTracker, convert
+from tracker.convert_storage import snapshot_to_bytes
+from tracker.core.home import MAX_CELLS_PER_TICK
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
+from tracker.core.slots import FOREVER
+from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
+from tracker.service.errors import STATUS
+
+WAIT_S = 20.0
+SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out", 2),), fronts=("F",), horizon_slots=1_000)
+
+
+@dataclass
+class Wired:
+    """A tracker of one shard whose front `F`, of node `f`, has promised slot 5; its stubs; the key of
+    a node `n`, and one of the same id that is closed."""
+
+    tracker: EmbeddedTracker
+    nodes: Any
+    pipelines: Any
+    progress: Any
+    key: pb.NodeKey
+    closed: pb.NodeKey
+
+    def state(self) -> bytes:
+        """All that is durable, when nothing is on its way to the store any more."""
+        process = self.tracker._servers[0].engine.process
+        end = time.monotonic() + WAIT_S
+        while process.position > process.committed or process._dirty:
+            assert time.monotonic() < end, "it does not come to rest"
+            time.sleep(0.005)
+        process.validate()
+        return snapshot_to_bytes(process.snapshot())
+
+    def commit(self, *contents: pb.TickContent) -> list[node_pb.CommitTicksResponse]:
+        """The answers to ticks under number 1, each sent when the one before has its answer."""
+        return [
+            next(a for a in self._stream(content) if a.WhichOneof("message") != "attached")
+            for content in contents
+        ]
+
+    def _stream(self, content: pb.TickContent) -> list[node_pb.CommitTicksResponse]:
+        attach = node_pb.Attach(pipeline="p", key=self.key)
+        tick = node_pb.NumberedTick(number=1, content=content)
+        requests = [
+            node_pb.CommitTicksRequest(attach=attach), node_pb.CommitTicksRequest(tick=tick)
+        ]  # fmt: skip
+        return list(self.nodes.CommitTicks(iter(requests), timeout=WAIT_S))
+
+
+@pytest.fixture
+def wired() -> Iterator[Wired]:
+    with (
+        tracker.embedded() as running,
+        grpc.insecure_channel(running.target, CHANNEL_OPTIONS) as channel,
+    ):
+        running.register(SPEC)
+        front = running.node("p", "f", "front")
+        front.join()
+        front.join_front("F", "in")
+        front.commit(TickContent(heartbeats=(Heartbeat("F", 5),))).result(WAIT_S)
+        assert running.subscriber("p").wait_until(5, "in", WAIT_S)
+        nodes = node_grpc.NodeServiceStub(channel)
+        keys = [
+            nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"), timeout=WAIT_S).key
+            for _ in range(2)
+        ]
+        yield Wired(
+            running, nodes, pipeline_grpc.PipelineServiceStub(channel),
+            progress_grpc.ProgressServiceStub(channel), keys[1], keys[0],
+        )  # fmt: skip
+
+
+def tick(**parts: Any) -> pb.TickContent:
+    return convert.content_to_pb(TickContent(**parts))
+
+
+def created(*rows: tuple[int, int, int, int]) -> pb.TickContent:
+    return tick(created=Cells.of(rows))
+
+
+def many_cells(count: int) -> pb.TickContent:
+    zeros = np.zeros(count, np.int64)
+    return tick(created=Cells(zeros.astype(np.int32), zeros + 10, zeros.astype(np.uint64), zeros))
+
+
+def unequal(**changes: bytes) -> pb.TickContent:
+    content = created((0, 10, 7, 1), (0, 11, 8, 1))
+    for name, value in changes.items():
+        setattr(content.created, name, value)
+    return content
+
+
+GOOD = (0, 10, 0xFEED, 1)
+"""Something of a refused tick that would have been fine: it must not be applied either."""
+
+BAD_TICKS: dict[str, tuple[pb.TickContent, str, tuple[str, ...]]] = {
+    "an unknown segment": (
+        created(GOOD, (2, 10, 1, 1)),
+        "NOT_FOUND",
+        ("'p'", "segment number 2", "2 segments"),
+    ),
+    "an unknown front": (
+        tick(created=Cells.of([GOOD]), heartbeats=(Heartbeat("G", 9),)),
+        "NOT_FOUND",
+        ("'p'", "n#", "'G'"),
+    ),
+    "creation below min time": (
+        created(GOOD, (1, 6, 1, 1)),
+        "FAILED_PRECONDITION",
+        ("'p'", "'out'", "slot 6", "min time 7"),
+    ),
+    "creation beyond the horizon": (
+        created(GOOD, (0, 1_005, 1, 1)),
+        "OUT_OF_RANGE",
+        ("'p'", "'in'", "1005", "5", "1000"),
+    ),
+    "a slot that no min time could pass": (
+        tick(consumed=Cells.of([GOOD, (0, FOREVER, 1, 1)])),
+        "INVALID_ARGUMENT",
+        ("'p'", str(FOREVER)),
+    ),
+    "fewer checksums than slots": (
+        unequal(checksums=bytes(8)),
+        "INVALID_ARGUMENT",
+        ("8 of checksums", "16 of slots", "one length"),
+    ),
+    "half a slot": (
+        unequal(slots=bytes(12)),
+        "INVALID_ARGUMENT",
+        ("12 of slots", "one length"),
+    ),
+    "too many cells": (
+        many_cells(MAX_CELLS_PER_TICK + 1),
+        "INVALID_ARGUMENT",
+        ("'p'", str(MAX_CELLS_PER_TICK + 1), f"limit of {MAX_CELLS_PER_TICK}"),
+    ),
+    "a unit without a name": (
+        tick(created=Cells.of([GOOD]), units_created=(Unit(0, "", 10),)),
+        "INVALID_ARGUMENT",
+        ("'p'", "0 characters"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_TICKS)
+def test_a_bad_tick_changes_nothing_and_its_number_stays_free(wired: Wired, what: str) -> None:
+    content, status, named = BAD_TICKS[what]
+    before = wired.state()
+    (answer,) = wired.commit(content)
+    refusal = convert.refusal_from_pb(answer.refused.refusal)
+    assert (answer.refused.number, STATUS[refusal.code].name) == (1, status), refusal
+    for name in named:
+        assert name in refusal.message
+    assert wired.state() == before
+    (answer,) = wired.commit(created(GOOD))
+    assert answer.committed.number == 1
+
+
+Call = Callable[[Wired], Any]
+
+
+def attach(wired: Wired, pipeline: str, key: pb.NodeKey) -> None:
+    request = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=pipeline, key=key))
+    list(wired.nodes.CommitTicks(iter([request]), timeout=WAIT_S))
+
+
+def subscribe(wired: Wired, **what: Any) -> None:
+    request = progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(**what))
+    list(wired.progress.Subscribe(iter([request]), timeout=WAIT_S))
+
+
+def register(wired: Wired, spec: PipelineSpec) -> None:
+    request = pipeline_pb.RegisterPipelineRequest(spec=convert.spec_to_pb(spec))
+    wired.pipelines.RegisterPipeline(request, timeout=WAIT_S)
+
+
+BAD_CALLS: dict[str, tuple[Call, str, tuple[str, ...]]] = {
+    "joining an unknown pipeline": (
+        lambda w: w.nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="q", node_id="n")),
+        "NOT_FOUND",
+        ("'q'",),
+    ),
+    "ticks of an unknown pipeline": (
+        lambda w: attach(w, "q", w.key),
+        "NOT_FOUND",
+        ("'q'",),
+    ),
+    "waiting in an unknown segment": (
+        lambda w: w.progress.WaitUntil(progress_pb.WaitUntilRequest(pipeline="p", segment="s")),
+        "NOT_FOUND",
+        ("'p'", "'s'", "'in'"),
+    ),
+    "subscribing to an unknown segment": (
+        lambda w: subscribe(w, pipeline="p", segments=["in", "s"]),
+        "NOT_FOUND",
+        ("'p'", "'s'", "'in'"),
+    ),
+    "units of an unknown segment": (
+        lambda w: w.nodes.ResolveUnits(
+            node_pb.ResolveUnitsRequest(pipeline="p", segment="s", names=["file:///x"])
+        ),
+        "NOT_FOUND",
+        ("'p'", "'s'", "'in'"),
+    ),
+    "a closed incarnation": (
+        lambda w: attach(w, "p", w.closed),
+        "FAILED_PRECONDITION",
+        ("'p'", "n#2", "n#3"),
+    ),
+    "a node that never joined": (
+        lambda w: attach(w, "p", pb.NodeKey(node_id="m", incarnation=1)),
+        "NOT_FOUND",
+        ("'p'", "m#1"),
+    ),
+    "contributions for a node that never joined": (
+        lambda w: w.nodes.StageContributions(
+            node_pb.StageContributionsRequest(
+                pipeline="p", node_id="m", contributions=[pb.StagedContribution(query="q")]
+            )
+        ),
+        "NOT_FOUND",
+        ("'p'", "'m'"),
+    ),
+    "another graph under the same name": (
+        lambda w: register(w, replace(SPEC, edges=())),
+        "ALREADY_EXISTS",
+        ("'p'", "edges", "in->out+2"),
+    ),
+    "a pipeline whose edge leads nowhere": (
+        lambda w: register(w, replace(SPEC, name="q", edges=(Edge("in", "nowhere"),))),
+        "INVALID_ARGUMENT",
+        ("'q'", "'nowhere'"),
+    ),
+    "an oversized message": (
+        lambda w: w.nodes.JoinNode(
+            node_pb.JoinNodeRequest(pipeline="p", node_id="x" * (MAX_MESSAGE_BYTES + 1))
+        ),
+        "RESOURCE_EXHAUSTED",
+        (str(MAX_MESSAGE_BYTES),),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_CALLS)
+def test_a_bad_call_has_its_status_and_changes_nothing(wired: Wired, what: str) -> None:
+    call, status, named = BAD_CALLS[what]
+    before = wired.state()
+    with pytest.raises(grpc.RpcError) as failed:
+        call(wired)
+    details = failed.value.details() or ""
+    assert failed.value.code().name == status, details
+    for name in named:
+        assert name in details
+    if what != "an oversized message":  # which gRPC refuses by itself
+        trailing: Any = dict(failed.value.trailing_metadata() or ())  # type: ignore[arg-type]
+        refusal = pb.Refusal.FromString(trailing[convert.REFUSAL_KEY])
+        assert STATUS[RefusalCode(refusal.code)].name == status
+        assert refusal.message == details
+    assert wired.state() == before
+
+
+@pytest.mark.parametrize(
+    "start", [-(2**63), -5, FOREVER - 60], ids=["lowest", "negative", "highest"]
+)
+def test_times_and_values_near_the_limits_of_int64_travel_as_they_are(start: int) -> None:
+    values = [1, 2**63 - 1, 2**63, 2**64 - 1]
+    spec = replace(SPEC, start_slot=start)
+    items = Cells.of((0, start + 10 + place, value, 1) for place, value in enumerate(values))
+    with tracker.embedded(3, block_slots=1) as running:
+        running.register(spec)
+        front, worker = running.node("p", "f"), running.node("p", "w")
+        front.join()
+        worker.join()
+        assert front.join_front("F", "in").slot == start
+        front.commit(TickContent(created=items)).result(WAIT_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("F", start + 40),))).result(WAIT_S)
+        hears = running.subscriber("p")
+        assert hears.wait_until(start + 10, timeout_s=WAIT_S)
+        for place in range(len(values)):
+            assert hears.min_time("in") <= start + 10 + place
+            worker.commit(TickContent(consumed=items.select(items.slots == start + 10 + place)))
+            expected = start + (11 + place if place + 1 < len(values) else 40)
+            assert hears.wait_until(expected, "in", WAIT_S)
+            assert hears.wait_until(min(FOREVER, expected + 2), "out", WAIT_S)
