@@ -104,35 +104,39 @@ class SubscriberChecker:
             heard[segment] = min_time
 
 
-BOUNDS = {
-    "sessions": 40,
-    "entries that some shard has not confirmed": 80,
-    "records that are not durable": 60,
-    "reports that wait for a pin": 60,
-    "closed keys": 40,
-}
-"""What a process may hold at any step: the few nodes of a run, what is submitted before the limits on
-what is under way push back, and what gathers while a store or another shard is slow."""
+MAX_SESSIONS = 24
+"""Streams of ticks: of each of the few nodes the newest, and what a death has left of older ones."""
+MAX_UNCONFIRMED = 96
+"""Entries that some shard has not confirmed, while one is away for as long as a run lets it."""
+MAX_NOT_DURABLE = 48
+"""Records that wait for the store, while it stalls for as long as a run lets it."""
+MAX_HELD_REPORTS = 24
+"""Reports that wait for a pin to be durable: one an interval, for the same time."""
+MAX_CLOSED_KEYS = 24
+"""Closed keys that some shard has not heard of."""
+MAX_RUNS = 48
+"""Own runs of a pipeline outside M: one an interval and home, while a shard is away."""
 
 
 def check_bounds(process: Process) -> None:
     """Whether a process holds no more than it may, after an event."""
     if (
-        len(process._sessions) > 40
-        or len(process._outbox) > 80
-        or len(process._pending) > 60
-        or len(process._held_frames) > 60
-        or len(process._closed_keys) > 40
+        len(process._sessions) > MAX_SESSIONS
+        or len(process._outbox) > MAX_UNCONFIRMED
+        or len(process._pending) > MAX_NOT_DURABLE
+        or len(process._held_frames) > MAX_HELD_REPORTS
+        or len(process._closed_keys) > MAX_CLOSED_KEYS
     ):
-        held = (
-            process._sessions,
-            process._outbox,
-            process._pending,
-            process._held_frames,
-            process._closed_keys,
+        raise Failure(
+            "broken",
+            f"shard {process.shard} holds too much: {len(process._sessions)} sessions, "
+            f"{len(process._outbox)} unconfirmed entries, {len(process._pending)} records, "
+            f"{len(process._held_frames)} held reports, {len(process._closed_keys)} closed keys",
         )
-        numbers = dict(zip(BOUNDS, map(len, held), strict=True))
-        raise Failure("broken", f"shard {process.shard} holds {numbers}, the bounds are {BOUNDS}")
+    for name, pipeline in process._pipelines.items():
+        if len(pipeline.combiner._own_runs) > MAX_RUNS:
+            runs = len(pipeline.combiner._own_runs)
+            raise Failure("broken", f"shard {process.shard} keeps {runs} runs of {name}")
 
 
 def has_arrived(world: World, process: Process) -> bool:

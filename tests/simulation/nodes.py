@@ -51,6 +51,7 @@ ANSWER_TIMEOUT_NS = 40_000_000
 RETRY_NS = 3_000_000
 WINDOW_LIMIT = 4
 """Ticks of one node under way; the others wait."""
+_TABLES = ("max_nodes", "max_open_cells", "max_open_units", "max_staged")
 TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON)
 JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
 
@@ -334,6 +335,9 @@ class Node:
     def note_refusal(self, refusal: Refusal) -> None:
         """Counts a refusal by its reason."""
         self.sim.count(f"refused_{refusal.code.value}")
+        if refusal.code is RefusalCode.FULL:
+            limit = next(name for name in _TABLES if name in refusal.message)
+            self.sim.count(f"full_{limit.removeprefix('max_')}")
 
     def commit_bad(self) -> None:
         """Commits something that must be refused whole."""

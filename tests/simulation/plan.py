@@ -92,8 +92,8 @@ def draw_plan(seed: int) -> Plan:
     # Links of which some lag far behind the others, on quick shards: their states are then known at
     # moments far apart, which is what the cut rule is for.
     uneven = not calm and rng.random() < 0.25
-    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [8, 20, 7, 1])[0]
-    faults_for_ns = rng.randint(12, 36) * MS
+    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [9, 20, 6, 1])[0]
+    faults_for_ns = rng.randint(12, 32) * MS
     tight = rng.random() < 0.3
     pipeline_count = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 1, 1, 2])
     pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
@@ -122,10 +122,10 @@ def draw_plan(seed: int) -> Plan:
         downtime_ms=3 if uneven else 15,
         node_crashes=0 if calm else rng.choice([0, 1, 2]),
         session_breaks=0 if calm else rng.choice([0, 1, 2]),
-        link_resets=0 if calm else rng.choice([0, 1, 2]),
+        link_resets=0 if calm else rng.choice([0, 0, 1, 2]),
         link_cuts=0 if calm else rng.choice([0, 0, 1, 2]),
         slow_peers=0 if calm else rng.choice([0, 0, 0, 1]),
-        snapshots=rng.choice([0, 1, 2, 3]),
+        snapshots=rng.choice([0, 1, 1, 2]),
         pause_ns=rng.choice([1.0, 4.0, 8.0] if uneven else [1.0, 2.0, 4.0]) * MS,
         # So that there is something to break for as long as there are faults.
         front_pause_ns=faults_for_ns / rng.choice([8, 16] if uneven else [4, 6, 10]),
@@ -185,7 +185,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         workers=tuple((f"{name}-worker{n}", frozenset(w)) for n, w in enumerate(workers)),
         kind=kind,
         visitors=visitors,
-        unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.5]),
+        unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.6]),
         hops=rng.choice([1, 1, 1, 2]),
     )
 

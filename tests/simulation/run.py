@@ -39,7 +39,7 @@ FAULT_KINDS = (
     "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
     "refused_conflict", "refused_fenced",
     # limits that were reached
-    "refused_full", "full_frames", "full_links", "full_windows", "full_local_trackers",
+    "full_nodes", "full_open_cells", "full_open_units", "full_frames", "full_links", "full_windows", "full_local_trackers",
     "congested_ticks",
 )  # fmt: skip
 """Every kind of fault, refusal and limit; each must have happened in a run of some length."""

@@ -364,7 +364,9 @@ class Simulator(Processes):
 
     def _deliver_twice(self, node: Node, event: Event) -> None:
         self._deliver(node, node.home, event)
-        self._deliver_copy(node, event)
+        running = self._at_home(node)
+        if running is not None and not running.waiting_ticks:  # where it would be answered later
+            self._deliver_copy(node, event)
 
     def _deliver_late(self, node: Node, event: SubmitTick) -> None:
         if node.session != event.session:
