@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import pyspark
@@ -23,12 +22,13 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from local_tracker.spark.compose import BatchUnits, CreatedUnit, compose, fingerprint
 from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jvm import checkpoint_root
+from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.tracked import check_version
-from tracker.client import LowmarkError, NodeClient
+from tracker.client import NodeClient
 from tracker.client.errors import RefusedError
-from tracker.core.model import Heartbeat, Refusal, TickContent
+from tracker.core.model import Refusal, TickContent
 from tracker.core.slots import slot_of
 from tracker.core.units import file_name
 
@@ -37,43 +37,6 @@ _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0
 
 log = logging.getLogger("lowmark.spark")
-
-
-class FrontLabels:
-    """Which slot a batch gets, and what may be promised meanwhile. Thread-safe."""
-
-    def __init__(self, lowest_slot: int) -> None:
-        """`lowest_slot`: nothing is labelled below it (the front's grant and its last promise)."""
-        self._lock = threading.Lock()
-        self._floor = lowest_slot
-        self._open: dict[int, int] = {}
-
-    def label(self, batch: int, slot: int) -> int:
-        """The label of a batch whose timestamp is in `slot`: the same when asked again. Promises
-        wait for it until `close`."""
-        with self._lock:
-            label = self._open.get(batch)
-            if label is None:
-                self._floor = label = max(slot, self._floor)
-                self._open[batch] = label
-            return label
-
-    def reopen(self, batch: int, label: int) -> None:
-        """A batch was published under a label before, and its tick is not durable yet."""
-        with self._lock:
-            self._open[batch] = label
-
-    def close(self, batch: int) -> None:
-        """A batch's tick is durable."""
-        with self._lock:
-            self._floor = max(self._floor, self._open.pop(batch, self._floor))
-
-    def promise(self, slot: int) -> int:
-        """The largest slot, at most `slot`, below which nothing will be labelled any more."""
-        with self._lock:
-            promise = min([max(slot, self._floor), *self._open.values()])
-            self._floor = max(self._floor, promise)
-            return promise
 
 
 class SparkFront:
@@ -110,9 +73,6 @@ class SparkFront:
             limits,
         )
         self._ready, self._stopping = threading.Event(), threading.Event()
-        self._heart = threading.Thread(
-            target=self._promise_loop, name=f"lowmark-promise-{front}", daemon=True
-        )
         self._query: StreamingQuery | None = None
         self._follower: Follower | None = None
         self._refusal: TrackingError | None = None
@@ -126,6 +86,10 @@ class SparkFront:
         self._segment_number = self._node.segment(self.segment)
         grant = self._node.join_front(self.front, self.segment, _JOIN_TIMEOUT_S)
         self._labels = FrontLabels(max(grant.slot, grant.heartbeat))
+        self._promises = Promises(
+            self._node, self.front, self._labels, self._clock, self._slack_ns,
+            self._heartbeat_interval_ms, self._give_up,
+        )  # fmt: skip
         query = self._query = writer.foreachBatch(self._publish).start()
         try:
             self._checkpoint = CheckpointLog(checkpoint_root(query))
@@ -145,7 +109,7 @@ class SparkFront:
             self._node.close()
             raise
         self._ready.set()
-        self._heart.start()
+        self._promises.start()
         return query
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
@@ -167,8 +131,7 @@ class SparkFront:
         self._query.stop()
         clean = self._follower.close(_DRAIN_TIMEOUT_S)
         self._stopping.set()
-        if self._heart.ident is not None:
-            self._heart.join()
+        self._promises.stop()
         try:
             if leave:
                 if not clean:
@@ -209,26 +172,6 @@ class SparkFront:
 
     def _manifest(self, batch: int) -> Manifest | None:
         return self._batches.manifest(self._checkpoint.query_id, batch)
-
-    def _promise_loop(self) -> None:
-        """Promises between batches; a tracker that is away hears the newest one later."""
-        promised: int | None = None
-        pending: Future[int] | None = None
-        while not self._stopping.wait(self._heartbeat_interval_ms / 1000):
-            if pending is not None and not pending.done():
-                continue
-            promise = self._labels.promise(slot_of(self._clock(), self._slack_ns))
-            try:
-                if pending is not None:
-                    pending.result()
-                if promise != promised:
-                    content = TickContent(heartbeats=(Heartbeat(self.front, promise),))
-                    pending, promised = self._node.commit(content), promise
-            except RefusedError as error:
-                self._give_up(error)
-                return
-            except LowmarkError:
-                pending, promised = None, None  # the tracker is away: the newest one goes later
 
     def _give_up(self, error: RefusedError) -> None:
         """The tracker no longer takes this front's promises: its query must not publish any more."""

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from local_tracker.worker.protocol import HandOverError, is_local_tracker
 from local_tracker.worker.settings import EAGER, TRANSACTIONAL
 from local_tracker.worker.starting import READY, java_ancestor
 
+LOOK_INTERVAL_S = 0.5
+"""How often a local tracker looks whether its socket is still there."""
 STOP_GRACE_S = 10.0
 """How long requests and the last flush may take when the local tracker is told to end."""
 
@@ -143,6 +146,15 @@ class Agent:
             on_change=life.changed,
         )  # fmt: skip
         self._life = life
+        self._ended = threading.Event()
+        threading.Thread(target=self._look, name="lowmark-look", daemon=True).start()
+
+    def _look(self) -> None:
+        """Workers that cannot find the socket start another local tracker: this one makes room."""
+        while not self._ended.wait(LOOK_INTERVAL_S):
+            if not self.listener.reachable:
+                self._life.changed()
+                return
 
     def wait(self, life: Lifetime) -> str:
         """Waits for a reason to end and returns it, for people."""
@@ -154,9 +166,12 @@ class Agent:
                 return reason
             if self.flusher is not None and self.flusher.failure is not None:
                 return str(self.flusher.failure)
+            if not self.listener.reachable:
+                return "the removal of its socket"
 
     def stop(self) -> bool:
         """Answers the last requests and flushes what was taken; whether all of it is durable."""
+        self._ended.set()
         answered = self.server.stop(STOP_GRACE_S)
         drained = self.flusher is None or self.flusher.close(STOP_GRACE_S)
         self.uplink.close(leave=drained)

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -36,6 +37,9 @@ MAX_CONTRIBUTIONS_PER_FRAME = 1_024
 MAX_HEARTBEATS_PER_STEP = 1_000
 MAX_WAIT_MS = 60_000
 """A request is given up after this long, whatever its deadline says."""
+OWNER_WAIT_S = 10.0
+"""How long a local tracker waits for one whose socket was removed to end."""
+_OWNER_POLL_S = 0.05
 _BACKLOG = 128
 _FIRST_MIN_TIMES_S = 10.0
 
@@ -64,15 +68,24 @@ class Listener:
             if self._owner >= 0:
                 os.close(self._owner)
             raise
+        self._inode = _inode(self._path)
         name = self.socket.getsockname()
         self.address = f"unix:{name}" if self._path else f"tcp:{name[0]}:{name[1]}"
 
     def _own(self, path: str) -> None:
         self._owner = os.open(f"{path}.owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HandOverError("conflict", f"another local tracker listens at {path}") from None
+        deadline = time.monotonic() + OWNER_WAIT_S
+        while True:
+            try:
+                fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # One whose socket was removed is about to end; one that listens is there to stay.
+                if time.monotonic() > deadline or os.path.exists(path):
+                    raise HandOverError(
+                        "conflict", f"another local tracker listens at {path}"
+                    ) from None
+                time.sleep(_OWNER_POLL_S)
         with suppress(FileNotFoundError):
             os.unlink(path)
 
@@ -87,9 +100,14 @@ class Listener:
         else:
             self.socket.bind(place)
 
+    @property
+    def reachable(self) -> bool:
+        """Whether workers can still find the socket: somebody may have removed its path."""
+        return self._path is None or _inode(self._path) == self._inode
+
     def stop(self) -> None:
         """Takes no more connections; one that waits in `accept` ends with an OSError."""
-        if self._path is not None:
+        if self._path is not None and self.reachable:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
         with suppress(OSError):
@@ -101,6 +119,13 @@ class Listener:
         if self._owner >= 0:
             os.close(self._owner)
             self._owner = -1
+
+
+def _inode(path: str | None) -> int:
+    try:
+        return os.stat(path).st_ino if path is not None else 0
+    except FileNotFoundError:
+        return 0
 
 
 class Server:

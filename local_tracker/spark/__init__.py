@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from local_tracker.spark.follower import FollowerLimits, TrackingError
+    from local_tracker.spark.ranges import OffsetRanges
     from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
 
-__all__ = ["BatchWriter", "FollowerLimits", "Tracked", "TrackedQuery", "TrackingError"]
+__all__ = [
+    "BatchWriter", "FollowerLimits", "OffsetRanges", "Tracked", "TrackedQuery", "TrackingError",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +23,10 @@ def __getattr__(name: str) -> Any:
         from local_tracker.spark import follower
 
         return getattr(follower, name)
+    if name == "OffsetRanges":
+        from local_tracker.spark import ranges
+
+        return ranges.OffsetRanges
     if name in __all__:
         from local_tracker.spark import tracked
 

@@ -193,6 +193,27 @@ class CheckpointLog:
                 found[source] = names
         return found
 
+    def offset_pair(self, batch: int, source: str) -> tuple[str | None, str | None]:
+        """The offsets, as JSON, before and after a batch, of a source that is not a file source. None
+        where the source has had nothing yet, and noted no beginning."""
+        offsets, previous = self.offsets(batch), self.previous_offsets(batch)
+        after = offsets.sources.get(source)
+        before = previous.sources.get(source) if previous else None
+        if before is None and after is not None:
+            before = self._initial_offset(source)
+        return before, after
+
+    def _initial_offset(self, source: str) -> str | None:
+        """Where a source began, as Kafka's writes it down before its first batch: `v1` and the offset,
+        behind a byte that old versions looked for."""
+        path = f"{self.root}/sources/{source}/0"
+        if self._files.size(path) is None:
+            return None
+        version, newline, text = self._whole(path).lstrip("\0").partition("\n")
+        if version != "v1" or not newline:
+            raise LogError(f"{path} has version {version[:20]!r}: known is v1")
+        return text.strip()
+
     def _source_entry(self, source: str, number: int) -> list[str]:
         """The files of entry `number` of a source's log."""
         directory = f"{self.root}/sources/{source}"

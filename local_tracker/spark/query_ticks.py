@@ -1,11 +1,15 @@
-"""The ticks of a query that is tracked by units: what each of its batches read, wrote and acked."""
+"""The ticks of a query: what each of its batches read, wrote and acked.
+
+By units, which need no look into files; for segments that are tracked by rows, by what stands in the
+files that were committed; for sources with partitioned offsets, by their ranges.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from local_tracker.spark.compose import (
@@ -19,10 +23,14 @@ from local_tracker.spark.compose import (
     label_slots,
 )
 from local_tracker.spark.follower import Stopping
+from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
+from local_tracker.spark.ranges import OffsetRanges, Range, range_cells, ranges
+from local_tracker.spark.rows import row_cells
 from tracker.client import Admin, NodeClient
-from tracker.core.model import PipelineSpec, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.slots import slot_of
 from tracker.core.units import slot_in_name
 
 _RESOLVE_WAIT_MS = 1_000
@@ -116,6 +124,22 @@ class QueryRecord:
     consumed: Mapping[int, tuple[str, ...]]
     created: tuple[CreatedUnit, ...]
     published_by: str | None
+    ranges: tuple[tuple[str, Range], ...] = ()
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What else than units, and whole files, a query's batches are tracked by.
+
+    rows: by segment number, the column with the slots of the rows in its files. ranges: sources with
+    partitioned offsets, by their numbers. emits: the labels of the front that the query is of what it
+    emits from its state; None if that is not held to anything.
+    """
+
+    rows: Mapping[int, str] = field(default_factory=dict)
+    ranges: Mapping[str, OffsetRanges] = field(default_factory=dict)
+    emits: FrontLabels | None = None
 
 
 class QueryTicks:
@@ -131,9 +155,11 @@ class QueryTicks:
         outputs: Callable[[], Iterable[Output]],
         evaluations: Callable[[], Evaluations] | None,
         twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
+        tracking: Tracking | None = None,
     ) -> None:
         """`evaluations` is None where no user code acknowledges anything; `twins` tells which
         sources list the same directory."""
+        self._tracking = tracking or Tracking()
         self._node, self._admin, self._spec = node, admin, spec
         self._checkpoint, self._reads, self._outputs = checkpoint, reads, outputs
         self._evaluations, self._twins = evaluations, twins
@@ -148,31 +174,90 @@ class QueryTicks:
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
         noted = [output.published_by(batch) for output in outputs]
+        offsets = self._checkpoint.offsets(batch)
         return QueryRecord(
             batch,
-            fingerprint(self._checkpoint.offsets(batch).text, consumed, created),
+            fingerprint(offsets.text, consumed, created),
             consumed,
             created,
             next((run for run in noted if run is not None), None),
+            self._ranges(batch),
+            offsets.timestamp_ms,
         )
+
+    def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
+        """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
+        found: list[tuple[str, Range]] = []
+        for number, source in self._tracking.ranges.items():
+            before, after = self._checkpoint.offset_pair(batch, number)
+            segment = self._spec.segments.index(source.segment)
+            what = f"batch {batch}, source {number}"
+            found += [(number, r) for r in ranges(segment, source, before, after, what)]
+        return tuple(found)
 
     def fingerprint(self, record: QueryRecord) -> bytes:
         return record.fingerprint
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         consumed = self._with_slots(record, stopping)
-        slots = label_slots(consumed, self._delays)
-        if record.created and not consumed:
+        rows = Cells.concatenate([self._consumed_rows(record), self._consumed_ranges(record)])
+        oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
+        slots = label_slots([*consumed, *oldest], self._delays)
+        if self._tracking.emits is not None:
+            slots = self._emitted(record, slots, self._tracking.emits)
+        elif record.created and not slots:
             slots = self._min_times()
-        return self._compose(record, consumed, slots)
+        return self._compose(record, consumed, slots, rows)
+
+    def _emitted(
+        self, record: QueryRecord, slots: Mapping[int, int], labels: FrontLabels
+    ) -> dict[int, int]:
+        """The slots of what the query, as a front, creates: never below its promise, nor below what
+        the batch consumed."""
+        timestamp = slot_of(record.timestamp_ms * 1_000_000, self._spec.slack_ns)
+        label = labels.label(record.batch, max([timestamp, *slots.values()]))
+        return {segment: label for unit in record.created for segment in unit.segments}
+
+    def _consumed_rows(self, record: QueryRecord) -> Cells:
+        return Cells.concatenate(
+            row_cells(segment, names, self._tracking.rows[segment])
+            for segment, names in record.consumed.items()
+            if segment in self._tracking.rows
+        )
+
+    def _consumed_ranges(self, record: QueryRecord) -> Cells:
+        return Cells.concatenate(
+            range_cells(source, [wanted for at, wanted in record.ranges if at == number])
+            for number, source in self._tracking.ranges.items()
+        )
+
+    def _created_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> Cells:
+        parts = []
+        for segment, column in self._tracking.rows.items():
+            names = dict.fromkeys(u.name for u in record.created if segment in u.segments)
+            cells = row_cells(segment, names, column)
+            least = slots.get(segment)
+            if least is not None and len(cells) and int(cells.slots.min()) < least:
+                raise ComposeError(
+                    f"batch {record.batch}: a row in column {column!r} for segment "
+                    f"{self._spec.segments[segment]!r} has slot {int(cells.slots.min())}, but the "
+                    f"oldest that the batch consumed allows {least} and later; keep the slots of the "
+                    f"rows that a row comes from, and the delay of the edge"
+                )
+            parts.append(cells)
+        return Cells.concatenate(parts)
 
     def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
         """A batch that read nothing creates at the min time of the moment, which may move on."""
-        if refusal.code != RefusalCode.BELOW_MIN_TIME or record.consumed or not record.created:
+        if refusal.code != RefusalCode.BELOW_MIN_TIME or not record.created:
             return None
-        return self._compose(record, (), self._min_times())
+        if record.consumed or record.ranges or self._tracking.emits is not None:
+            return None
+        return self._compose(record, (), self._min_times(), Cells.empty())
 
     def durable(self, batch: int) -> None:
+        if self._tracking.emits is not None:
+            self._tracking.emits.close(batch)
         for output in self._outputs():
             output.durable(batch)
 
@@ -208,6 +293,8 @@ class QueryTicks:
     def _with_slots(self, record: QueryRecord, stopping: threading.Event) -> tuple[Unit, ...]:
         units: list[Unit] = []
         for segment, names in record.consumed.items():
+            if segment in self._tracking.rows:
+                continue
             slots = {name: slot for name in names if (slot := slot_in_name(name)) is not None}
             unknown = [name for name in names if name not in slots]
             slots |= self._resolve(record.batch, segment, unknown, stopping)
@@ -241,13 +328,27 @@ class QueryTicks:
         return {number: segment.min_time for number, segment in enumerate(state.segments)}
 
     def _compose(
-        self, record: QueryRecord, consumed: tuple[Unit, ...], slots: Mapping[int, int]
+        self,
+        record: QueryRecord,
+        consumed: tuple[Unit, ...],
+        slots: Mapping[int, int],
+        consumed_rows: Cells,
     ) -> TickContent:
         query = self._checkpoint.query_id
-        units = BatchUnits(query, record.batch, record.fingerprint, consumed, record.created, slots)
-        if self._evaluations is None:
-            return compose(units)
-        known = self._evaluations()
-        staged = self._node.list_contributions(query, record.batch)
-        evaluations = Evaluations(known.runs, record.published_by, known.stage_tasks)
-        return compose(units, count_contributions(query, record.batch, staged, evaluations))
+        by_rows = self._tracking.rows
+        created = tuple(
+            CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))
+            for unit in record.created
+        )
+        units = BatchUnits(query, record.batch, record.fingerprint, consumed, created, slots)
+        acked = Cells.empty(), Cells.empty()
+        if self._evaluations is not None:
+            known = self._evaluations()
+            staged = self._node.list_contributions(query, record.batch)
+            evaluations = Evaluations(known.runs, record.published_by, known.stage_tasks)
+            acked = count_contributions(query, record.batch, staged, evaluations)
+        more = (
+            Cells.concatenate([acked[0], self._created_rows(record, slots)]),
+            Cells.concatenate([acked[1], consumed_rows]),
+        )
+        return compose(units, more)

@@ -36,6 +36,7 @@ from local_tracker.spark.jvm import (
     sink_description,
     sources_with_one_root,
 )
+from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.query_ticks import (
@@ -43,11 +44,13 @@ from local_tracker.spark.query_ticks import (
     Output,
     PublishedOutput,
     QueryTicks,
-    Reads,
+    Tracking,
 )
+from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.routes import Routes
 from local_tracker.worker import bundle
 from tracker.client import Admin, NodeClient
-from tracker.core.model import PipelineSpec
+from tracker.client.errors import RefusedError
 
 SUPPORTED_PYSPARK = ("4.3",)
 """The PySpark versions whose logs have been tried out."""
@@ -58,6 +61,7 @@ _ADMISSION_TIMEOUT_S = 60.0
 _PLANNING_TIMEOUT_S = 60.0
 _PLANNING_POLL_S = 0.02
 _KEPT_RUNS = 1_000
+_HEARTBEAT_INTERVAL_MS = 50
 
 log = logging.getLogger("lowmark.spark")
 
@@ -113,22 +117,32 @@ class Tracked:
         node_id: str,
         reads: str | Mapping[str, str],
         creates: Sequence[str] = (),
+        rows: Mapping[str, str] | None = None,
+        ranges: Mapping[str, OffsetRanges] | None = None,
+        emits: str | None = None,
         limits: FollowerLimits | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
 
         reads: the segment that its input files are in, or segments by source directory; creates: the
-        segments of the queries that read what its sink writes. Raises TrackingError if the segments,
+        segments of the queries that read what its sink writes. rows: segments whose items are rows
+        instead of files, each with the column of the rows' slots; all who write or read such a segment
+        must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
+        whose offsets number their records. emits: the name of the front that the query is of the one
+        segment that it creates in, where it emits from its state. Raises TrackingError if the segments,
         the sink or the checkpoint don't fit; the query has then been stopped.
         """
         node = NodeClient(self.target, self.pipeline, node_id, kind="query")
         query: StreamingQuery | None = None
         try:
             joined = node.join(_JOIN_TIMEOUT_S)
-            routes = _Routes(node, joined.spec, reads, creates, node_id)
+            routes = Routes(node, joined.spec, reads, creates, node_id, rows or {}, ranges or {})
+            front = self._join_front(node, emits, creates)
             with self._task_settings(node_id):
                 query = writer.start()
-            tracked_query = self._follow(node, query, node_id, routes, joined.last_batches, limits)
+            tracked_query = self._follow(
+                node, query, node_id, routes, joined.last_batches, limits, front
+            )
         except BaseException as error:
             if query is not None:
                 self._admit(query.id, TrackingError(f"query {node_id!r} was not started: {error}"))
@@ -147,14 +161,28 @@ class Tracked:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _join_front(
+        self, node: NodeClient, emits: str | None, creates: Sequence[str]
+    ) -> tuple[str, FrontLabels] | None:
+        if emits is None:
+            return None
+        if len(creates) != 1:
+            raise TrackingError(
+                f"emits={emits!r} makes the query a front of the one segment that it creates in; it "
+                f"creates in {list(creates)}"
+            )
+        grant = node.join_front(emits, creates[0], _JOIN_TIMEOUT_S)
+        return emits, FrontLabels(max(grant.slot, grant.heartbeat))
+
     def _follow(
         self,
         node: NodeClient,
         query: StreamingQuery,
         node_id: str,
-        routes: _Routes,
+        routes: Routes,
         last_batches: Sequence[Any],
         limits: FollowerLimits | None,
+        front: tuple[str, FrontLabels] | None,
     ) -> TrackedQuery:
         checkpoint = CheckpointLog(checkpoint_root(query))
         evaluations = None
@@ -166,6 +194,7 @@ class Tracked:
         ticks = QueryTicks(
             node, admin, routes.spec, checkpoint, routes.reads,
             self._outputs(query, routes, node), evaluations, _Twins(query),
+            Tracking(routes.rows, routes.ranges, None if front is None else front[1]),
         )  # fmt: skip
         tracked_query = TrackedQuery(query, node, admin, checkpoint, ticks)
         follower = Follower(
@@ -176,9 +205,18 @@ class Tracked:
         )  # fmt: skip
         tracked_query._follower = follower
         follower.start()
+        if front is not None:
+            name, labels = front
+            tracked_query._promise(
+                name,
+                Promises(
+                    node, name, labels, time.time_ns, routes.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
+                    tracked_query._give_up,
+                ),
+            )  # fmt: skip
         return tracked_query
 
-    def _outputs(self, query: StreamingQuery, routes: _Routes, node: NodeClient) -> Any:
+    def _outputs(self, query: StreamingQuery, routes: Routes, node: NodeClient) -> Any:
         """What tells where the query's batches leave files."""
         sink = sink_description(query)
         if sink.startswith("FileSink["):
@@ -267,6 +305,8 @@ class TrackedQuery:
         self.query, self.checkpoint = query, checkpoint
         self._node, self._admin, self._ticks = node, admin, ticks
         self._unpublished: TrackingError | None = None
+        self._front: str | None = None
+        self._promises: Promises | None = None
         self._closed = False
 
     def __getattr__(self, name: str) -> Any:
@@ -327,17 +367,35 @@ class TrackedQuery:
             self._close()
             raise self._unpublished from None
 
-    def stop(self) -> None:
+    def stop(self, *, leave: bool = False) -> None:
         """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
-        away) is committed when the query is started again."""
+        away) is committed when the query is started again. leave: a query that emits from its state
+        ends for good, and its front holds min time no longer."""
         self.query.stop()
-        self._close()
+        self._close(leave=leave)
 
-    def _close(self) -> None:
+    def _promise(self, front: str, promises: Promises) -> None:
+        self._front, self._promises = front, promises
+        promises.start()
+
+    def _give_up(self, error: RefusedError) -> None:
+        """The tracker takes no promise of the query's front any more."""
+        self._unpublished = TrackingError(
+            f"front {self._front!r} was refused ({error.refusal.code.value}): {error.refusal.message}"
+        )
+        log.error("%s", self._unpublished)
+        self.query.stop()
+
+    def _close(self, *, leave: bool = False) -> None:
         if self._closed:
             return  # what is in the checkpoint now is another run's
         self._closed = True
-        if not self._follower.close(_DRAIN_TIMEOUT_S) and self._follower.failure is None:
+        clean = self._follower.close(_DRAIN_TIMEOUT_S)
+        if self._promises is not None:
+            self._promises.stop()
+        if leave and clean and self._front is not None:
+            self._node.leave_front(self._front).result(_DRAIN_TIMEOUT_S)
+        if not clean and self._follower.failure is None:
             log.warning(
                 "query %s has batches that are not durable in the tracker yet; they are committed "
                 "when it is started again", self.query.id,
@@ -391,32 +449,6 @@ class BatchWriter:
             return f"b{batch:08d}-{query_id[:8]}-{name}"
 
         self.batches.publish(query_id, batch, offsets, run, write, place)
-
-
-class _Routes:
-    """Where a query's input comes from and its output goes, by segment numbers."""
-
-    def __init__(
-        self,
-        node: NodeClient,
-        spec: PipelineSpec,
-        reads: str | Mapping[str, str],
-        creates: Sequence[str],
-        node_id: str,
-    ) -> None:
-        self.spec = spec
-        if isinstance(reads, str):
-            self.reads = Reads(node.segment(reads))
-        else:
-            self.reads = Reads({path: node.segment(name) for path, name in reads.items()})
-        self.creates = tuple(node.segment(name) for name in creates)
-        sources = {spec.segments[number] for number in self.reads.numbers()}
-        for target in creates:
-            if not any(edge.source in sources and edge.target == target for edge in spec.edges):
-                raise TrackingError(
-                    f"query {node_id!r} reads {sorted(sources)} and creates in {target!r}, but "
-                    f"pipeline {spec.name!r} has no edge between them; register one"
-                )
 
 
 class _Twins:

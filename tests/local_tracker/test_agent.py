@@ -432,6 +432,20 @@ def test_it_ends_when_it_is_not_used(running: EmbeddedTracker, tmp_path: Path) -
         assert "disuse" in unused.errors
 
 
+def test_one_whose_socket_was_removed_makes_room_for_another(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    path = tmp_path / "s"
+    with agent(running.target, f"unix:{path}") as first:
+        path.unlink()
+        with agent(running.target, f"unix:{path}"):
+            assert first.wait() == 0
+            assert "the removal of its socket" in first.errors
+            handle = Handle(f"unix:{path}", "p", TIMEOUT_S)
+            handle.step(Cells.empty(), one_cell(0, 5, 1))
+            handle.close()
+
+
 def test_one_socket_has_one_local_tracker(running: EmbeddedTracker, tmp_path: Path) -> None:
     with agent(running.target, f"unix:{tmp_path}/s") as first:
         second = AgentProcess(

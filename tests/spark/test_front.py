@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from fronts.spark import FrontLabels, SparkFront
+from fronts.spark import SparkFront
 from local_tracker.spark import Tracked
+from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
 from tests.spark.conftest import ONLY_LOCAL

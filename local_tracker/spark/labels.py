@@ -1,0 +1,104 @@
+"""What a front in a driver labels and promises: a Spark front, or a query that emits from its state."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tracker.client import LowmarkError, NodeClient
+from tracker.client.errors import RefusedError
+from tracker.core.model import Heartbeat, TickContent
+from tracker.core.slots import slot_of
+
+log = logging.getLogger("lowmark.spark")
+
+
+class FrontLabels:
+    """Which slot a batch gets, and what may be promised meanwhile. Thread-safe."""
+
+    def __init__(self, lowest_slot: int) -> None:
+        """`lowest_slot`: nothing is labelled below it (the front's grant and its last promise)."""
+        self._lock = threading.Lock()
+        self._floor = lowest_slot
+        self._open: dict[int, int] = {}
+
+    def label(self, batch: int, slot: int) -> int:
+        """The label of a batch whose timestamp is in `slot`: the same when asked again. Promises
+        wait for it until `close`."""
+        with self._lock:
+            label = self._open.get(batch)
+            if label is None:
+                self._floor = label = max(slot, self._floor)
+                self._open[batch] = label
+            return label
+
+    def reopen(self, batch: int, label: int) -> None:
+        """A batch was published under a label before, and its tick is not durable yet."""
+        with self._lock:
+            self._open[batch] = label
+
+    def close(self, batch: int) -> None:
+        """A batch's tick is durable."""
+        with self._lock:
+            self._floor = max(self._floor, self._open.pop(batch, self._floor))
+
+    def promise(self, slot: int) -> int:
+        """The largest slot, at most `slot`, below which nothing will be labelled any more."""
+        with self._lock:
+            promise = min([max(slot, self._floor), *self._open.values()])
+            self._floor = max(self._floor, promise)
+            return promise
+
+
+class Promises:
+    """Goes on promising for a front while its driver lives, in a thread of its own."""
+
+    def __init__(
+        self,
+        node: NodeClient,
+        front: str,
+        labels: FrontLabels,
+        clock: Callable[[], int],
+        slack_ns: int,
+        interval_ms: int,
+        on_refused: Callable[[RefusedError], None],
+    ) -> None:
+        """clock: nanoseconds since 1970. on_refused: the tracker takes no promise any more."""
+        self._node, self._front, self._labels = node, front, labels
+        self._clock, self._slack_ns, self._interval_ms = clock, slack_ns, interval_ms
+        self._on_refused = on_refused
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"lowmark-promise-{front}", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; no promise follows."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        """A tracker that is away hears the newest promise later."""
+        promised: int | None = None
+        pending: Future[int] | None = None
+        while not self._stopping.wait(self._interval_ms / 1000):
+            if pending is not None and not pending.done():
+                continue
+            promise = self._labels.promise(slot_of(self._clock(), self._slack_ns))
+            try:
+                if pending is not None:
+                    pending.result()
+                if promise != promised:
+                    content = TickContent(heartbeats=(Heartbeat(self._front, promise),))
+                    pending, promised = self._node.commit(content), promise
+            except RefusedError as error:
+                self._on_refused(error)
+                return
+            except LowmarkError:
+                pending, promised = None, None
