@@ -646,9 +646,11 @@ class WorkerNode(Node):
 class VisitorNode(Node):
     """Joins, does nothing, and leaves: it takes the place of another one for a while."""
 
+    gave_up = False
+
     @property
     def settled(self) -> bool:
-        return self.finished
+        return self.finished or self.gave_up
 
     def joined(self, joined: Joined) -> None:
         self._later(self.sim.milliseconds(3, 15), self.leave_node)
@@ -656,7 +658,7 @@ class VisitorNode(Node):
     def note_refusal(self, refusal: Refusal) -> None:
         super().note_refusal(refusal)
         if self.sim.healed and refusal.code is RefusalCode.FULL and self.key is None:
-            self.finished, self.alive = True, False  # it has waited long enough
+            self.gave_up, self.alive = True, False  # it has waited long enough
 
 
 def is_resolved(sim: Simulator, world: World, item: Item) -> bool:

@@ -93,9 +93,9 @@ def draw_plan(seed: int) -> Plan:
     # moments far apart, which is what the cut rule is for.
     uneven = not calm and rng.random() < 0.25
     shards = 3 if uneven else rng.choices([1, 2, 3, 4], [9, 20, 6, 1])[0]
-    faults_for_ns = rng.randint(12, 32) * MS
+    faults_for_ns = rng.randint(10, 30) * MS
     tight = rng.random() < 0.3
-    pipeline_count = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 1, 1, 2])
+    pipeline_count = 1 if uneven else rng.choice([1] * 9 + [2])
     pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
@@ -133,11 +133,11 @@ def draw_plan(seed: int) -> Plan:
 
 
 def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
-    size = rng.choice([1, 1, 2, 3] if uneven else [1, 2, 2, 3, 3, 4])
+    size = rng.choice([1, 1, 2, 3] if uneven else [1, 2, 2, 2, 3, 4])
     segments = tuple(f"s{n}" for n in range(size))
     edges = _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
-    declared = 1 if uneven else rng.choice([1, 1, 1, 2, 2, 3])
+    declared = 1 if uneven else rng.choice([1, 1, 1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 0, 1])
     evicts = rng.random() < 0.12
     stays = not evicts and rng.random() < 0.3

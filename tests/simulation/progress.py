@@ -24,6 +24,8 @@ _CODE = (
     "tracker/core", "local_tracker/core", "local_tracker/spark/compose.py", "tests/simulation",
     "tests/core/graphs.py",
 )  # fmt: skip
+_NOT_RUN = ("__main__.py", "run.py", "progress.py", "cut_rules.py")
+"""Files of the simulator that do not decide what a seed does."""
 
 
 def code_digest() -> str:
@@ -32,17 +34,23 @@ def code_digest() -> str:
     for place in _CODE:
         path = ROOT / place
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+            if file.name not in _NOT_RUN and not file.name.startswith("test_"):
+                digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
     return digest.hexdigest()
 
 
 def commit() -> str:
-    """The commit that is checked out, with `+` where files differ from it; "" outside of git."""
-    try:
+    """The commit that is checked out, with `+` where what is simulated differs from it; "" where
+    there is no git."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
         return subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout.strip()  # fmt: skip
+            command, cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", *_CODE) else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
 

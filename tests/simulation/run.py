@@ -126,9 +126,6 @@ def run_seed(seed: int) -> Summary:
 def _run_chunk(task: tuple[range, str | None]) -> Summary:
     seeds, fault = task
     result = Summary()
-    # A run makes little garbage that needs the collector, and many small objects that it would scan.
-    gc.freeze()
-    gc.set_threshold(100_000)
     with FAULTS[fault]() if fault else contextlib.nullcontext():
         for seed in seeds:
             result.add(run_seed(seed))
@@ -160,13 +157,20 @@ def _chunks(seeds: range, fault: str | None) -> list[tuple[range, str | None]]:
     return [(seeds[at : at + _CHUNK], fault) for at in range(0, len(seeds), _CHUNK)]
 
 
+def _collect_seldom() -> None:
+    """A run makes little garbage that needs the collector, and many small objects that it scans."""
+    gc.freeze()
+    gc.set_threshold(100_000)
+
+
 def _run_tasks(tasks: list[tuple[range, str | None]], workers: int | None) -> Iterator[Summary]:
     if workers == 1 or len(tasks) <= 1:
         yield from map(_run_chunk, tasks)
         return
     # Forked workers would inherit the threads of a test run; spawned ones begin clean.
     context = multiprocessing.get_context("spawn")
-    with context.Pool(workers or multiprocessing.cpu_count()) as pool:
+    processes = workers or multiprocessing.cpu_count()
+    with context.Pool(processes, initializer=_collect_seldom) as pool:
         yield from pool.imap(_run_chunk, tasks)
 
 

@@ -61,6 +61,8 @@ class Simulator(Processes):
         self._names = 0
         self.worlds: dict[str, World] = {}
         self.checkers: dict[str, AnnouncementChecker] = {}
+        self.resting = False
+        """Whether all nodes have committed all they had to say."""
         self.subscribers: list[tuple[Running | None, str, SubscriberChecker]] = []
         self.nodes: dict[str, Node] = {}
         self.actors: list[Actor] = []
@@ -87,6 +89,7 @@ class Simulator(Processes):
             self.faults_begin()
         self.after(FAULTS_BY_NS, self.faults_begin)
         self._run_until(self._is_settled, "commit all that nodes have to say", None)
+        self.resting = True
         deadline = self.now + ARRIVE_LIMIT_NS
         self._run_until(self._has_arrived, "announce the true frontier", deadline)
         self._run_until(self._is_tidy, "empty the tables and forget the nodes that left", deadline)
@@ -231,6 +234,8 @@ class Simulator(Processes):
                 self.after(self.milliseconds(0, 2), actor.start)
 
     def _come_again(self, node: FrontNode, plan: FrontPlan) -> None:
+        if self.resting:
+            return
         if node.finished:
             checker = self.checkers[node.world.spec.name]
             if node.world.spec.open or max(checker.highest) < 2**62:
