@@ -7,6 +7,7 @@ Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `w
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -116,7 +117,11 @@ def serve(
         ),
     ] = None,
     store: Annotated[
-        str, typer.Option(envvar="LOWMARK_STORE", help="sqlite:DIRECTORY, or memory:")
+        str,
+        typer.Option(
+            envvar="LOWMARK_STORE",
+            help="sqlite:DIRECTORY, memory: or redis://HOST:PORT (docs/durability.md has all forms)",
+        ),
     ] = "sqlite:lowmark-data",
     shards: Annotated[
         int, typer.Option(min=1, max=64, help="run this many processes, on consecutive ports")
@@ -127,6 +132,22 @@ def serve(
     peers: Annotated[
         str | None, typer.Option(help="with --shard: host:port of every shard, in order, with ,")
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby", help="with --peers: take the place of any shard whose owner has gone"
+        ),
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(help="where others reach this process, if it is not where it listens"),
+    ] = None,
+    lease_ms: Annotated[
+        int,
+        typer.Option(
+            min=200, help="how long an owner may be silent before another takes its place"
+        ),
+    ] = 1_000,
     block_slots: Annotated[
         int, typer.Option(min=1, help="neighbouring slots of one shard; the same for ever")
     ] = 64,
@@ -137,7 +158,8 @@ def serve(
 ) -> None:
     """Run a tracker until SIGTERM: one process, or several on this machine for development.
 
-    One process of several machines: --shard I --peers a:7070,b:7070,...
+    One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
+    --standby --listen c:7070 --peers a:7070,b:7070,...
     """
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
@@ -146,20 +168,28 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning and error")
-    if (shard is None) != (peers is None):
+    if standby and (peers is None or shard is not None):
+        raise typer.BadParameter("--standby needs --peers, and is for any shard: no --shard")
+    if standby and not (address or listen):
+        raise typer.BadParameter("--standby needs an address of its own: --listen or --address")
+    if not standby and (shard is None) != (peers is None):
         raise typer.BadParameter("--shard and --peers go together: one process of several")
-    if shard is not None and shards != 1:
-        raise typer.BadParameter("--shard runs one process; --shards runs all of them")
-    if peers is not None and shard is not None:
-        addresses = parse_targets(peers)
-        config = ServerConfig(shard, addresses, store, listen or "", block_slots)
-    else:
+    if peers is not None and shards != 1:
+        raise typer.BadParameter("--peers is for one process; --shards runs all of them")
+    addresses = parse_targets(peers) if peers else ()
+    if not peers:
         addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
-        config = ServerConfig(0, addresses, store, block_slots=block_slots)
+    own = (address or listen or "") if standby else (address or "")
+    config = ServerConfig(
+        shard or 0, addresses, store, (listen or "") if peers else "", block_slots,
+        lease_ms=lease_ms, standby=standby, address=parse_targets(own)[0] if own else "",
+    )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
     if shards == 1:
         raise typer.Exit(run_process(config))
-    options = ["--store", store, "--block-slots", str(block_slots), "--log-level", log_level]
+    options = ["--block-slots", str(block_slots), "--log-level", log_level]
+    options += ["--lease-ms", str(lease_ms)]
+    os.environ["LOWMARK_STORE"] = store  # it may hold a password: not for everybody to see
     raise typer.Exit(supervise(addresses, [*options, *(["--json"] if as_json else [])]))
 
 

@@ -7,8 +7,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_TICK_BYTES = 32 * 1024 * 1024 - 1024
 """The largest tick; so much smaller that the frame which takes it to another process, with the ticks
 before it, still is a message."""
-KEEPALIVE_MS = 10_000
-KEEPALIVE_TIMEOUT_MS = 5_000
+KEEPALIVE_MS = 2_000
+KEEPALIVE_TIMEOUT_MS = 3_000
+"""A process that is paused, or cut off, is given up after both."""
 
 _SHARED = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -28,6 +29,6 @@ CHANNEL_OPTIONS = (
 
 SERVER_OPTIONS = (
     *_SHARED,
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.so_reuseport", 0),
 )

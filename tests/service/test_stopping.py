@@ -207,7 +207,7 @@ def test_an_owner_that_was_replaced_stops_and_answers_nothing_more() -> None:
         async with grpc.aio.insecure_channel(server.address) as channel:
             await register(channel)
             stream = await attached(channel)
-            store.acquire("another")
+            store.acquire(server.config.own_address)  # one that has started again
             await commit(stream, 1)
             await asyncio.wait_for(server.wait(), WAIT_S)
             assert "replaced by epoch 2" in str(server.failure)

@@ -29,7 +29,8 @@ from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
-from tracker.store import Fenced, Store, StoreError
+from tracker.service.failpoints import failpoint
+from tracker.store import Fenced, LogShortened, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +40,8 @@ MAX_RECORDS_PER_COMMIT = 20_000
 SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 RETRY_FIRST_S = 0.1
-RETRY_MOST_S = 5.0
+RETRY_MOST_S = 1.0
+RENEWALS_PER_LEASE = 4
 FLUSH_AT_STOP_S = 10.0
 """How long a process that stops waits for its last commit; a store that fails cannot hold it."""
 
@@ -72,13 +74,18 @@ class Engine:
         shard: int,
         routing: RoutingTable,
         store: Store,
-        owner: str,
+        epoch: int,
         hooks: Hooks,
         config: ProcessConfig | None = None,
+        lease_ms: int = 0,
     ) -> None:
+        """`epoch`: of the owner of the store, which this process is; its lease of `lease_ms` is
+        renewed as long as it runs (0: it has none)."""
         self.store = store
         self.hooks = hooks
-        self.epoch = store.acquire(owner)
+        self.epoch = epoch
+        self._lease_ms = lease_ms
+        self._renewing: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
         self._sessions: dict[Hashable, Session] = {}
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
@@ -99,6 +106,8 @@ class Engine:
     async def start(self) -> None:
         """Recovers from the store. Raises StoreError if that cannot be read, LogLost if records are
         missing from it."""
+        if self._lease_ms:
+            self._renewing = self._loop.create_task(self._renew())
         snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
@@ -119,6 +128,18 @@ class Engine:
             ) from refused
         return snapshot, records
 
+    async def _renew(self) -> None:
+        """Keeps the lease, whatever else the store is busy with."""
+        while not self._stopped:
+            try:
+                await asyncio.to_thread(self.store.renew, self.epoch, self._lease_ms)
+            except (Fenced, LogShortened) as error:
+                self.fail(error)
+                return
+            except StoreError as error:
+                log.warning("lease_not_renewed", shard=self.process.shard, reason=str(error))
+            await asyncio.sleep(self._lease_ms / 1000 / RENEWALS_PER_LEASE)
+
     # --- events -----------------------------------------------------------------------------------
 
     def post(self, event: m.Event) -> None:
@@ -126,7 +147,11 @@ class Engine:
         if self._stopped:
             return
         try:
+            if isinstance(event, m.Committed):
+                failpoint("apply-before")
             effects = self.process.handle(event, time.monotonic_ns())
+            if isinstance(event, m.Committed):
+                failpoint("apply-after")
         except Exception as error:
             self.fail(error)
             return
@@ -187,12 +212,15 @@ class Engine:
             match effect:
                 case m.Append(position, record):
                     self._unwritten.append((position, record))
+                    failpoint("append")
                 case m.TicksDurable(session, number):
+                    failpoint("acknowledge-before")
                     if (known := self._sessions.get(session)) is not None:
                         known.durable(number)
                 case m.Send(shard, frame):
                     self.hooks.send(shard, frame)
                 case m.Announced():
+                    failpoint("announce-before")
                     self.hooks.announced(effect)
                 case m.WakeAt(now_ns):
                     self._wake_at(now_ns)
@@ -258,7 +286,7 @@ class Engine:
         while not self._stopped:
             try:
                 size = await self._loop.run_in_executor(self._writer, self._commit, batch)
-            except Fenced:
+            except (Fenced, LogShortened):
                 raise
             except StoreError as error:
                 log.error("store_write_failed", reason=str(error), retry_in_s=delay_s)
@@ -271,7 +299,9 @@ class Engine:
 
     def _commit(self, batch: list[tuple[int, m.Record]]) -> int:
         encoded = [(position, record_to_bytes(record)) for position, record in batch]
+        failpoint("sync-before")
         self.store.commit(self.epoch, encoded)
+        failpoint("sync-after")
         return sum(len(data) for _, data in encoded)
 
     async def _snapshot_if_due(self) -> None:
@@ -287,17 +317,19 @@ class Engine:
         snapshot = self.process.snapshot()
 
         def write() -> None:
+            failpoint("snapshot-before")
             self.store.write_snapshot(self.epoch, snapshot.position, snapshot_to_bytes(snapshot))
+            failpoint("snapshot-after")
 
         try:
             await self._loop.run_in_executor(self._writer, write)
-        except Fenced:
+        except (Fenced, LogShortened):
             raise
         except StoreError as error:
             log.error("snapshot_failed", reason=str(error))
 
-    async def stop(self) -> None:
-        """Writes what has gathered, and closes the store."""
+    async def stop(self, *, release: bool = True) -> None:
+        """Writes what has gathered, ends the lease (unless as in a crash), and closes the store."""
         if self._writing is not None and not self._stopped:
             await asyncio.wait([self._writing], timeout=FLUSH_AT_STOP_S)
             if self._writing is not None:
@@ -308,8 +340,20 @@ class Engine:
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
-        await self._loop.run_in_executor(self._writer, self.store.close)
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        await self._loop.run_in_executor(self._writer, self._close_store, release)
         self._writer.shutdown()
+
+    def _close_store(self, release: bool) -> None:
+        try:
+            if release:
+                self.store.release(self.epoch)
+        except StoreError as error:
+            log.warning("lease_not_released", shard=self.process.shard, reason=str(error))
+        finally:
+            self.store.close()
 
 
 def _refused(refusal: Refusal) -> Refused:

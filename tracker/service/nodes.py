@@ -12,6 +12,7 @@ from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
+from tracker.service.failpoints import failpoint
 from tracker.service.waiting import Waiting
 
 MAX_UNANSWERED = 10_000
@@ -150,6 +151,8 @@ class NodeServicer:
             while stream.ended_by is None and not (reading.done() and stream.answered):
                 for message in await stream.next_messages():
                     await context.write(message)
+                    if message.WhichOneof("message") == "committed":
+                        failpoint("acknowledge-after")
                 if reading.done() and reading.exception() is not None:
                     break
             if stream.ended_by is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -20,14 +21,17 @@ from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import Refused
 from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
 from tracker.service.errors import Context
+from tracker.service.failpoints import failpoint
+from tracker.store import Leases, StoreError
 
 log = structlog.get_logger(__name__)
 
 MAX_QUEUED_FRAMES = 1_024
 RECONNECT_FIRST_S = 0.05
-RECONNECT_MOST_S = 1.0
+RECONNECT_MOST_S = 0.5
 CONNECT_TIMEOUT_S = 5.0
 
 _STREAM_ENDS = (
@@ -38,16 +42,36 @@ _STREAM_ENDS = (
 )
 
 
-class PeerLink:
-    """Sends frames to one other shard, and reconnects for ever."""
+_FAILPOINTS: dict[type, str] = {m.Entries: "forward", m.ShardReport: "report"}
 
-    def __init__(self, shard: int, address: str, engine: Engine) -> None:
+
+class PeerLink:
+    """Sends frames to one other shard, wherever that is, and reconnects for ever."""
+
+    def __init__(
+        self, shard: int, addresses: Addresses, engine: Engine, leases: Leases | None
+    ) -> None:
         self.shard = shard
-        self.address = address
+        self._addresses = addresses
         self._engine = engine
+        self._leases = leases
         self._frames: deque[m.Frame] = deque()
         self._news = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
+        addresses.on_move(shard, self._redirect)
+
+    def _redirect(self) -> None:
+        """The shard has moved: leaves the stream to its old place, which may never end by itself."""
+        log.info("peer_moved", shard=self.shard, address=self._addresses[self.shard])
+        before, loop = self._task, asyncio.get_running_loop()
+
+        async def after() -> None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
+            await self._run()
+
+        if asyncio.current_task() is not before:
+            self._task = loop.create_task(after())
 
     def offer(self, frame: m.Frame) -> None:
         """Queues a frame, or drops it if there is no room."""
@@ -60,8 +84,10 @@ class PeerLink:
     async def _run(self) -> None:
         delay_s = RECONNECT_FIRST_S
         while True:
+            await self._look_up()
+            address = self._addresses[self.shard]
             try:
-                async with grpc.aio.insecure_channel(self.address, CHANNEL_OPTIONS) as channel:
+                async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
                     call = peer_grpc.PeerServiceStub(channel).Exchange()
                     await asyncio.wait_for(call.wait_for_connection(), CONNECT_TIMEOUT_S)
                     delay_s = RECONNECT_FIRST_S
@@ -75,8 +101,22 @@ class PeerLink:
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RECONNECT_MOST_S)
 
+    async def _look_up(self) -> None:
+        """Asks the store who owns the shard now."""
+        if self._leases is None:
+            return
+        with suppress(StoreError):  # it will say so to whoever needs it
+            lease = await asyncio.to_thread(self._leases.read, self.shard)
+            if lease is not None and lease.epoch and not lease.address.endswith(":0"):
+                self._addresses.learn(self.shard, lease.epoch, lease.address)
+
     async def _pump(self, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
         self._frames.clear()  # meant for a stream that is gone
+        process, here = self._engine.process, self._engine.process.shard
+        hello = peer_pb.ExchangeRequest(
+            from_shard=here, epoch=process.epoch, address=self._addresses[here]
+        )
+        await call.write(hello)
         log.info("peer_connected", shard=self.shard)
         self._engine.post(m.PeerConnected(self.shard))
         ended = asyncio.ensure_future(call.read())
@@ -86,7 +126,11 @@ class PeerLink:
                 await self._news.wait()
                 self._news.clear()
                 while self._frames and not ended.done():
-                    await call.write(convert.frame_to_pb(self._frames.popleft()))
+                    frame = self._frames.popleft()
+                    what = _FAILPOINTS.get(type(frame.body), "")
+                    failpoint(f"{what}-before")
+                    await call.write(convert.frame_to_pb(frame))
+                    failpoint(f"{what}-after")
         finally:
             ended.cancel()
             call.cancel()
@@ -102,8 +146,9 @@ class PeerLink:
 class PeerServicer:
     """Takes the frames of other processes."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, addresses: Addresses) -> None:
         self._engine = engine
+        self._addresses = addresses
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -132,5 +177,9 @@ class PeerServicer:
 
     async def _read(self, requests: AsyncIterator[peer_pb.ExchangeRequest]) -> None:
         async for request in requests:
+            if request.address:
+                self._addresses.learn(request.from_shard, request.epoch, request.address)
+            if request.WhichOneof("frame") is None:
+                continue  # the first message of a stream says who it is, and where
             self._engine.post(m.FrameArrived(convert.frame_from_pb(request)))
             await self._engine.room_to_write()

@@ -17,6 +17,7 @@ from tracker.core.process import Process
 from tracker.core.slots import FOREVER
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
+from tracker.service.failpoints import failpoint
 from tracker.service.waiting import Waiter, Waiting
 
 MAX_SUBSCRIPTIONS = 10_000
@@ -183,6 +184,7 @@ class ProgressServicer:
             self._hub.check_open()
             for message in subscriber.news():
                 await context.write(message)
+                failpoint("announce-after")
         await reading  # raises what ended it
 
     async def _read(

@@ -6,12 +6,15 @@ import asyncio
 import logging
 import signal
 import sys
+from dataclasses import replace
 
 import structlog
 
 from tracker.core.process import LogLost
+from tracker.service.owning import Claim, Claimant, Owned
 from tracker.service.server import ServerConfig, TrackerServer
-from tracker.store import StoreError
+from tracker.service.waiting_room import WaitingRoom
+from tracker.store import Fenced, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -39,23 +42,56 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
 
 
 async def serve(config: ServerConfig) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed."""
-    server = TrackerServer(config)
+    """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed.
+
+    First it waits until the shard is its own. When another process has taken its place (it was
+    paused, say), it waits again: then it is a standby like any other."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    while not stop.is_set():
+        try:
+            owned = await _own(config, stop)
+            if owned is None:
+                break
+            failure = await _serve_owned(config, owned, stop)
+        except (StoreError, LogLost, OSError, ValueError) as error:
+            log.error("cannot_start", shard=config.shard, reason=str(error))
+            return 1
+        if failure is not None and not isinstance(failure, Fenced):
+            return 1
+    return 0
+
+
+async def _own(config: ServerConfig, stop: asyncio.Event) -> Owned | None:
+    room = WaitingRoom(config.listen or config.own_address)
+    claim = Claim(
+        store=config.store,
+        name=config.own_address,
+        address=config.own_address,
+        lease_ms=config.lease_ms,
+        shards=tuple(range(len(config.addresses))) if config.standby else (config.shard,),
+        abandoned=config.standby,
+    )
     try:
-        await server.start()
-    except (StoreError, LogLost, OSError, ValueError) as error:
-        log.error("cannot_start", shard=config.shard, reason=str(error))
-        return 1
+        return await Claimant(claim, room.open).own(stop)
+    finally:
+        await room.close()
+
+
+async def _serve_owned(
+    config: ServerConfig, owned: Owned, stop: asyncio.Event
+) -> BaseException | None:
+    """Serves a shard until it is told to stop, or cannot go on: then returns why."""
+    server = TrackerServer(replace(config, shard=owned.shard), owned.store, owned.epoch)
+    await server.start()
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
     await server.stop()
-    return 0 if server.failure is None else 1
+    return server.failure
 
 
 def main(config: ServerConfig) -> int:

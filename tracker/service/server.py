@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,15 +24,20 @@ from acker.v1 import (
 from tracker.core.process import ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.grpc_options import SERVER_OPTIONS
+from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine, Hooks
 from tracker.service.nodes import NodeServicer
 from tracker.service.peers import PeerLink, PeerServicer
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
 from tracker.service.waiting import Waiting
-from tracker.store import Store, open_store
+from tracker.service.waiting_room import LIVE_SERVICE
+from tracker.store import Leases, Store, open_leases, open_store, shown_store
 
 log = structlog.get_logger(__name__)
+
+LEAST_LEASE_MS = 200
+MOST_LEASE_MS = 3_600_000
 
 _SERVICES = {
     pipeline_service_pb2: "PipelineService",
@@ -56,7 +59,10 @@ class ServerConfig:
     shard: its number; addresses: host:port of every shard, by number, as the others reach it;
     store: `memory:`, `sqlite:DIRECTORY` or a Redis address; listen: host:port to listen on, if not its address;
     block_slots: how many neighbouring slots one shard owns, the same for all processes, for ever;
-    grace_s: how long calls in progress may go on when it stops.
+    grace_s: how long calls in progress may go on when it stops;
+    lease_ms: for how long after its last sign of life nobody else takes its shard;
+    standby: it has no shard of its own, and takes any whose owner has gone (`shard` is any number);
+    address: host:port at which others reach a standby.
     """
 
     shard: int
@@ -66,6 +72,9 @@ class ServerConfig:
     block_slots: int = 64
     grace_s: float = 2.0
     process: ProcessConfig = field(default_factory=ProcessConfig)
+    lease_ms: int = 1_000
+    standby: bool = False
+    address: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):
@@ -73,14 +82,31 @@ class ServerConfig:
                 f"shard {self.shard} is not among the {len(self.addresses)} addresses "
                 f"{list(self.addresses)}; shards are numbered from 0"
             )
+        if self.standby and not self.address:
+            raise ValueError("a standby needs the address at which others reach it")
+        if not LEAST_LEASE_MS <= self.lease_ms <= MOST_LEASE_MS:
+            raise ValueError(
+                f"a lease of {self.lease_ms} ms is not within {LEAST_LEASE_MS} to {MOST_LEASE_MS}"
+            )
+
+    @property
+    def own_address(self) -> str:
+        """Where others reach this process; also its name as an owner."""
+        return self.address or self.addresses[self.shard]
 
 
 class TrackerServer:
     """Starts and stops one process; `wait()` returns when it has stopped by itself."""
 
-    def __init__(self, config: ServerConfig, store: Store | None = None) -> None:
+    def __init__(
+        self, config: ServerConfig, store: Store | None = None, epoch: int | None = None
+    ) -> None:
+        """`store`: instead of opening the one of the configuration; `epoch`: if it is owned
+        already."""
         self.config = config
-        self.address = config.addresses[config.shard]
+        self.address = config.own_address
+        self._epoch = epoch
+        self._leases: Leases | None = None
         self.failure: BaseException | None = None
         self._store = store
         self._peers: dict[int, PeerLink] = {}
@@ -97,7 +123,8 @@ class TrackerServer:
         config = self.config
         store = self._store or open_store(config.store, config.shard)
         routing = RoutingTable.uniform(len(config.addresses), config.block_slots)
-        owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._addresses = addresses = Addresses(config.addresses)
+        addresses.set(config.shard, self.address)
         hooks = Hooks(
             send=lambda shard, frame: self._peers[shard].offer(frame),
             announced=lambda effect: self._hub.announced(effect.pipeline),
@@ -105,7 +132,14 @@ class TrackerServer:
             stopped=self._fail,
         )
         try:
-            self.engine = Engine(config.shard, routing, store, owner, hooks, config.process)
+            self._leases = await asyncio.to_thread(open_leases, config.store)
+            if self._epoch is None:
+                self._epoch = await asyncio.to_thread(
+                    store.acquire, self.address, address=self.address, lease_ms=config.lease_ms
+                )
+            self.engine = Engine(
+                config.shard, routing, store, self._epoch, hooks, config.process, config.lease_ms
+            )
         except BaseException:
             store.close()
             raise
@@ -115,15 +149,18 @@ class TrackerServer:
         except BaseException:
             await self.engine.stop()
             raise
-        for shard, address in enumerate(config.addresses):
+        for shard in range(len(addresses)):
             if shard != config.shard:
-                self._peers[shard] = PeerLink(shard, address, self.engine)
+                self._peers[shard] = PeerLink(shard, addresses, self.engine, self._leases)
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
-        log.info("serving", shard=config.shard, address=self.address, store=config.store)
+        await self._health.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        log.info(
+            "serving", shard=config.shard, address=self.address, store=shown_store(config.store)
+        )
 
     async def _listen(self) -> None:
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        engine, addresses = self.engine, list(self.config.addresses)
+        engine, addresses = self.engine, self._addresses
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
             _any(PipelineServicer(engine, addresses)),
             server,
@@ -136,7 +173,7 @@ class TrackerServer:
             _any(ProgressServicer(engine, addresses, self._hub)),
             server,
         )
-        self._peer_servicer = PeerServicer(engine)
+        self._peer_servicer = PeerServicer(engine, addresses)
         peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
             _any(self._peer_servicer),
             server,
@@ -156,7 +193,8 @@ class TrackerServer:
                 f"shard {self.config.shard} cannot listen on {listen}: {error}"
             ) from error
         if self.address.endswith(":0"):
-            self.address = addresses[self.config.shard] = f"{self.address[:-2]}:{port}"
+            self.address = f"{self.address[:-2]}:{port}"
+            addresses.set(self.config.shard, self.address)
         await server.start()
         self._server = server
 
@@ -182,6 +220,8 @@ class TrackerServer:
             await ending
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         await self.engine.stop()
+        if self._leases is not None:
+            await asyncio.to_thread(self._leases.close)
         self._ended.set()
         log.info("stopped", shard=self.config.shard)
 
@@ -191,4 +231,4 @@ class TrackerServer:
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         if self._server is not None:
             await self._server.stop(None)
-        await self.engine.stop()
+        await self.engine.stop(release=False)

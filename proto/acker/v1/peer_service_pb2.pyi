@@ -31,10 +31,15 @@ class ExchangeRequest(_message.Message):
     RECEIVED_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     REPORT_WANTED_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     from_shard: _builtins.int
     """Number of the sending shard."""
     epoch: _builtins.int
     """Grows each time the shard's store gets a new owner."""
+    address: _builtins.str
+    """Where the sending shard is reached, as host:port: in the first message of a stream, which has
+    no frame.
+    """
     @_builtins.property
     def entries(self) -> Global___Entries:
         """Entries of the sender's home log."""
@@ -60,10 +65,11 @@ class ExchangeRequest(_message.Message):
         received: Global___EntriesReceived | None = ...,
         report: Global___ShardReport | None = ...,
         report_wanted: Global___ReportWanted | None = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "frame", b"frame", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "epoch", b"epoch", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["entries", "received", "report", "report_wanted"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015

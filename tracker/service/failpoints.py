@@ -1,0 +1,48 @@
+"""Named places at which a process can be made to die, to show that it may.
+
+`LOWMARK_FAILPOINT=sync-after` (or `sync-after:3`: the third time) in the environment of a process
+ends it there as kill -9 would. Without it nothing happens. The places, in the life of a tick:
+
+    append                           accepted, before anything is written
+    sync-before, sync-after          around the group commit
+    apply-before, apply-after        around its taking effect
+    acknowledge-before, -after       around telling the node
+    forward-before, -after           around handing entries to another shard
+    report-before, -after            around handing a report to another shard
+    announce-before, -after          around telling subscribers
+    snapshot-before, -after          around writing a snapshot
+    acquire-after                    the shard has been taken over, nothing more
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+NAMES = (
+    "append", "sync-before", "sync-after", "apply-before", "apply-after",
+    "acknowledge-before", "acknowledge-after", "forward-before", "forward-after",
+    "report-before", "report-after", "announce-before", "announce-after",
+    "snapshot-before", "snapshot-after", "acquire-after",
+)  # fmt: skip
+VARIABLE = "LOWMARK_FAILPOINT"
+
+
+def _armed() -> tuple[str, int]:
+    name, _, times = os.environ.get(VARIABLE, "").partition(":")
+    if name and name not in NAMES:
+        raise ValueError(f"{VARIABLE}={name} is none of {', '.join(NAMES)}")
+    return name, int(times or 1)
+
+
+_name, _left = _armed()
+
+
+def failpoint(name: str) -> None:
+    """Dies here, if this is the place."""
+    global _left
+    if name != _name:
+        return
+    _left -= 1
+    if _left <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)

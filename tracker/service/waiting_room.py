@@ -1,0 +1,60 @@
+"""What a process answers while it waits for a shard: that it lives, and that others should be asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from tracker.core.model import Refusal, RefusalCode
+from tracker.grpc_options import SERVER_OPTIONS
+from tracker.service.errors import abort
+
+LIVE_SERVICE = "live"
+"""The name under which the health service says whether the process runs at all; without a name it
+says whether it serves a shard."""
+
+_WAITS = Refusal(
+    RefusalCode.NOT_READY,
+    "this process waits for a shard, and serves none; ask another process of the tracker",
+)
+
+
+class _Elsewhere(grpc.GenericRpcHandler):
+    """Refuses every call, of whatever kind."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        async def refuse(requests: AsyncIterator[bytes], context: Any) -> None:
+            await abort(context, _WAITS, ())
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+class WaitingRoom:
+    """A server on the address that the process will serve at."""
+
+    def __init__(self, listen: str) -> None:
+        self._listen = listen
+        self._server: grpc.aio.Server | None = None
+
+    async def open(self) -> None:
+        """Raises OSError if it cannot listen there."""
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        healths = health.aio.HealthServicer()
+        await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await healths.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(healths, server)
+        server.add_generic_rpc_handlers((_Elsewhere(),))
+        try:
+            server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {self._listen}: {error}") from error
+        await server.start()
+        self._server = server
+
+    async def close(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
