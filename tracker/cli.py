@@ -40,6 +40,8 @@ EXIT_UNAVAILABLE = 4
 DEFAULT_TARGET = "127.0.0.1:7070"
 ANSWER_TIMEOUT_S = 30.0
 """How long a command tries to reach a tracker."""
+ATTACH_LOOK_INTERVAL_S = 0.5
+"""How often `attach` looks whether following has failed."""
 WATCH_TIMEOUT_S = 2.0
 """How long one look of `watch` may take before it says that the tracker does not answer."""
 
@@ -206,6 +208,79 @@ def local_tracker(context: typer.Context) -> None:
     from local_tracker.agent.main import main as run_agent
 
     raise typer.Exit(run_agent(context.args))
+
+
+@app.command()
+def attach(
+    checkpoint: Annotated[str, typer.Option(help="the query's checkpoint directory")],
+    pipeline: PipelineName,
+    node_id: Annotated[
+        str, typer.Option(help="the node that the query is, the same at each start")
+    ],
+    reads: Annotated[
+        list[str],
+        typer.Option(help="the segment of its input, or DIRECTORY=SEGMENT for each source"),
+    ],
+    creates: Annotated[
+        list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
+    ] = None,
+    sink: Annotated[str | None, typer.Option(help="directory of its file sink")] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
+    ] = None,
+    from_batch: Annotated[
+        int | None, typer.Option(min=0, help="begin at this batch; those before are not told")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="end when all that is over by now is told")
+    ] = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
+    SIGTERM. Needs no Spark."""
+    import signal
+    import threading
+
+    from local_tracker.spark.attached import AttachedQuery
+    from local_tracker.spark.follower import TrackingError
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        followed = AttachedQuery(
+            target, pipeline, node_id, checkpoint,
+            reads=reads[0] if len(reads) == 1 and "=" not in reads[0] else _pairs("--reads", reads),
+            creates=creates or (), sink=sink, rows=_pairs("--rows", rows or []),
+            first_batch=from_batch,
+        ).start()  # fmt: skip
+        try:
+            if once:
+                followed.wait_durable()
+            while not once and not ended.wait(ATTACH_LOOK_INTERVAL_S) and followed.failure is None:
+                pass
+        finally:
+            clean = followed.close()
+        if followed.failure is not None:
+            raise followed.failure
+    except TrackingError as error:
+        _fail(error, EXIT_REFUSED)
+    if as_json:
+        _print_json({"node": node_id, "last_batch": followed.last_durable_batch})
+    else:
+        typer.echo(f"{node_id}: told up to batch {followed.last_durable_batch}")
+    if not clean:
+        _fail("not all batches that are over are durable; start again to tell the rest", 1)
+
+
+def _pairs(option: str, given: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping; a name may hold `=` itself."""
+    pairs = [text.rpartition("=") for text in given]
+    if bad := [text for text, pair in zip(given, pairs, strict=True) if not pair[0] or not pair[2]]:
+        raise typer.BadParameter(f"{option} {bad[0]!r} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}
 
 
 # --- min time -------------------------------------------------------------------------------------

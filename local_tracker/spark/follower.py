@@ -97,9 +97,11 @@ class Follower:
         limits: FollowerLimits | None = None,
         *,
         one_query: bool = True,
+        first_batch: int = 0,
     ) -> None:
-        """one_query: the batches of a node are those of one query, whose checkpoint must be there."""
-        self.name, self._one_query = name, one_query
+        """one_query: the batches of a node are those of one query, whose checkpoint must be there.
+        first_batch: where a query begins that the tracker has nothing of."""
+        self.name, self._one_query, self._first_batch = name, one_query, first_batch
         self.failure: TrackingError | None = None
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
         self._is_active, self._on_failure = is_active, on_failure
@@ -164,7 +166,7 @@ class Follower:
         committed = self._checkpoint.committed()
         if last is None:
             self._refuse_another_query(last_batches)
-            return -1
+            return self._first_batch - 1
         advice = (
             f"the checkpoint has been rolled back or rewritten; restore the newer one, or {_ANEW}"
         )

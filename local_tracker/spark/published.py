@@ -64,6 +64,11 @@ class PublishedBatches:
         except (ValueError, KeyError, TypeError) as error:
             raise LogError(f"{path} is not a manifest of a published batch: {error!r}") from None
 
+    def numbers(self, scope: str) -> list[int]:
+        """The batches of a scope that were published and not forgotten, in order."""
+        names = [path.stem for path in self._folder(scope).glob("*.json")]
+        return sorted(int(name) for name in names if name.isdigit())
+
     def units(self, scope: str, batch: int) -> tuple[str, ...]:
         """The names of the published files of a batch, as a reader's log names them."""
         manifest = self.manifest(scope, batch)

@@ -150,24 +150,36 @@ class QueryTicks:
         node: NodeClient,
         admin: Admin,
         spec: PipelineSpec,
-        checkpoint: CheckpointLog,
+        checkpoint: CheckpointLog | None,
         reads: Reads,
         outputs: Callable[[], Iterable[Output]],
         evaluations: Callable[[], Evaluations] | None,
         twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
         tracking: Tracking | None = None,
+        scope: str | None = None,
     ) -> None:
         """`evaluations` is None where no user code acknowledges anything; `twins` tells which
-        sources list the same directory."""
+        sources list the same directory; `scope` numbers the batches where there is no checkpoint,
+        and so nothing to `read`."""
         self._tracking = tracking or Tracking()
+        self._scope = scope
         self._node, self._admin, self._spec = node, admin, spec
-        self._checkpoint, self._reads, self._outputs = checkpoint, reads, outputs
+        self._log, self._reads, self._outputs = checkpoint, reads, outputs
         self._evaluations, self._twins = evaluations, twins
         numbers = {name: number for number, name in enumerate(spec.segments)}
         self._delays: dict[tuple[int, int], int] = {}
         for edge in spec.edges:
             key = numbers[edge.source], numbers[edge.target]
             self._delays[key] = min(edge.delay, self._delays.get(key, edge.delay))
+
+    @property
+    def _checkpoint(self) -> CheckpointLog:
+        assert self._log is not None, "there is no checkpoint to read"
+        return self._log
+
+    @property
+    def _query_id(self) -> str:
+        return self._scope or self._checkpoint.query_id
 
     def read(self, batch: int) -> QueryRecord:
         consumed = self._by_segment(batch, self._checkpoint.consumed(batch))
@@ -267,9 +279,9 @@ class QueryTicks:
         afterwards."""
         if self._evaluations is not None:
             known = self._evaluations()
-            staged = self._node.list_contributions(self._checkpoint.query_id, batch)
+            staged = self._node.list_contributions(self._query_id, batch)
             evaluations = Evaluations(known.runs, run, known.stage_tasks)
-            count_contributions(self._checkpoint.query_id, batch, staged, evaluations)
+            count_contributions(self._query_id, batch, staged, evaluations)
 
     def _by_segment(
         self, batch: int, by_source: Mapping[str, tuple[str, ...]]
@@ -318,7 +330,7 @@ class QueryTicks:
                 log.warning(
                     "batch %d of query %s waits for %d units that no tick has created in segment "
                     "%r, such as %s: has the query that wrote them been tracked?",
-                    batch, self._checkpoint.query_id, len(names) - len(found),
+                    batch, self._query_id, len(names) - len(found),
                     self._spec.segments[segment], missing[:_NAMES_SHOWN],
                 )  # fmt: skip
         return found
@@ -334,7 +346,7 @@ class QueryTicks:
         slots: Mapping[int, int],
         consumed_rows: Cells,
     ) -> TickContent:
-        query = self._checkpoint.query_id
+        query = self._query_id
         by_rows = self._tracking.rows
         created = tuple(
             CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))

@@ -30,6 +30,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark.compose import ComposeError, Evaluations
 from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import (
     StageTasks,
     checkpoint_root,
@@ -151,6 +152,41 @@ class Tracked:
             raise
         self._admit(query.id, tracked_query)
         return tracked_query
+
+    def job(
+        self,
+        frame: DataFrame,
+        out: str,
+        *,
+        node_id: str,
+        reads: str | Mapping[str, str],
+        creates: Sequence[str] = (),
+        rows: Mapping[str, str] | None = None,
+        fmt: str = "parquet",
+        partition_by: Sequence[str] = (),
+        **options: str,
+    ) -> int:
+        """Run a plain batch job: publish a DataFrame over files as files in the local directory
+        `out`, and commit what it read and wrote as one tick. Returns the number of the job's run, from
+        0, when the tracker has it.
+
+        The job consumes all files that the DataFrame's sources list (`inputFiles()`); each may be read
+        by one run of a node. The other arguments are those of `start` and `writer`. After a crash the
+        next run tells what the last one published. Raises TrackingError; unless the message says
+        otherwise nothing was published.
+        """
+        job = JobNode(
+            self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows
+        )
+
+        def write(directory: str) -> None:
+            writer = frame.write.format(fmt).options(**options)
+            (writer.partitionBy(*partition_by) if partition_by else writer).save(directory)
+
+        try:
+            return job.run(frame.inputFiles(), write)
+        finally:
+            job.close()
 
     def stop(self) -> None:
         """Stop all queries that were started here."""

@@ -52,8 +52,10 @@ class Followed:
     delays: Mapping[tuple[str, str], int] = field(default_factory=dict)
     ranges: Callable[[Any, Any], Iterable[tuple[str, int]]] | None = None
     """For sources with offsets of their own: the items, with slots, between two offsets."""
-    emits: Callable[[Path, int], int] | None = None
-    """For batches that create without having consumed: their slot, by checkpoint and batch."""
+    emits: Callable[[int], int | None] | None = None
+    """For a query that is a front of its output: under which slot a batch was told, once it was."""
+    rows: str | None = None
+    """The column of the slots of the rows, where they are the items."""
     last_batch: int = -1
     offsets: dict[str, Any] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
@@ -121,18 +123,29 @@ class Truth:
         consumed = self._consumed(query, offsets)
         if consumed is None:
             return False  # written by a batch that is not taken yet
+        emitted: int | None = None
+        if query.emits is not None and any(
+            self._peek(query, output, batch) for output in query.outputs
+        ):
+            emitted = query.emits(batch)
+            if emitted is None:
+                return False  # not told yet
         oldest: dict[str, int] = {}
         for segment, _, slot in consumed:
             oldest[segment] = min(slot, oldest.get(segment, slot))
         for output in query.outputs:
             for name in _created(query, output, batch):
                 for target in output.creates:
+                    if query.rows is not None:
+                        for item, slot in rows_of(name, query.rows):
+                            self._recorder.created(target, slot, item, done_ns)
+                        continue
                     slots = [
                         slot + query.delays.get((source, target), 0)
                         for source, slot in oldest.items()
                     ]
-                    if query.emits is not None and not slots:
-                        slots = [query.emits(query.checkpoint, batch)]
+                    if emitted is not None:
+                        slots = [emitted]
                     self._slots[target, name] = min(slots)
                     self._recorder.created(target, min(slots), name, done_ns)
         if query.side:
@@ -143,6 +156,11 @@ class Truth:
         query.last_batch = batch
         query.offsets.update({source: offset for source, offset in offsets.items() if offset})
         return True
+
+    @staticmethod
+    def _peek(query: Followed, output: Output, batch: int) -> bool:
+        """Whether a batch created anything; `published` outputs alone can be asked twice."""
+        return output.kind == "published" and bool(_created(query, output, batch))
 
     def _consumed(self, query: Followed, offsets: Mapping[str, Any]) -> list[Item] | None:
         found: dict[tuple[str, str], int] = {}
@@ -159,6 +177,9 @@ class Truth:
                     for name in _source_entry(query.checkpoint / "sources" / source, entry)
                 ]
                 for name in names:
+                    if query.rows is not None:
+                        found |= {(segment, item): slot for item, slot in rows_of(name, query.rows)}
+                        continue
                     slot = self._slot(segment, name)
                     if slot is None:
                         return None
@@ -184,6 +205,12 @@ def odd_rows(names: Iterable[str]) -> list[tuple[str, int]]:
             if row % 2 == 1
         ]
     return found
+
+
+def rows_of(name: str, column: str) -> list[tuple[str, int]]:
+    """The rows of a Parquet file, as items, each with the slot in a column."""
+    slots = pq.ParquetFile(path_of(name)).read(columns=[column])[column].to_pylist()
+    return [(f"{name}#{place}", int(slot)) for place, slot in enumerate(slots)]
 
 
 def path_of(name: str) -> str:

@@ -29,8 +29,8 @@ from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.ack_values import child_value, unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import FOREVER
-from tracker.core.units import file_name, unit_name
+from tracker.core.slots import FOREVER, slot_of
+from tracker.core.units import file_name, slot_in_name, unit_name
 
 WAIT_S = 60.0
 """Far more than anything in a row takes; what has not come by then does not come."""
@@ -158,6 +158,8 @@ class World:
         self._has_side = False
         self.expected: dict[str, int] = {}
         """Min times at the end, by segment, of what is not to become complete."""
+        self.clock_slot = 0
+        """What a row's own clock shows."""
         self.pipeline: Fronts
 
     @property
@@ -235,14 +237,46 @@ class World:
     def follow(
         self,
         checkpoint: str,
-        reads: str | Mapping[str, str],
+        reads: str | Mapping[str, str] = "parse",
         *outputs: Output,
+        emits_from_state: bool = False,
         **more: Any,
     ) -> Followed:
-        """Tells the truth of a query apart."""
+        """Tells the truth of a query apart. emits_from_state: what it creates has the slots that its
+        ticks say, which must not be before the batches' own."""
+        if emits_from_state:
+            more["emits"] = lambda batch: self._told_slot(checkpoint, batch)
         delays = {(edge.source, edge.target): edge.delay for edge in self.spec.edges}
         query = Followed(self.directory / checkpoint, reads, outputs, delays=delays, **more)
         return self.truth.follow(query)
+
+    def _told_slot(self, checkpoint: str, batch: int) -> int | None:
+        text = (self.directory / checkpoint / "metadata").read_text()
+        query = json.loads(text)["id"]
+        for line in read(self.recorder.path):
+            if line["kind"] == "handed" and line["batch"] == [query, batch]:
+                slots = [slot for _, slot, _ in line["created"]]
+                header = json.loads(
+                    (self.directory / checkpoint / "offsets" / str(batch))
+                    .read_text()
+                    .splitlines()[1]
+                )
+                least = slot_of(header["batchTimestampMs"] * 1_000_000, self.spec.slack_ns)
+                if slots and min(slots) < least:
+                    raise RowFailed(f"batch {batch} of slot {least} was told under {min(slots)}")
+                return min(slots, default=None)
+        return None
+
+    def job_done(self, out: str, run: int) -> None:
+        """Tells the truth of a batch job's run, which is done when its manifest is there."""
+        (path,) = self.directory.glob(f"{out}/_lowmark/job-*/{run:08d}.json")
+        done_ns = path.stat().st_mtime_ns + time.monotonic_ns() - time.time_ns()
+        inputs = json.loads(json.loads(path.read_text())["offsets"])
+        slots = [slot for name in inputs if (slot := slot_in_name(name)) is not None]
+        for name in inputs:
+            self.recorder.consumed("parse", name, done_ns)
+        for file in sorted((self.directory / out).glob(f"b{run:08d}-*")):
+            self.truth.created("after", f"file://{file}", min(slots), done_ns)
 
     def sink(self, name: str, *creates: str) -> Output:
         return Output("sink", self.directory / name, creates)
@@ -309,6 +343,16 @@ class World:
         query = self.each_batch(each, transform)
         query.processAllAvailable()
         return query
+
+    def batches(self, checkpoint: str) -> list[int]:
+        """The batches that are over, as far as they are logged."""
+        names = (path.name for path in (self.directory / checkpoint / "commits").iterdir())
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def offsets(self, checkpoint: str, batch: int) -> list[str]:
+        """The offsets of a batch, as logged."""
+        text = (self.directory / checkpoint / "offsets" / str(batch)).read_text()
+        return text.splitlines()[2:]
 
     # --- judging ----------------------------------------------------------------------------------
 

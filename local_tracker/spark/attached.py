@@ -1,0 +1,126 @@
+"""Follows a query that was never told about Lowmark, from its checkpoint and its sink's log alone.
+
+    attached = AttachedQuery("127.0.0.1:7070", "flights", "parse", "/data/cp", reads="parse",
+                             sink="/data/parsed", creates=["enrich"])
+
+It runs in any process that can read the directories, needs no Spark, and may begin at any batch that
+is still logged. The query knows nothing of it: it is neither slowed down nor stopped, so this side must
+not be away for longer than Spark keeps its logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog
+from local_tracker.spark.query_ticks import FileSinkOutput, Output, QueryTicks, Tracking
+from local_tracker.spark.routes import Routes
+from tracker.client import Admin, NodeClient
+
+MAX_BATCHES_BEHIND = 10_000
+"""Batches that are read ahead while the tracker is away; a query cannot be told to wait."""
+
+_JOIN_TIMEOUT_S = 30.0
+_DRAIN_TIMEOUT_S = 30.0
+
+
+class AttachedQuery:
+    """A query that is followed from outside. `start()`, then `close()`."""
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        node_id: str,
+        checkpoint: str,
+        *,
+        reads: str | Mapping[str, str],
+        creates: Sequence[str] = (),
+        sink: str | None = None,
+        rows: Mapping[str, str] | None = None,
+        first_batch: int | None = None,
+    ) -> None:
+        """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
+        creates, rows: as for `Tracked.start`. first_batch: where to begin if the tracker has nothing of
+        the query yet; what it consumed before is not told. Raises TrackingError."""
+        if creates and sink is None:
+            raise TrackingError(
+                f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
+                f"given"
+            )
+        self._checkpoint = CheckpointLog(checkpoint)
+        self._check(node_id, first_batch)
+        self._first_batch = first_batch or 0
+        self._name, self._sink = node_id, sink
+        self._reads, self._creates, self._rows = reads, creates, rows or {}
+        self._node = NodeClient(target, pipeline, node_id, kind="query")
+        self._admin = Admin(target)
+        self._follower: Follower | None = None
+
+    def _check(self, node_id: str, first_batch: int | None) -> None:
+        try:
+            query_id = self._checkpoint.query_id
+        except LogError as error:
+            raise TrackingError(f"there is no query to follow: {error}") from None
+        committed = self._checkpoint.committed()
+        least = first_batch or 0
+        if committed and committed[0] > least:
+            raise TrackingError(
+                f"query {node_id!r} ({query_id}): {self._checkpoint.root}/commits begins at batch "
+                f"{committed[0]}, those before have been purged; begin there or later "
+                f"(first_batch, --from-batch), if what they consumed need not be told"
+            )
+
+    def start(self) -> AttachedQuery:
+        """Join, and follow from the first batch that the tracker has not. Raises LowmarkError, and
+        TrackingError where segments or checkpoint don't fit."""
+        try:
+            joined = self._node.join(_JOIN_TIMEOUT_S)
+            routes = Routes(
+                self._node, joined.spec, self._reads, self._creates, self._name, self._rows
+            )
+            outputs: tuple[Output, ...] = ()
+            if self._sink is not None and routes.creates:
+                outputs = (FileSinkOutput(SinkLog(self._sink), routes.creates),)
+            ticks = QueryTicks(
+                self._node, self._admin, routes.spec, self._checkpoint, routes.reads,
+                lambda: outputs, None, tracking=Tracking(rows=routes.rows),
+            )  # fmt: skip
+            self._follower = Follower(
+                self._name, self._node, self._checkpoint, ticks, joined.last_batches,
+                is_active=lambda: True, on_failure=lambda error: None,
+                limits=FollowerLimits(MAX_BATCHES_BEHIND), first_batch=self._first_batch,
+            )  # fmt: skip
+        except BaseException:
+            self._node.close()
+            self._admin.close()
+            raise
+        self._follower.start()
+        return self
+
+    @property
+    def failure(self) -> TrackingError | None:
+        """Why the query cannot be followed any further, if so."""
+        return self._followed().failure
+
+    @property
+    def last_durable_batch(self) -> int:
+        """The last batch whose tick is durable in the tracker; the one before the first, before."""
+        return self._followed().last_durable_batch
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until all batches that are over by now are durable in the tracker; False when the time
+        is up. Raises TrackingError."""
+        return self._followed().wait_durable(timeout_s)
+
+    def close(self) -> bool:
+        """Commit what is over by now, and end. True if nothing was left behind."""
+        clean = self._followed().close(_DRAIN_TIMEOUT_S)
+        self._node.close()
+        self._admin.close()
+        return clean
+
+    def _followed(self) -> Follower:
+        assert self._follower is not None, "the query is not followed yet: call start()"
+        return self._follower
