@@ -182,6 +182,19 @@ def test_a_bad_tick_changes_nothing_and_its_number_stays_free(wired: Wired, what
     assert answer.committed.number == 1
 
 
+@pytest.mark.parametrize("number", [2, 2**63 - 1])
+def test_a_stream_ends_after_a_tick_that_came_too_early(wired: Wired, number: int) -> None:
+    """Its half is closed, and nothing is unanswered: nobody is left waiting for the ticks between."""
+    requests = [
+        node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=wired.key)),
+        node_pb.CommitTicksRequest(tick=node_pb.NumberedTick(number=number)),
+    ]
+    answers = list(wired.nodes.CommitTicks(iter(requests), timeout=WAIT_S))
+    refused = answers[-1].refused
+    assert (refused.number, refused.refusal.code) == (number, "out_of_order")
+    assert refused.refusal.expected == 1
+
+
 Call = Callable[[Wired], Any]
 
 

@@ -27,8 +27,7 @@ class TickStream:
     def __init__(self) -> None:
         self.spec: PipelineSpec | None = None
         self.ended_by: Refusal | None = None
-        self._handed = 0
-        self._last_durable = 0
+        self._unanswered: dict[int, None] = {}
         self._attached: int | None = None
         self._durable: int | None = None
         self._others: list[node_pb.CommitTicksResponse] = []
@@ -36,12 +35,12 @@ class TickStream:
 
     def handed(self, number: int) -> None:
         """A tick is handed to the process."""
-        self._handed = max(number, self._handed)
+        self._unanswered[number] = None
 
     @property
     def answered(self) -> bool:
         """Whether every tick handed over is durable or refused."""
-        return self._last_durable >= self._handed
+        return not self._unanswered
 
     def attached(self, last_number: int) -> None:
         self._attached = last_number
@@ -53,11 +52,13 @@ class TickStream:
 
     def durable(self, number: int) -> None:
         self._durable = number
-        self._last_durable = max(number, self._last_durable)
+        # Those that were accepted stand in the order of their numbers.
+        while self._unanswered and (first := next(iter(self._unanswered))) <= number:
+            del self._unanswered[first]
         self._news.set()
 
     def refused(self, number: int, refusal: Refusal) -> None:
-        self._handed = min(self._handed, number - 1)  # later ones are out of order, and refused too
+        self._unanswered.pop(number, None)
         message = node_pb.CommitTicksResponse()
         message.refused.number = number
         message.refused.refusal.CopyFrom(convert.refusal_to_pb(refusal))

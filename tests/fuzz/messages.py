@@ -1,0 +1,176 @@
+"""Messages of the contract as somebody might send them who means ill, or whose memory is broken.
+
+`mutated(message)` changes a valid message here and there: a field set to a value at the edge of its
+type, left out, repeated, thousands of them; then perhaps its bytes. `anything(type)` makes a message
+from nothing but its type. Both know the names that the tests use, so that some of what they say fits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from hypothesis import strategies as st
+
+Kind = TypeVar("Kind", bound=Message)
+
+MANY = 300
+_MAX_DEPTH = 4
+
+NAMES = ("", "p", "q", "in", "out", "F", "G", "n", "m", "w", "file:///a", "query", "run", "op")
+_ODD_NAMES = ("\x00", "\n", "é", "\U0010ffff", "x" * 1_024, "x" * 1_025, "ä" * 2_000, "..", "%2F")
+names = st.sampled_from(NAMES) | st.sampled_from(_ODD_NAMES) | st.text(max_size=5)
+
+_EDGES_64 = (0, 1, -1, 2, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1)
+_EDGES_32 = (0, 1, -1, 2, 3, 2**31 - 1, -(2**31))
+int64s = st.sampled_from(_EDGES_64) | st.integers(-5, 130) | st.integers(-(2**63), 2**63 - 1)
+int32s = st.sampled_from(_EDGES_32) | st.integers(-2, 4)
+uint64s = st.sampled_from((0, 1, 2**63, 2**64 - 1)) | st.integers(0, 2**64 - 1)
+
+
+@st.composite
+def packed(draw: st.DrawFn) -> bytes:
+    """The bytes of one packed array: often whole elements, near the limits of their type."""
+    width = draw(st.sampled_from((4, 8)))
+    if width == 4:
+        elements = b"".join(
+            n.to_bytes(4, "little", signed=True) for n in draw(st.lists(int32s, max_size=4))
+        )
+    else:
+        elements = b"".join(
+            (n % 2**64).to_bytes(8, "little") for n in draw(st.lists(int64s, max_size=4))
+        )
+    return elements + draw(st.sampled_from((b"", b"", b"", b"\xff", b"\x00" * 3)))
+
+
+@st.composite
+def _value(draw: st.DrawFn, field: FieldDescriptor, depth: int) -> Any:
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_INT64:
+            return draw(int64s)
+        case FieldDescriptor.CPPTYPE_INT32:
+            return draw(int32s)
+        case FieldDescriptor.CPPTYPE_ENUM:
+            return draw(int32s)
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return draw(st.booleans())
+        case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
+            return draw(packed() | st.binary(max_size=70))
+        case FieldDescriptor.CPPTYPE_STRING:
+            return draw(names)
+        case FieldDescriptor.CPPTYPE_MESSAGE:
+            message = field.message_type._concrete_class()
+            _fill(draw, message, depth + 1)
+            return message
+    raise NotImplementedError(f"{field.full_name} is of a type that the contract had not")
+
+
+def _fill(draw: st.DrawFn, message: Message, depth: int) -> None:
+    for field in message.DESCRIPTOR.fields:
+        if draw(st.booleans()) and depth < _MAX_DEPTH:
+            times = draw(st.integers(1, 3)) if field.is_repeated else 1
+            for _ in range(times):
+                _put(message, field, draw(_value(field, depth)))
+
+
+def _put(message: Any, field: FieldDescriptor, value: Any) -> None:
+    """Sets a field, or adds to a repeated one."""
+    if field.is_repeated:
+        getattr(message, field.name).append(value)
+    elif isinstance(value, Message):
+        getattr(message, field.name).CopyFrom(value)
+    else:
+        setattr(message, field.name, value)
+
+
+def _change(draw: st.DrawFn, message: Any) -> None:
+    """One change, somewhere in a message."""
+    present = [
+        (field, part)
+        for field, value in message.ListFields()
+        if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE
+        for part in (value if field.is_repeated else (value,))
+    ]
+    if present and draw(st.integers(0, 3)):
+        _change(draw, draw(st.sampled_from(present))[1])
+        return
+    if not message.DESCRIPTOR.fields:
+        return
+    field = draw(st.sampled_from(list(message.DESCRIPTOR.fields)))
+    if not field.is_repeated:
+        if draw(st.integers(0, 3)):
+            _put(message, field, draw(_value(field, 0)))
+        else:
+            message.ClearField(field.name)
+        return
+    values = getattr(message, field.name)
+    match draw(st.sampled_from(("add", "twice", "many", "less", "none"))):
+        case "add":
+            _put(message, field, draw(_value(field, 0)))
+        case "twice" if values:
+            values.append(values[0])
+        case "many" if values:
+            values.extend([values[-1]] * MANY)
+        case "less" if values:
+            del values[draw(st.integers(0, len(values) - 1))]
+        case _:
+            message.ClearField(field.name)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, message: Kind, most: int = 3) -> Kind:
+    """A valid message with up to `most` changes; often none of them can be seen by its form."""
+    changed = type(message)()
+    changed.CopyFrom(message)
+    for _ in range(draw(st.integers(0, most))):
+        _change(draw, changed)
+    return changed
+
+
+@st.composite
+def anything(draw: st.DrawFn, kind: type[Kind]) -> Kind:
+    """A message of a type, made of values that fit the types of its fields."""
+    message = kind()
+    _fill(draw, message, 0)
+    return message
+
+
+@st.composite
+def damaged(draw: st.DrawFn, data: bytes) -> bytes:
+    """Bytes that were cut off, or changed, or have something in between that does not belong there."""
+    broken = bytearray(data)
+    for _ in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, len(broken)))
+        match draw(st.sampled_from(("flip", "cut", "insert", "remove", "overwrite"))):
+            case "flip" if place < len(broken):
+                broken[place] ^= 1 << draw(st.integers(0, 7))
+            case "cut":
+                del broken[place:]
+            case "insert":
+                broken[place:place] = draw(st.binary(min_size=1, max_size=12))
+            case "remove":
+                del broken[place : place + draw(st.integers(1, 8))]
+            case "overwrite":
+                junk = draw(st.binary(min_size=1, max_size=12))
+                broken[place : place + len(junk)] = junk
+    return bytes(broken)
+
+
+def parsed(kind: type[Kind], data: bytes) -> Kind | None:
+    """A message from bytes as gRPC reads it; None where it refuses them by itself."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        return None
+
+
+@st.composite
+def sent(draw: st.DrawFn, message: Kind) -> Kind:
+    """What may arrive in the place of a valid message: one that was changed, or whose bytes were, or
+    anything of its type."""
+    way = draw(st.sampled_from(("mutated", "mutated", "mutated", "damaged", "anything")))
+    if way == "damaged":
+        arrived = parsed(type(message), draw(damaged(message.SerializeToString())))
+        return arrived if arrived is not None else draw(anything(type(message)))
+    return draw(mutated(message) if way == "mutated" else anything(type(message)))

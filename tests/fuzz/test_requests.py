@@ -1,0 +1,115 @@
+"""Requests to every method: an answer, or a refusal of docs/errors.md that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1 import types_pb2 as pb
+from tests.fuzz.examples import fuzz
+from tests.fuzz.messages import sent
+from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
+from tracker import convert
+from tracker.core.model import Cells, Edge, PipelineSpec
+
+CELLS = convert.cells_to_pb(Cells.of([(1, 20, 7, 1), (0, 9, 1 << 63, 3)]))
+Method = Callable[[Services, Any, Any], Any]
+
+
+def subscribe(services: Services, request: Any, context: Any) -> Any:
+    return services.progress.Subscribe(stream([request]), context)
+
+
+METHODS: dict[str, tuple[Any, Method]] = {
+    "JoinNode": (
+        node_pb.JoinNodeRequest(pipeline="p", node_id="n", kind="other"),
+        lambda s, request, context: s.nodes.JoinNode(request, context),
+    ),
+    "LeaveNode": (
+        node_pb.LeaveNodeRequest(pipeline="p", key=pb.NodeKey(node_id="w", incarnation=1)),
+        lambda s, request, context: s.nodes.LeaveNode(request, context),
+    ),
+    "StageContributions": (
+        node_pb.StageContributionsRequest(
+            pipeline="p",
+            node_id="w",
+            contributions=[
+                pb.StagedContribution(
+                    query="query", run="run", batch=3, execution=1, operator="op", stage=2,
+                    partition=partition, attempt=4, created=CELLS, consumed=CELLS,
+                )
+                for partition in range(2)
+            ],
+        ),
+        lambda s, request, context: s.nodes.StageContributions(request, context),
+    ),
+    "ListContributions": (
+        node_pb.ListContributionsRequest(pipeline="p", node_id="w", query="query", batch=3),
+        lambda s, request, context: s.nodes.ListContributions(request, context),
+    ),
+    "ResolveUnits": (
+        node_pb.ResolveUnitsRequest(pipeline="p", segment="in", names=["file:///a"]),
+        lambda s, request, context: s.nodes.ResolveUnits(request, context),
+    ),
+    "RegisterPipeline": (
+        pipeline_pb.RegisterPipelineRequest(
+            spec=convert.spec_to_pb(
+                PipelineSpec("q", ("in", "out"), (Edge("in", "out", 3),), fronts=("F", "G"))
+            )
+        ),
+        lambda s, request, context: s.pipelines.RegisterPipeline(request, context),
+    ),
+    "GetPipeline": (
+        pipeline_pb.GetPipelineRequest(pipeline="p"),
+        lambda s, request, context: s.pipelines.GetPipeline(request, context),
+    ),
+    "GetMinTime": (
+        progress_pb.GetMinTimeRequest(pipeline="p"),
+        lambda s, request, context: s.progress.GetMinTime(request, context),
+    ),
+    "WaitUntil": (
+        progress_pb.WaitUntilRequest(pipeline="p", segment="in", slot=4),
+        lambda s, request, context: s.progress.WaitUntil(request, context),
+    ),
+    "Subscribe": (
+        progress_pb.SubscribeRequest(
+            subscribe=progress_pb.Subscription(
+                pipeline="p", segments=["in"],
+                heard=[pb.SegmentTime(segment="in", min_time=2)], heard_min_time=1,
+            )
+        ),
+        subscribe,
+    ),
+}  # fmt: skip
+WAITING = ("ResolveUnits", "WaitUntil", "Subscribe")
+CHANGING = ("JoinNode", "LeaveNode", "StageContributions", "RegisterPipeline")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_request_is_answered_or_refused_whole(method: str) -> None:
+    valid, call = METHODS[method]
+    share = 0.4 if method in CHANGING else 0.15
+
+    @fuzz(st.lists(sent(valid), min_size=1, max_size=3), share=share, case=method)
+    def requests_are_answered(requests: list[Any]) -> None:
+        cluster = Wired()
+        home = cluster.routing.home("p", "w")
+        cluster.node(SPEC, "w")
+        services = Services(cluster, home)
+        for request in requests:
+            before = cluster.state()
+            answer = called(call(services, request, Context()), waits=method in WAITING)
+            cluster.settle()
+            if isinstance(answer, CallEnded) or method not in CHANGING:
+                assert cluster.state() == before
+            elif answer is not None:
+                answer.SerializeToString()
+        cluster.check()
+
+    requests_are_answered()

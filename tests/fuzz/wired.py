@@ -1,0 +1,218 @@
+"""Two shards whose every frame and record goes through bytes, and their servicers, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable
+from typing import Any
+
+import grpc
+
+from acker.v1 import peer_service_pb2 as peer_pb
+from acker.v1 import types_pb2 as pb
+from tests.core.driver import Cluster, plain
+from tracker import convert
+from tracker.convert_storage import (
+    record_from_bytes,
+    record_to_bytes,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+)
+from tracker.core import messages as m
+from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused
+from tracker.core.process import Process, ProcessConfig
+from tracker.service.engine import Session
+from tracker.service.errors import STATUS
+from tracker.service.nodes import NodeServicer
+from tracker.service.pipelines import PipelineServicer
+from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.waiting import Waiting
+
+SPEC = PipelineSpec(
+    "p", ("in", "out"), (Edge("in", "out", 1),), fronts=("F",), horizon_slots=1_000,
+    max_open_units=20, max_nodes=20, max_staged=20,
+)  # fmt: skip
+ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2")
+
+
+class Wired(Cluster):
+    """Two shards with pipeline `p`, whose front `F` of node `f` has promised slot 5."""
+
+    def __init__(self, shards: int = 2) -> None:
+        self.sessions: dict[Hashable, Session] = {}
+        self.hubs = [Hub() for _ in range(shards)]
+        super().__init__(shards, block_slots=2, config=ProcessConfig(max_pipelines=3))
+        self.register(SPEC)
+        self.front = self.node(SPEC, "f", "front")
+        self.front.join_front("F")
+        self.front.commit(heartbeats={"F": 5})
+        assert self.agreed(SPEC) == (5, 6)
+
+    def _take(self, shard: int, effects: list[m.Effect]) -> None:
+        super()._take(shard, [through_bytes(effect) for effect in effects])
+        for effect in effects:
+            match effect:
+                case m.TicksDurable(session, number) if session in self.sessions:
+                    self.sessions[session].durable(number)
+                case m.SessionAttached(session, number) if session in self.sessions:
+                    self.sessions[session].attached(number)
+                case m.SessionRefused(session, refusal) if session in self.sessions:
+                    self.sessions[session].ended(refusal)
+                case m.TickRefused(session, number, refusal) if session in self.sessions:
+                    self.sessions[session].refused(number, refusal)
+                case m.FrontGranted(session, grant) if session in self.sessions:
+                    self.sessions[session].granted(grant)
+                case m.Announced():
+                    self.hubs[shard].announced(effect.pipeline)
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def state(self) -> Any:
+        """All that the processes have, what waits for their stores included."""
+        return [
+            (plain(p.snapshot()), p.position, p._next_incarnation, plain(tuple(p._pending)))
+            for _, p in sorted(self.processes.items())
+        ]
+
+    def log(self, shard: int) -> list[tuple[int, bytes]]:
+        return [(position, record_to_bytes(record)) for position, record in self.stored[shard]]
+
+    def check(self) -> None:
+        """Every process is sound, can be shown, and comes back from its log and from its snapshot."""
+        self.settle()
+        for shard, process in self.processes.items():
+            process.validate()
+            snapshot = snapshot_from_bytes(snapshot_to_bytes(process.snapshot()))
+            records = [(at, record_from_bytes(data)) for at, data in self.log(shard)]
+            for back in (recovered(self, shard, None, records), recovered(self, shard, snapshot)):
+                assert plain(back.pipelines()) == plain(process.pipelines())
+                for spec in process.pipelines():
+                    assert back.min_times(spec.name) == process.min_times(spec.name)
+            for spec in process.pipelines():
+                described = process.describe(spec.name, self.now_ns)
+                convert.state_to_pb(described).SerializeToString()
+
+
+def recovered(cluster: Cluster, shard: int, snapshot: Any, records: Iterable[Any] = ()) -> Process:
+    """Another process, from what a store holds."""
+    process = Process(shard, cluster.routing, 99, cluster.config)
+    process.recover(snapshot, records, cluster.now_ns)
+    process.validate()
+    return process
+
+
+def through_bytes(effect: m.Effect) -> m.Effect:
+    """An effect as the other side of a link, or of a store, gets it."""
+    match effect:
+        case m.Append(position, record):
+            return m.Append(position, record_from_bytes(record_to_bytes(record)))
+        case m.Send(shard, frame):
+            data = convert.frame_to_pb(frame).SerializeToString()
+            return m.Send(shard, convert.frame_from_pb(peer_pb.ExchangeRequest.FromString(data)))
+    return effect
+
+
+# --- servicers ------------------------------------------------------------------------------------
+
+
+class CallEnded(Exception):
+    """A call ended with a status; as a client sees it."""
+
+    def __init__(self, status: grpc.StatusCode, details: str, refusal: pb.Refusal | None) -> None:
+        super().__init__(f"{status.name}: {details}")
+        self.status, self.details, self.refusal = status, details, refusal
+
+    def check(self) -> None:
+        """It is one of those of docs/errors.md, whole."""
+        assert self.refusal is not None, self
+        assert STATUS[RefusalCode(self.refusal.code)] is self.status, self
+        assert self.details == self.refusal.message and self.details, self
+
+
+class Context:
+    """What a servicer may do with a call."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+
+    async def write(self, message: Any) -> None:
+        self.written.append(message)
+
+    async def abort(
+        self, status: grpc.StatusCode, details: str, trailing: tuple[tuple[str, bytes], ...] = ()
+    ) -> None:
+        data = dict(trailing).get(convert.REFUSAL_KEY)
+        raise CallEnded(status, details, None if data is None else pb.Refusal.FromString(data))
+
+
+class WiredEngine:
+    """One shard as its servicers see it. Whatever is asked of it happens at once, durability too."""
+
+    def __init__(self, cluster: Wired, shard: int) -> None:
+        self._cluster, self._shard = cluster, shard
+
+    @property
+    def process(self) -> Process:
+        return self._cluster.processes[self._shard]
+
+    async def ask(self, event: Any) -> Any:
+        self._cluster.handle(self._shard, event)
+        self._cluster.settle()
+        (answer,) = self._cluster._answers(event.request)
+        if isinstance(answer.result, Refusal):
+            r = answer.result
+            raise Refused(r.code, r.message, home=r.home, expected=r.expected)
+        return answer.result
+
+    def post(self, event: m.Event) -> None:
+        self._cluster.handle(self._shard, event)
+        self._cluster.settle()
+
+    async def room(self) -> None:
+        pass
+
+    def add_session(self, name: Hashable, session: Session) -> None:
+        self._cluster.sessions[name] = session
+
+    def remove_session(self, name: Hashable) -> None:
+        if self._cluster.sessions.pop(name, None) is not None:
+            self.post(m.DetachSession(name))
+
+
+class Services:
+    """The servicers of one shard."""
+
+    def __init__(self, cluster: Wired, shard: int) -> None:
+        engine: Any = WiredEngine(cluster, shard)
+        units: Waiting[tuple[str, int]] = Waiting()
+        self.nodes = NodeServicer(engine, ADDRESSES, units)
+        self.pipelines = PipelineServicer(engine, ADDRESSES)
+        self.progress = ProgressServicer(engine, ADDRESSES, cluster.hubs[shard])
+
+
+def called(call: Awaitable[Any], waits: bool = False) -> Any:
+    """Runs a call to its end; its answer, or the CallEnded with which it ended. One that may wait for
+    what never comes (`waits`) is ended, and then None."""
+
+    async def run() -> Any:
+        task = asyncio.ensure_future(call)
+        try:
+            for _ in range(20):
+                if task.done() or not waits:
+                    break
+                await asyncio.sleep(0)
+            else:
+                task.cancel()
+            return await task
+        except asyncio.CancelledError:
+            return None
+        except CallEnded as refusal:
+            refusal.check()
+            return refusal
+
+    return asyncio.run(run())
+
+
+async def stream(requests: Iterable[Any]) -> AsyncIterator[Any]:
+    for request in requests:
+        yield request
