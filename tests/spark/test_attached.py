@@ -1,0 +1,153 @@
+"""Following a query from its checkpoint alone; the logs are written as Spark writes them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tracker
+from local_tracker.spark.attached import AttachedQuery
+from local_tracker.spark.follower import TrackingError
+from tests.spark.support import WAIT_S
+from tracker.client import LowmarkError
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.core.slots import FOREVER
+
+QUERY = "5f0c8a5e-98b4-4f5a-9c2b-7a1f0e7f0b11"
+
+
+def source_file(slot: int) -> str:
+    return f"file:///data/in/s{slot}-front-{slot:08d}.parquet"
+
+
+class Logs:
+    """The checkpoint of a query that reads one file a batch and writes one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.checkpoint, self.sink = directory / "cp", directory / "out"
+        for folder in ("cp/offsets", "cp/commits", "cp/sources/0", "out/_spark_metadata"):
+            (directory / folder).mkdir(parents=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+
+    def batch(self, number: int, slot: int) -> None:
+        header = json.dumps({"batchTimestampMs": 1_700_000_000_000 + number})
+        offset = json.dumps({"logOffset": number})
+        entry = json.dumps({"path": source_file(slot), "batchId": number})
+        written = json.dumps({"path": f"file://{self.sink}/part-{number}.parquet", "size": 1})
+        self.write("cp/sources/0", number, f"v1\n{entry}")
+        self.write("cp/offsets", number, f"v1\n{header}\n{offset}")
+        self.write("out/_spark_metadata", number, f"v1\n{written}")
+        self.write("cp/commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def write(self, folder: str, number: int, text: str) -> None:
+        hidden = self.checkpoint.parent / folder / f".{number}"
+        hidden.write_text(text)
+        hidden.rename(hidden.with_name(str(number)))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path)
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    """A tracker whose pipeline's front has published files at slots 1 to 4."""
+    with tracker.embedded() as embedded:
+        embedded.register(
+            PipelineSpec("p", ("parse", "after"), (Edge("parse", "after"),), fronts=("front",))
+        )
+        front = embedded.node("p", "front")
+        front.join()
+        front.join_front("front", "parse")
+        cells = Cells.of((0, slot, unit_value(source_file(slot)), 1) for slot in range(1, 5))
+        front.commit(TickContent(created=cells)).result(WAIT_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 5),))).result(WAIT_S)
+        yield embedded
+
+
+def attached(running: EmbeddedTracker, logs: Logs, **more: object) -> AttachedQuery:
+    options = {"reads": "parse", "creates": ["after"], "sink": str(logs.sink), **more}
+    return AttachedQuery(running.target, "p", "parse", str(logs.checkpoint), **options)  # type: ignore[arg-type]
+
+
+def await_open_slots(running: EmbeddedTracker, *expected: int) -> None:
+    """A durable tick is applied a moment later."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        state = running.admin().pipeline("p").state
+        found = [segment.open_slots for segment in state.segments]
+        if found == list(expected) or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    assert found == list(expected)
+
+
+def test_batches_are_told_as_they_end(running: EmbeddedTracker, logs: Logs) -> None:
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S)
+    await_open_slots(running, 3, 1)
+    logs.batch(1, 2)
+    assert query.wait_durable(WAIT_S)
+    assert query.last_durable_batch == 1
+    await_open_slots(running, 2, 2)
+    assert query.close()
+
+
+def test_it_goes_on_where_it_was(running: EmbeddedTracker, logs: Logs) -> None:
+    for number in range(2):
+        logs.batch(number, number + 1)
+        query = attached(running, logs).start()
+        assert query.wait_durable(WAIT_S)
+        assert query.close()
+    await_open_slots(running, 2, 2)
+
+
+def test_it_may_begin_at_any_batch(running: EmbeddedTracker, logs: Logs) -> None:
+    for number in range(3):
+        logs.batch(number, number + 1)
+    query = attached(running, logs, first_batch=2).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    await_open_slots(running, 3, 1)  # batches 0 and 1 are not told
+
+
+def test_what_was_purged_must_be_given_up_in_words(running: EmbeddedTracker, logs: Logs) -> None:
+    for number in range(3):
+        logs.batch(number, number + 1)
+    (logs.checkpoint / "commits/0").unlink()
+    with pytest.raises(TrackingError, match=r"begins at batch 1, .* \(first_batch, --from-batch\)"):
+        attached(running, logs)
+
+
+def test_what_does_not_fit_is_refused(running: EmbeddedTracker, logs: Logs) -> None:
+    with pytest.raises(TrackingError, match="file sink's directory must be given"):
+        attached(running, logs, sink=None)
+    with pytest.raises(TrackingError, match="no edge between them"):
+        attached(running, logs, reads="after", creates=["parse"]).start()
+    with pytest.raises(LowmarkError, match="nowhere"):
+        attached(running, logs, reads="nowhere").start()
+    (logs.checkpoint / "metadata").unlink()
+    with pytest.raises(TrackingError, match="there is no query to follow"):
+        attached(running, logs)
+
+
+def test_min_time_reaches_the_end(running: EmbeddedTracker, logs: Logs) -> None:
+    for number in range(4):
+        logs.batch(number, number + 1)
+    query = attached(running, logs, creates=[], sink=None).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    running.node("p", "front").close()
+    front = running.node("p", "front")
+    front.join()
+    front.leave_front("front").result(WAIT_S)
+    with running.subscriber("p") as subscriber:
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)

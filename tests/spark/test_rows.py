@@ -1,0 +1,162 @@
+"""Rows read back from what was committed, and ranges of offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from local_tracker.spark import rows
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.ranges import OffsetRanges, Range, RangesError, range_cells, ranges
+from local_tracker.spark.rows import RowsError, row_cells
+from tracker.core.ack_values import range_value
+from tracker.core.units import unit_name
+
+
+def parquet(path: Path, **columns: Sequence[int | None]) -> str:
+    pq.write_table(pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()}), path)
+    return unit_name(str(path))
+
+
+def test_each_row_is_an_item_of_its_own(tmp_path: Path) -> None:
+    name = parquet(tmp_path / "a.parquet", at=[5, 6, 5, 5], row=[1, 1, 1, 1])
+    cells = row_cells(2, [name], "at").rows()
+    assert sorted((segment, slot, count) for segment, slot, _, count in cells) == [
+        (2, 5, 3),
+        (2, 6, 1),
+    ]
+    assert all(checksum for _, _, checksum, _ in cells), "equal rows do not cancel each other"
+
+
+def test_a_file_read_in_parts_gives_the_same_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = parquet(tmp_path / "a.parquet", at=list(range(10)) * 3)
+    whole = row_cells(0, [name], "at").rows()
+    monkeypatch.setattr(rows, "BATCH_ROWS", 4)
+    assert row_cells(0, [name], "at").rows() == whole
+
+
+def test_rows_of_different_files_are_different_items(tmp_path: Path) -> None:
+    one, other = (parquet(tmp_path / f"{n}.parquet", at=[5]) for n in "ab")
+    assert row_cells(0, [one], "at").rows() != row_cells(0, [other], "at").rows()
+
+
+def test_json_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("".join(json.dumps({"at": slot, "text": "x"}) + "\n" for slot in (5, 6, 6)))
+    (tmp_path / "empty.json").touch()
+    names = [unit_name(str(path)), unit_name(str(tmp_path / "empty.json"))]
+    assert sorted((s, n) for _, s, _, n in row_cells(0, names, "at").rows()) == [(5, 1), (6, 2)]
+
+
+def test_a_fronts_own_ack_values_count(tmp_path: Path) -> None:
+    name = parquet(tmp_path / "s5-shop-00000000.parquet", at=[5, 5], ack_value=[3, -1])
+    assert row_cells(0, [name], "at").rows() == [(0, 5, 3 ^ (2**64 - 1), 2)]
+
+
+def test_an_ack_value_that_a_query_passed_on_does_not(tmp_path: Path) -> None:
+    """Two rows from one would cancel each other."""
+    name = parquet(tmp_path / "part-0.parquet", at=[5, 5], ack_value=[3, 3])
+    ((_, _, checksum, count),) = row_cells(0, [name], "at").rows()
+    assert checksum != 0 and count == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ({"row": [1]}, "no column 'at'"),
+        ({"at": [1, None]}, "1 rows have no value in column 'at'"),
+    ],
+)
+def test_rows_without_a_slot_are_refused(
+    tmp_path: Path, columns: dict[str, Sequence[int | None]], named: str
+) -> None:
+    with pytest.raises(RowsError, match=named):
+        row_cells(0, [parquet(tmp_path / "a.parquet", **columns)], "at")
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RowsError, match="Parquet and JSON files alone"):
+        row_cells(0, [unit_name(f"{tmp_path}/a.csv")], "at")
+    with pytest.raises(RowsError, match="cannot be read back"):
+        row_cells(0, [unit_name(f"{tmp_path}/gone.parquet")], "at")
+
+
+# --- ranges ---------------------------------------------------------------------------------------
+
+
+def one_slot(partition: str, begin: int, end: int) -> list[tuple[int, int, int]]:
+    return [(begin, end, 7)]
+
+
+SOURCE = OffsetRanges("parse", one_slot, first={"late": 100})
+
+
+def test_ranges_are_what_lies_between_two_offsets() -> None:
+    after = json.dumps({"topic": {"0": 9, "1": 4}, "late": 105, "same": 3})
+    before = json.dumps({"topic": {"0": 5}, "same": 3})
+    assert ranges(2, SOURCE, before, after, "batch 1") == (
+        Range(2, "late", 100, 105), Range(2, "topic/0", 5, 9), Range(2, "topic/1", 0, 4),
+    )  # fmt: skip
+    assert ranges(2, SOURCE, None, "12", "batch 1") == (Range(2, "", 0, 12),)
+    assert ranges(2, SOURCE, after, None, "batch 1") == ()
+
+
+def test_any_cutting_of_the_same_offsets_cancels() -> None:
+    whole = range_value("p", 0, 9)
+    parts = range_value("p", 0, 2) ^ range_value("p", 2, 7) ^ range_value("p", 7, 9)
+    assert whole == parts != 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ('{"p": 5}', '{"p": 4}', "went back from 5 to 4"),
+        (None, '{"p": "five"}', "'five' at p is no whole number"),
+        (None, "{", "is not JSON"),
+    ],
+)
+def test_offsets_that_are_no_ranges_are_refused(before: str | None, after: str, named: str) -> None:
+    with pytest.raises(RangesError, match=named):
+        ranges(0, SOURCE, before, after, "batch 1")
+
+
+@pytest.mark.parametrize("pieces", [[], [(0, 5, 7)], [(0, 2, 7), (3, 9, 7)], [(0, 12, 7)]])
+def test_slots_must_cover_a_range(pieces: list[tuple[int, int, int]]) -> None:
+    with pytest.raises(RangesError, match="the batch consumed 0 to 9"):
+        range_cells(OffsetRanges("parse", lambda *_: pieces), [Range(0, "p", 0, 9)])
+
+
+def test_a_range_of_several_slots_is_told_in_pieces() -> None:
+    source = OffsetRanges("parse", lambda *_: [(0, 4, 6), (4, 9, 8)])
+    assert range_cells(source, [Range(1, "p", 0, 9)]).rows() == [
+        (1, 6, range_value("p", 0, 4), 4), (1, 8, range_value("p", 4, 9), 5),
+    ]  # fmt: skip
+
+
+# Written as Kafka's source does: the first line of its own log, and the offset log's lines.
+KAFKA_BEGIN = '\0v1\n{"flights":{"0":40,"1":7}}'
+KAFKA_OFFSETS = (
+    'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}\n{"flights":{"0":45,"1":7}}',
+    'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1700000000900,"conf":{}}\n{"flights":{"0":45,"1":9}}',
+)
+
+
+def test_kafkas_log_formats(tmp_path: Path) -> None:
+    for folder in ("offsets", "commits", "sources/0"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sources/0/0").write_text(KAFKA_BEGIN)
+    for batch, text in enumerate(KAFKA_OFFSETS):
+        (tmp_path / "offsets" / str(batch)).write_text(text)
+        (tmp_path / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    log = CheckpointLog(str(tmp_path))
+    source = OffsetRanges("parse", one_slot)
+    found = [ranges(0, source, *log.offset_pair(batch, "0"), "batch") for batch in log.committed()]
+    assert found == [(Range(0, "flights/0", 40, 45),), (Range(0, "flights/1", 7, 9),)]
+    assert log.consumed(0) == {}
