@@ -28,6 +28,7 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
 from local_tracker.spark.ranges import OffsetRanges, Range, range_cells, ranges
 from local_tracker.spark.rows import row_cells
+from local_tracker.worker.noted import forget, noted
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.slots import slot_of
@@ -87,6 +88,23 @@ class PublishedOutput:
 
     def durable(self, batch: int) -> None:
         self.batches.forget(self.query, batch - KEPT_MANIFESTS)
+
+
+@dataclass(frozen=True, slots=True)
+class NotedOutput:
+    """A sink of the user's own, which notes what it commits."""
+
+    directory: str
+    segments: tuple[int, ...]
+
+    def created(self, batch: int) -> Sequence[CreatedUnit]:
+        return [CreatedUnit(name, self.segments) for name in noted(self.directory, batch)]
+
+    def published_by(self, batch: int) -> str | None:
+        return None
+
+    def durable(self, batch: int) -> None:
+        forget(self.directory, batch - KEPT_MANIFESTS)
 
 
 class Reads:

@@ -42,6 +42,7 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.query_ticks import (
     FileSinkOutput,
+    NotedOutput,
     Output,
     PublishedOutput,
     QueryTicks,
@@ -121,6 +122,7 @@ class Tracked:
         rows: Mapping[str, str] | None = None,
         ranges: Mapping[str, OffsetRanges] | None = None,
         emits: str | None = None,
+        noted: str | None = None,
         limits: FollowerLimits | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
@@ -130,7 +132,8 @@ class Tracked:
         instead of files, each with the column of the rows' slots; all who write or read such a segment
         must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
         whose offsets number their records. emits: the name of the front that the query is of the one
-        segment that it creates in, where it emits from its state. Raises TrackingError if the segments,
+        segment that it creates in, where it emits from its state. noted: the local directory where a
+        sink of the user's own notes what it commits (`local_tracker.worker.noted`). Raises TrackingError if the segments,
         the sink or the checkpoint don't fit; the query has then been stopped.
         """
         node = NodeClient(self.target, self.pipeline, node_id, kind="query")
@@ -142,7 +145,7 @@ class Tracked:
             with self._task_settings(node_id):
                 query = writer.start()
             tracked_query = self._follow(
-                node, query, node_id, routes, joined.last_batches, limits, front
+                node, query, node_id, routes, joined.last_batches, limits, front, noted
             )
         except BaseException as error:
             if query is not None:
@@ -219,6 +222,7 @@ class Tracked:
         last_batches: Sequence[Any],
         limits: FollowerLimits | None,
         front: tuple[str, FrontLabels] | None,
+        noted: str | None,
     ) -> TrackedQuery:
         checkpoint = CheckpointLog(checkpoint_root(query))
         evaluations = None
@@ -229,7 +233,7 @@ class Tracked:
         admin = Admin(self.target)
         ticks = QueryTicks(
             node, admin, routes.spec, checkpoint, routes.reads,
-            self._outputs(query, routes, node), evaluations, _Twins(query),
+            self._outputs(query, routes, node, noted), evaluations, _Twins(query),
             Tracking(routes.rows, routes.ranges, None if front is None else front[1]),
         )  # fmt: skip
         tracked_query = TrackedQuery(query, node, admin, checkpoint, ticks)
@@ -252,8 +256,13 @@ class Tracked:
             )  # fmt: skip
         return tracked_query
 
-    def _outputs(self, query: StreamingQuery, routes: Routes, node: NodeClient) -> Any:
+    def _outputs(
+        self, query: StreamingQuery, routes: Routes, node: NodeClient, noted: str | None
+    ) -> Any:
         """What tells where the query's batches leave files."""
+        if noted is not None:
+            by_note = (NotedOutput(noted, routes.creates),)
+            return lambda: by_note
         sink = sink_description(query)
         if sink.startswith("FileSink["):
             if not routes.creates:
@@ -277,8 +286,9 @@ class Tracked:
             return published
         if routes.creates:
             raise TrackingError(
-                f"what the sink {sink} has committed cannot be read: use a file sink, or foreachBatch "
-                f"with tracked.writer(...), or start the query with creates=[]"
+                f"what the sink {sink} has committed cannot be read: use a file sink, foreachBatch "
+                f"with tracked.writer(...), or noted=DIRECTORY with a sink that notes what it commits; "
+                f"or start the query with creates=[]"
             )
         return lambda: ()
 

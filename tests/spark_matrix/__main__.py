@@ -10,14 +10,15 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pyspark.sql import SparkSession
 
 from examples.history import Recorder
 from scripts.summary import BUILD, finish
 from tests.spark_matrix import rows as _rows  # noqa: F401 - registers them
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import ROWS, Profile, Row, in_order
-from tests.spark_matrix.sessions import make_session
+from tests.spark_matrix.sessions import Session
 from tests.spark_matrix.trackers import TrackerProcesses
 from tests.spark_matrix.world import WAIT_S, RowFailed, World
 
@@ -52,7 +53,7 @@ class Matrix:
         self.trackers = TrackerProcesses(directory / "tracker", sabotage)
         self.outcomes: list[Outcome] = []
         self._recorders: dict[str, Recorder] = {}
-        self._session: tuple[Profile, Any] | None = None
+        self._session: Session | None = None
 
     def run(self, rows: list[Row]) -> None:
         """Rows of one session after each other; with a planted fault, until one has failed."""
@@ -102,15 +103,15 @@ class Matrix:
                 ]
         outcome.wrong = [without_frames(text) for text in outcome.wrong]
 
-    def _spark(self, profile: Profile) -> Any:
-        if self._session is None or self._session[0] != profile:
+    def _spark(self, profile: Profile) -> SparkSession:
+        if self._session is None or self._session.profile != profile:
             self._end_session()
-            self._session = profile, make_session(profile, self.directory / "spark")
-        return self._session[1]
+            self._session = Session(profile, self.directory / "spark")
+        return self._session.spark
 
     def _end_session(self) -> None:
         if self._session is not None:
-            self._session[1].stop()
+            self._session.stop()
             self._session = None
 
     def close(self) -> None:

@@ -28,6 +28,9 @@ LOCAL = Profile("local", "local[2,2]")
 CLUSTER = Profile("cluster", "local-cluster[2,1,1024]")
 """Two executors, each a process with one core."""
 
+TWO_HOSTS = "two hosts"
+"""The master of profiles that need a cluster on two addresses (`standalone`)."""
+
 BOTH = (LOCAL, CLUSTER)
 
 Body = Callable[["World"], None]

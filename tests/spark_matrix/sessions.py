@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyspark
 from pyspark.sql import SparkSession
 
-from tests.spark_matrix.registry import Profile
+from tests.spark_matrix.registry import TWO_HOSTS, Profile
+from tests.spark_matrix.standalone import StandaloneCluster
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -32,6 +34,23 @@ SETTINGS = {
     "spark.sql.files.openCostInBytes": "134217728",
     "spark.cleaner.referenceTracking": "false",
 }
+
+
+class Session:
+    """A session of a profile, with the cluster that it needs."""
+
+    def __init__(self, profile: Profile, directory: Path) -> None:
+        self.profile = profile
+        self._cluster: StandaloneCluster | None = None
+        if profile.master == TWO_HOSTS:
+            self._cluster = StandaloneCluster(directory / "standalone")
+            profile = replace(profile, master=self._cluster.master)
+        self.spark = make_session(profile, directory)
+
+    def stop(self) -> None:
+        self.spark.stop()
+        if self._cluster is not None:
+            self._cluster.stop()
 
 
 def make_session(profile: Profile, directory: Path) -> SparkSession:

@@ -33,7 +33,7 @@ Item = tuple[str, str, int]
 @dataclass(frozen=True)
 class Output:
     """Where a query's batches leave files: by `_spark_metadata` (`sink`), or named by batch
-    (`published`); and the segments of who reads them."""
+    (`published`, or `noted` by a sink of the user's own); and the segments of who reads them."""
 
     kind: str
     directory: Path
@@ -219,7 +219,7 @@ def path_of(name: str) -> str:
 
 
 def _created(query: Followed, output: Output, batch: int) -> list[str]:
-    if output.kind == "published":
+    if output.kind in ("published", "noted"):
         return sorted(
             f"file://{path}"
             for path in output.directory.rglob(f"b{batch:08d}-*")

@@ -3,6 +3,7 @@
 from tests.spark_matrix.rows import (
     checkpoints,
     drivers,
+    eager,
     engine,
     evaluation,
     hosts,
@@ -12,5 +13,5 @@ from tests.spark_matrix.rows import (
 )
 
 __all__ = [
-    "checkpoints", "drivers", "engine", "evaluation", "hosts", "moods", "several", "tasks",
+    "checkpoints", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several", "tasks",
 ]  # fmt: skip

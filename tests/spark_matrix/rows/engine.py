@@ -26,6 +26,7 @@ from local_tracker.spark import OffsetRanges, TrackedQuery, TrackingError
 from local_tracker.spark.jobs import JobNode
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, Profile, row
+from tests.spark_matrix.truth import Output
 from tests.spark_matrix.world import World
 from tracker.client import NodeClient
 from tracker.core.ack_values import range_value
@@ -636,3 +637,78 @@ def batch_job(world: World) -> None:
     ).processAllAvailable()  # fmt: skip
     world.sink_is_all("after", "parquet")
     world.finish()
+
+
+@row("6.18", "a Python data source that writes: its commit messages say what it created", *BOTH)
+def commit_messages(world: World) -> None:
+    world.open("parse", "after")
+    world.follow("cp", "parse", Output("noted", world.directory / "out", ("after",)))
+    world.follow("cp-after", "after")
+    Path(world.path("out")).mkdir()
+    world.spark.dataSource.register(noting_sink())
+    tracked = world.tracked(with_acks=True)  # ships what the sink's commit imports
+    writer = world.source(2).repartition(2).writeStream.format("noting")
+    writer = writer.option("path", world.path("out")).option("notes", world.path("notes"))
+    query = tracked.start(
+        writer.option("checkpointLocation", world.path("cp")), node_id="parse", reads="parse",
+        creates=["after"], noted=world.path("notes"),
+    )  # fmt: skip
+    for slot in (3, 5):
+        world.publish(slot, slot + 1)
+        query.processAllAvailable()
+    back = world.reader(3).json(world.path("out"))
+    world.copy(
+        tracked, back, node="after", reads="after", out="after", checkpoint="cp-after"
+    ).processAllAvailable()
+    world.sink_is_all("after", "parquet")
+    world.finish()
+
+
+def noting_sink() -> Any:
+    """The data source's class, made here so that it travels by value."""
+    from dataclasses import dataclass
+
+    from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
+
+    @dataclass
+    class Written(WriterCommitMessage):
+        name: str
+
+    class Writer(DataSourceStreamWriter):
+        def __init__(self, options: Any) -> None:
+            self.out, self.notes = options["path"], options["notes"]
+
+        def write(self, rows: Any) -> Any:
+            import json
+            import uuid
+
+            # Hidden until the commit: a killed attempt's is never seen.
+            name = f"{uuid.uuid4().hex}.json"
+            with open(f"{self.out}/.{name}", "w") as file:
+                for each in rows:
+                    file.write(json.dumps({"slot": each[0], "row": each[1]}) + "\n")
+            return Written(name)
+
+        def commit(self, messages: Any, batchId: int) -> None:
+            import os
+
+            from local_tracker.worker.noted import note_commit
+
+            placed = []
+            for message in messages:
+                target = f"{self.out}/b{batchId:08d}-{message.name}"
+                os.rename(f"{self.out}/.{message.name}", target)
+                placed.append(f"file://{target}")
+            note_commit(self.notes, batchId, placed)
+
+        def abort(self, messages: Any, batchId: int) -> None: ...
+
+    class Sink(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "noting"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            return Writer(self.options)
+
+    return Sink

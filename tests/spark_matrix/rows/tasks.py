@@ -25,14 +25,15 @@ from tests.spark_matrix.faults import (
     kill_own_jvm,
     once,
 )
-from tests.spark_matrix.registry import BOTH, CLUSTER, Profile, row
+from tests.spark_matrix.registry import BOTH, CLUSTER, TWO_HOSTS, Profile, row
 from tests.spark_matrix.rows.evaluation import Publish
 from tests.spark_matrix.world import World
 from tracker.core.ack_values import child_values
 
+# Spark starts a copy of a straggler on another host alone.
 SPECULATION = Profile(
-    "speculation",
-    CLUSTER.master,
+    "two-hosts",
+    TWO_HOSTS,
     {
         "spark.speculation": "true",
         "spark.speculation.interval": "50ms",

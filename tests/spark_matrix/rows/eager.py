@@ -1,0 +1,118 @@
+"""8: what does not wait for micro-batches: long tasks, in eager mode.
+
+Each step counts once and as a whole, though the local tracker is killed again and again: the worker
+hands a step over until it is answered, and the local tracker keeps it in its spool. A worker that dies
+between the answer and its own note of it does not know that the step has counted, so steps and notes
+must be of one piece where a worker may die; that is the worker's business.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from examples.children import ROOT
+from tests.spark_matrix.registry import not_covered, row
+from tests.spark_matrix.world import World
+from tracker.core.units import unit_name
+
+not_covered(
+    "8.1",
+    "real-time mode",
+    "Spark has it for Kafka alone (and for sources of its own tests), and no connector is at hand",
+)
+
+
+class LongTask:
+    """The worker's process, started anew as often as is wanted."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.done = world, Path(world.path("done"))
+        self.said: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+        world.at_end(self._end)
+
+    def start(self) -> None:
+        world = self.world
+        environment = {
+            **os.environ, "LOWMARK_TARGET": world.target, "LOWMARK_PIPELINE": world.name,
+            "LOWMARK_NODE_ID": "long-task", "LOWMARK_DIRECTORY": world.path("lowmark"),
+            "LOWMARK_PYTHON": self._recording_interpreter(),
+        }  # fmt: skip
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark_matrix.long_task", world.pipeline.input,
+             str(self.done), "parse"],
+            cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def _recording_interpreter(self) -> str:
+        """What runs as the local tracker's interpreter: its ticks belong to the history."""
+        history = self.world.recorder.path.with_name("local-tracker.jsonl")
+        script = Path(self.world.path("interpreter"))
+        command = f"{sys.executable} -m tests.spark_matrix.recorded {history} -- local-tracker"
+        script.write_text(f'#!/bin/sh\nshift 2\nexec {command} "$@"\n')
+        script.chmod(0o700)
+        return str(script)
+
+    def await_done(self, count: int) -> None:
+        """Until it has said that so many more files are done."""
+        assert self._process is not None and self._process.stdout is not None
+        for _ in range(count):
+            line = self._process.stdout.readline()
+            self.world.check(bool(line), "the worker has ended")
+            begun_ns, name = line.split()
+            path = f"{self.world.pipeline.input}/{name}"
+            # Done when the step is handed over; so nothing may be announced before.
+            self.world.recorder.consumed("parse", unit_name(path), int(begun_ns))
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate()
+
+    def finish(self) -> None:
+        """Lets it come to the end of what is there."""
+        assert self._process is not None
+        self._process.communicate(timeout=60)
+        self.world.check(self._process.returncode == 0, "the worker did not end well")
+
+    def _end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+def local_tracker(world: World) -> int:
+    """The process id of the worker's local tracker."""
+    for folder in Path("/proc").iterdir():
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if b"local-tracker" in words and world.name.encode() in words:
+            return int(folder.name)
+    return 0
+
+
+@row("8.2", "a long task that is not Spark's, eager: local tracker and task killed", quick=True)
+def long_task(world: World) -> None:
+    world.open("parse")
+    task = LongTask(world)
+    task.start()
+    world.publish(3, 4)
+    task.await_done(2)
+    os.kill(world.wait("it has a local tracker", lambda: local_tracker(world)), signal.SIGKILL)
+    world.publish(6, 7)
+    task.await_done(2)
+    # Between two steps: what is done is noted, and the next one is not begun.
+    task.kill()
+    world.publish(9)
+    task.start()
+    task.await_done(1)
+    task.finish()
+    world.check(
+        len(task.done.read_text().splitlines()) == 5, "files were taken twice or not at all"
+    )
+    world.finish()
