@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain
+from tracker.convert import state_to_pb
+from tracker.convert_storage import snapshot_to_bytes
 from tracker.core import home
 from tracker.core.messages import (
     Append,
@@ -101,6 +103,16 @@ BAD_TICKS: dict[str, tuple[Callable[[], TickContent], RefusalCode, tuple[str, ..
         lambda: content(consumed=[(0, FOREVER, 7)]),
         RefusalCode.INVALID,
         ("flights", str(FOREVER)),
+    ),
+    "fewer items than none": (
+        lambda: TickContent(consumed=cells(counts=np.array([1, -1], np.int64))),
+        RefusalCode.INVALID,
+        ("flights", "-1 items", str(home.MAX_ITEMS_PER_CELL)),
+    ),
+    "more items than can be added up": (
+        lambda: TickContent(created=cells(counts=np.array([2**63 - 1, 1], np.int64))),
+        RefusalCode.INVALID,
+        ("flights", str(2**63 - 1), str(home.MAX_ITEMS_PER_CELL)),
     ),
     "arrays of unequal length": (
         lambda: TickContent(created=cells(checksums=np.array([1], np.uint64))),
@@ -200,6 +212,28 @@ def test_an_oversized_tick_is_refused(front: HandNode) -> None:
     assert refused.refusal.code is RefusalCode.INVALID
     assert str(number) in refused.refusal.message
     assert str(home.MAX_CELLS_PER_TICK) in refused.refusal.message
+
+
+def test_numbers_of_items_stop_at_what_can_be_written_down(front: HandNode) -> None:
+    """They are shown to people: whatever is told of them, it is told, and kept."""
+    cluster = front.cluster
+    count = home.MAX_ITEMS_PER_CELL
+    cells_of_a_tick = 40_000
+    segments = np.zeros(cells_of_a_tick, np.int32)
+    counts = np.full(cells_of_a_tick, count, np.int64)
+    for slot, what in ((50, "consumed"), (150, "created")):
+        for _ in range(2):
+            values = np.arange(1, cells_of_a_tick + 1, dtype=np.uint64)
+            many = Cells(segments, np.full(cells_of_a_tick, slot, np.int64), values, counts)
+            front.last += 1
+            assert not front.send(front.last, TickContent(**{what: many}))[1:], "it was refused"
+            cluster.settle()
+    for process in cluster.processes.values():
+        described = process.describe("flights", 0)
+        assert described.late_items == 2**63 - 1
+        snapshot_to_bytes(process.snapshot())
+        state_to_pb(described)
+    assert cluster.agreed(SPEC) == (100, 103)
 
 
 def test_consumption_below_min_time_goes_to_the_late_ledger(front: HandNode) -> None:

@@ -20,6 +20,12 @@ _PAGE = 1 << _PAGE_BITS
 _FIRST_ROWS = 8
 _FEW = 6
 """Up to here cells are applied one by one: cheaper than the fixed cost of array calls."""
+_MOST_ITEMS = 2**63 - 1
+
+
+def shown_items(items: int) -> int:
+    """A number of items as it is told and kept: where an int64 does not hold it, what it holds."""
+    return max(-_MOST_ITEMS, min(items, _MOST_ITEMS))
 
 
 class CellTable:

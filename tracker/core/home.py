@@ -25,6 +25,8 @@ from tracker.core.model import (
 from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
 
 MAX_CELLS_PER_TICK = 262_144
+MAX_ITEMS_PER_CELL = 2**48
+"""Of one cell of a tick; so that what people are shown can be added up."""
 MAX_NAMES_PER_TICK = 100_000
 """Heartbeats, joins, leaves and units of one tick, together."""
 MAX_NAME_CHARACTERS = 1_024
@@ -124,6 +126,7 @@ class HomePipeline:
             self._check_lengths(what, cells)
             if len(cells):
                 self._check_cells(what, cells)
+                self._check_counts(what, cells)
         if len(content.created):
             self._check_created(content.created, announced)
             self._check_granted(node, content.created)
@@ -181,6 +184,15 @@ class HomePipeline:
             raise self._refuse(
                 RefusalCode.INVALID,
                 f"{what} cells name slot {int(cells.slots.max())}; the largest is {HIGHEST_SLOT}",
+            )
+
+    def _check_counts(self, what: str, cells: Cells) -> None:
+        least, most = int(cells.counts.min()), int(cells.counts.max())
+        if least < 0 or most > MAX_ITEMS_PER_CELL:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} cells count {least if least < 0 else most} items in one cell; a number of "
+                f"items must lie within 0 and {MAX_ITEMS_PER_CELL}",
             )
 
     def _check_created(self, created: Cells, announced: Sequence[int]) -> None:
@@ -328,6 +340,7 @@ class HomePipeline:
                 self._check_lengths(what, cells)
                 if len(cells):
                     self._check_cells(what, cells)
+                    self._check_counts(what, cells)
             staged = known.get(contribution.key, new.get(contribution.key))
             if staged is None:
                 new[contribution.key] = contribution

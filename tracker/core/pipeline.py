@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracker.core.cells import shown_items
 from tracker.core.cut import Combiner, Vectors
 from tracker.core.describe import (
     FrontDescription,
@@ -91,7 +92,7 @@ class Pipeline:
                     self.said[segment],
                     min((low.slot for low in lows), default=FOREVER),
                     sum(low.open_slots for low in lows),
-                    sum(low.open_items for low in lows),
+                    shown_items(sum(low.open_items for low in lows)),
                 )
             )
         min_time = min(self.said)
@@ -106,7 +107,9 @@ class Pipeline:
                 for key, number in sorted(self.shard.node_times.items())
                 if key not in self.shard.closed
             ),
-            late_items=sum(low.late_items for view in views for low in view.lows.values()),
+            late_items=shown_items(
+                sum(low.late_items for view in views for low in view.lows.values())
+            ),
         )
 
     def _known_fronts(self) -> list[FrontId]:

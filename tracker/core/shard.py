@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tracker.core.cells import CellTable
+from tracker.core.cells import CellTable, shown_items
 from tracker.core.messages import (
     FrontPin,
     FrontReport,
@@ -197,7 +197,7 @@ class ShardPipeline:
     def _count_late(self, cells: Cells) -> None:
         for segment, slot, _, count in cells.rows():
             entry = self.late.setdefault(segment, LateEntry())
-            entry.items += abs(count)
+            entry.items = shown_items(entry.items + abs(count))
             entry.cells += 1
             entry.last_slot = max(entry.last_slot, slot)
             self.changes.segments[segment] = None
@@ -249,7 +249,7 @@ class ShardPipeline:
             segment,
             self.cells.lowest(segment),
             self.cells.open_slots[segment],
-            self.cells.open_items[segment],
+            shown_items(self.cells.open_items[segment]),
             self.late[segment].items if segment in self.late else 0,
         )
 
