@@ -1,6 +1,6 @@
-"""8: what does not wait for micro-batches: long tasks, in eager mode.
+"""8: what does not wait for micro-batches: real-time mode, and long tasks in eager mode.
 
-Each step counts once and as a whole, though the local tracker is killed again and again: the worker
+In eager mode each step counts once and as a whole, though the local tracker is killed again and again: the worker
 hands a step over until it is answered, and the local tracker keeps it in its spool. A worker that dies
 between the answer and its own note of it does not know that the step has counted, so steps and notes
 must be of one piece where a worker may die; that is the worker's business.
@@ -8,22 +8,88 @@ must be of one piece where a worker may die; that is the worker's business.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from examples.children import ROOT
-from tests.spark_matrix.registry import not_covered, row
+from local_tracker.spark import OffsetRanges
+from tests.spark_matrix.registry import row
+from tests.spark_matrix.rows.engine import Partitioned
 from tests.spark_matrix.world import World
 from tracker.core.units import unit_name
 
-not_covered(
-    "8.1",
-    "real-time mode",
-    "Spark has it for Kafka alone (and for sources of its own tests), and no connector is at hand",
+REAL_TIME = {
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",  # Python's foreach is not listed
+}
+
+
+@row(
+    "8.1", "real-time mode: rows flow at once, min time moves when their batch commits", quick=True
 )
+def real_time(world: World) -> None:
+    """Spark has the mode for Kafka, and for a source in memory of its own, whose offsets number the
+    records of partitions just so."""
+    world.open("parse", fronts={}, elsewhere=["producer"])
+    log = Partitioned(world, 2)
+    world.follow("cp", "parse", ranges=log.items)
+    stream, frame = memory_stream(world.spark, 2)
+    seen = world.path("seen")
+
+    def take(each: Any) -> None:
+        with open(seen, "a") as file:
+            file.write(each[0] + "\n")
+
+    for name, value in REAL_TIME.items():
+        world.spark.conf.set(name, value)
+    world.at_end(lambda: [world.spark.conf.unset(name) for name in REAL_TIME])
+    writer = frame.selectExpr("upper(value) AS v").writeStream.foreach(take).outputMode("update")
+    writer = writer.option("checkpointLocation", world.path("cp")).trigger(realTime="1 second")
+    query = world.tracked().start(
+        writer, node_id="parse", reads={}, ranges={"0": OffsetRanges("parse", log.pieces)}
+    )
+    sequence = world.spark.sparkContext._jvm.PythonUtils.toSeq
+    expected = []
+    for slot in (3, 4, 6):
+        for partition in (0, 1):
+            begin = log.ends[str(partition)]
+            words = [f"p{partition} o{begin + n}" for n in range(3)]
+            expected += [word.upper() for word in words]
+            stream.addData(partition, sequence(words))
+            log.publish(str(partition), slot, len(words))
+    wanted = dict(log.ends)
+    world.wait(
+        "all is committed",
+        lambda: (
+            (batches := world.batches("cp"))
+            and json.loads(world.offsets("cp", batches[-1])[0]) == wanted
+        ),
+    )
+    query.stop()
+    found = Path(seen).read_text().splitlines()
+    world.check(sorted(found) == sorted(expected), f"the sink has seen {found}")
+    log.leave()
+    world.await_end()
+
+
+def memory_stream(spark: SparkSession, partitions: int) -> tuple[Any, DataFrame]:
+    """Spark's own source for its tests of real-time mode: what data is added to, and its frame."""
+    jvm: Any = spark.sparkContext._jvm
+    made = getattr(
+        getattr(jvm.org.apache.spark.sql.execution.streaming.sources, "LowLatencyMemoryStream$"),
+        "MODULE$",
+    )
+    stream = made.apply(
+        spark._jsparkSession, partitions, jvm.org.apache.spark.sql.Encoders.STRING()
+    )
+    return stream, DataFrame(stream.toDF(), spark)
 
 
 class LongTask:

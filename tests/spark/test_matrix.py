@@ -1,0 +1,96 @@
+"""A part of the matrix of what Spark may do to a query; `make spark-matrix` runs all of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.spark_matrix import rows
+from tests.spark_matrix.recording import Line, settled
+from tests.spark_matrix.registry import ROWS
+
+MATRIX_TIMEOUT_S = 480
+SABOTAGE_TIMEOUT_S = 240
+
+
+def run_matrix(name: str, *arguments: str, timeout_s: int) -> tuple[int, list[str]]:
+    """Its exit code and what it has printed; with files of its own in `build`."""
+    command = [sys.executable, "-m", "tests.spark_matrix", "--name", name, *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    print(done.stdout, done.stderr[-3000:])
+    return done.returncode, done.stdout.splitlines()
+
+
+@pytest.mark.timeout(MATRIX_TIMEOUT_S + 30)
+def test_the_quick_rows_hold() -> None:
+    status, lines = run_matrix("spark_matrix_quick", "--quick", timeout_s=MATRIX_TIMEOUT_S)
+    assert status == 0
+    assert lines[-1].startswith("spark-matrix-quick: OK rows=")
+    outcomes = json.loads((ROOT / "build/spark_matrix_quick.json").read_text())["outcomes"]
+    ran = {(outcome["number"], outcome["profile"]) for outcome in outcomes}
+    assert ran == {
+        (row.number, profile.name) for row in ROWS if row.quick for profile in row.profiles
+    }
+
+
+@pytest.mark.timeout(SABOTAGE_TIMEOUT_S + 30)
+def test_a_planted_fault_is_found() -> None:
+    """An acknowledged tick that is forgotten; the other faults are planted by hand, since each needs a
+    session of its own."""
+    arguments = ("--rows", "1", "--profile", "local", "--sabotage", "lost")
+    status, lines = run_matrix("spark_matrix_lost", *arguments, timeout_s=SABOTAGE_TIMEOUT_S)
+    assert status == 1
+    assert lines[-1].startswith("spark-matrix-lost: FAILED rows=")
+    assert any(line.startswith("lost completion") for line in lines)
+
+
+def test_every_section_has_rows() -> None:
+    assert rows.__all__
+    assert {row.number.split(".")[0] for row in ROWS} == set("123456789")
+    assert all(row.body or row.why for row in ROWS)
+
+
+# --- the history of drivers that were killed ------------------------------------------------------
+
+
+def handed(at_ns: int, batch: int) -> Line:
+    return {
+        "kind": "handed", "at_ns": at_ns, "node": "q#1", "batch": ["id", batch], "created": [],
+        "consumed": [["parse", batch, 1]], "promises": [], "leaves": [],
+    }  # fmt: skip
+
+
+def joined(at_ns: int, last: int | None) -> Line:
+    batches = [] if last is None else [["id", last]]
+    return {
+        "kind": "joined", "at_ns": at_ns, "node": "q", "incarnation": 2, "previous": 5,
+        "batches": batches,
+    }  # fmt: skip
+
+
+def test_a_tick_is_one_that_was_acknowledged() -> None:
+    answered = {
+        **handed(12, 0),
+        "kind": "tick",
+        "number": 4,
+        "handed_ns": 10,
+        "acknowledged_ns": 12,
+    }
+    assert settled([handed(10, 0), answered, joined(30, 0)]) == [answered]
+
+
+def test_what_the_tracker_tells_a_later_run_to_be_durable_is_a_tick() -> None:
+    (tick,) = settled([handed(10, 0), joined(30, 0)])
+    assert (tick["kind"], tick["number"], tick["acknowledged_ns"]) == ("tick", 5, 30)
+
+
+def test_what_it_does_not_know_is_none() -> None:
+    assert settled([handed(10, 1), joined(30, 0)]) == []
+    assert settled([handed(10, 1), joined(5, 1)]) == [], "that run came before"
+    assert settled([handed(10, 1), joined(30, None)]) == []
