@@ -385,8 +385,8 @@ class TrackedQuery:
             ended = self.query.awaitTermination(timeout)
         if not self.query.isActive:
             self._close()
-            if self._follower.failure is not None:
-                raise self._follower.failure
+            if self.tracking_failure is not None:
+                raise self.tracking_failure
         return ended
 
     def exception(self) -> Exception | None:

@@ -16,7 +16,10 @@ PAGE = ROOT / "docs" / "spark.md"
 TEXT = PAGE.read_text() + (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("program", blocks(PAGE), ids=lambda block: block.text[:20])
+PROGRAMS = [block for block in blocks(PAGE) if block.info == "python"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda block: block.text[:20])
 def test_programs_are_python(program: Block) -> None:
     compile(program.text, program.page, "exec")
 
@@ -33,7 +36,8 @@ def test_named_acks_exist(name: str) -> None:
 
 def test_named_arguments_and_attributes_exist() -> None:
     parameters = inspect.signature(Tracked.start).parameters
-    assert {"node_id", "reads", "creates"} <= set(parameters)
+    assert {"node_id", "reads", "creates", "rows", "ranges", "emits", "noted"} <= set(parameters)
+    assert {"node_id", "reads", "creates", "rows"} <= set(inspect.signature(Tracked.job).parameters)
     assert "fmt" in inspect.signature(Tracked.writer).parameters
     for name in ("wait_durable", "tracking_failure"):
         assert name in TEXT
