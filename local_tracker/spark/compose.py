@@ -147,12 +147,13 @@ class Evaluations:
 
     runs: the query's runs, oldest first. published_by: the run whose evaluation was published, where
     a writer has noted it. stage_tasks: the number of tasks that a stage of the last run had at its
-    first attempt; None where that is not known any more.
+    first attempt; None where that is not known any more. operators: those that must have handed over.
     """
 
     runs: Sequence[str]
     published_by: str | None = None
     stage_tasks: Callable[[int], int | None] = lambda stage: None
+    operators: Sequence[str] = ()
 
 
 def count_contributions(
@@ -174,6 +175,13 @@ def count_contributions(
     for contribution in mine:
         if contribution.run == run:
             by_operator[contribution.operator].append(contribution)
+    missing = [name for name in evaluations.operators if name not in by_operator]
+    if missing:
+        raise ComposeError(
+            f"operator {missing[0]!r} in batch {batch} of query {query}: it has handed nothing over, so "
+            f"the batch was written without it, or it was not read to its end; acknowledge above limits, "
+            f"and in operators whose output is used"
+        )
     tasks_known = bool(evaluations.runs) and run == evaluations.runs[-1]
     created, consumed = [], []
     for operator in sorted(by_operator):

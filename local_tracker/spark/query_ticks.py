@@ -298,7 +298,8 @@ class QueryTicks:
         if self._evaluations is not None:
             known = self._evaluations()
             staged = self._node.list_contributions(self._query_id, batch)
-            evaluations = Evaluations(known.runs, run, known.stage_tasks)
+            expected = known.operators if self._checkpoint.consumed(batch) else ()
+            evaluations = Evaluations(known.runs, run, known.stage_tasks, expected)
             count_contributions(self._query_id, batch, staged, evaluations)
 
     def _by_segment(
@@ -375,7 +376,8 @@ class QueryTicks:
         if self._evaluations is not None:
             known = self._evaluations()
             staged = self._node.list_contributions(query, record.batch)
-            evaluations = Evaluations(known.runs, record.published_by, known.stage_tasks)
+            expected = known.operators if record.consumed else ()
+            evaluations = Evaluations(known.runs, record.published_by, known.stage_tasks, expected)
             acked = count_contributions(query, record.batch, staged, evaluations)
         more = (
             Cells.concatenate([acked[0], self._created_rows(record, slots)]),

@@ -123,6 +123,7 @@ class Tracked:
         ranges: Mapping[str, OffsetRanges] | None = None,
         emits: str | None = None,
         noted: str | None = None,
+        operators: Sequence[str] = (),
         limits: FollowerLimits | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
@@ -133,7 +134,8 @@ class Tracked:
         must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
         whose offsets number their records. emits: the name of the front that the query is of the one
         segment that it creates in, where it emits from its state. noted: the local directory where a
-        sink of the user's own notes what it commits (`local_tracker.worker.noted`). Raises TrackingError if the segments,
+        sink of the user's own notes what it commits (`local_tracker.worker.noted`). operators: names of
+        those that acknowledge: a batch with input files in which one handed nothing over fails. Raises TrackingError if the segments,
         the sink or the checkpoint don't fit; the query has then been stopped.
         """
         node = NodeClient(self.target, self.pipeline, node_id, kind="query")
@@ -145,7 +147,15 @@ class Tracked:
             with self._task_settings(node_id):
                 query = writer.start()
             tracked_query = self._follow(
-                node, query, node_id, routes, joined.last_batches, limits, front, noted
+                node,
+                query,
+                node_id,
+                routes,
+                joined.last_batches,
+                limits,
+                front,
+                noted,
+                tuple(operators),
             )
         except BaseException as error:
             if query is not None:
@@ -223,13 +233,14 @@ class Tracked:
         limits: FollowerLimits | None,
         front: tuple[str, FrontLabels] | None,
         noted: str | None,
+        operators: tuple[str, ...],
     ) -> TrackedQuery:
         checkpoint = CheckpointLog(checkpoint_root(query))
         evaluations = None
         if self._tasks_acknowledge:
             runs = _note_run(checkpoint, str(query.runId))
             stage_tasks = StageTasks(self.spark)
-            evaluations = lambda: Evaluations(runs, None, stage_tasks)  # noqa: E731
+            evaluations = lambda: Evaluations(runs, None, stage_tasks, operators)  # noqa: E731
         admin = Admin(self.target)
         ticks = QueryTicks(
             node, admin, routes.spec, checkpoint, routes.reads,

@@ -121,6 +121,14 @@ def test_nothing_staged_is_nothing() -> None:
     assert counted(ack(0, 3, batch=8), ack(0, 3, query="other")) == []
 
 
+def test_an_operator_that_must_hand_over_and_did_not_is_named() -> None:
+    known = Evaluations(("run1",), operators=("parse", "enrich"))
+    with pytest.raises(ComposeError, match=r"'enrich' in batch 7 .* handed nothing over"):
+        count_contributions("q", 7, [ack(0, 3)], known)
+    both = [ack(0, 3), ack(0, 9, operator="enrich")]
+    assert count_contributions("q", 7, both, known)[0].rows() == [(AUDIT, 5, 3 ^ 9, 2)]
+
+
 def test_two_attempts_of_a_partition_count_once() -> None:
     assert counted(ack(0, 3), ack(0, 3, attempt=7), ack(1, 9)) == [(AUDIT, 5, 3 ^ 9, 2)]
 

@@ -307,6 +307,7 @@ class World:
         tracked: Tracked | None = None,
         files: int = 2,
         fmt: str = "json",
+        **options: Any,
     ) -> TrackedQuery:
         """Starts the query that acknowledges every row with an odd number to `side` and does `each`
         with each batch and a function that publishes."""
@@ -320,8 +321,9 @@ class World:
 
         writer = frame.writeStream.foreachBatch(body)
         self._query = tracked.start(
-            writer.option("checkpointLocation", self.path("cp")), node_id="parse", reads="parse"
-        )
+            writer.option("checkpointLocation", self.path("cp")), node_id="parse", reads="parse",
+            **options,
+        )  # fmt: skip
         return self._query
 
     def tracked_query(self) -> TrackedQuery:

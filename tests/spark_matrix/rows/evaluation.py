@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from local_tracker import acks
+from local_tracker.spark import TrackingError
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.world import SIDE, World
@@ -221,4 +222,26 @@ def writes_nothing(world: World) -> None:
         writer.option("checkpointLocation", world.path("cp")), node_id="parse", reads="parse"
     )
     query.processAllAvailable()
+    world.finish()
+
+
+@row("1.13", "an operator that is not evaluated, though it must be: the batch fails", quick=True)
+def not_evaluated(world: World) -> None:
+    world.open("parse", edges=SIDE)
+    world.follow("cp", "parse", side=True)
+    world.publish(3, 4)
+    query = world.each_batch(
+        lambda frame, publish, batch: publish(frame.limit(0)), operators=["parse"]
+    )
+    try:
+        query.processAllAvailable()
+        world.fail("the batch was committed")
+    except TrackingError as error:
+        world.check("operator 'parse' in batch 0" in str(error), f"it says {error}")
+    world.check(not list((world.directory / "out").glob("b*")), "the batch was published")
+    world.expect_failed()
+    world.each_batch(
+        lambda frame, publish, batch: publish(frame), operators=["parse"]
+    ).processAllAvailable()
+    world.sink_is_all()
     world.finish()
