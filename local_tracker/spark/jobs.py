@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote
 
 from local_tracker.spark.compose import ComposeError, CreatedUnit, fingerprint
 from local_tracker.spark.follower import TrackingError
-from local_tracker.spark.published import Manifest, PublishedBatches
+from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.query_ticks import QueryRecord, QueryTicks, Tracking
 from local_tracker.spark.routes import Routes
 from local_tracker.spark.rows import RowsError
@@ -40,8 +41,8 @@ class JobNode:
         rows: Mapping[str, str] | None = None,
     ) -> None:
         self._batches = PublishedBatches(out)
-        self._scope = f"job-{node_id}"
-        self._node_id = node_id
+        self._node_id, self._named = node_id, quote(node_id, safe="")
+        self._scope = f"job-{self._named}"  # also the name of a directory
         self._node = NodeClient(target, pipeline, node_id, kind="other")
         self._admin = Admin(target)
         try:
@@ -59,7 +60,8 @@ class JobNode:
 
     def run(self, inputs: Sequence[str], write: Callable[[str], None]) -> int:
         """Publish what `write(directory)` writes, having read `inputs`; returns the job's number.
-        Raises TrackingError, and nothing is published, if an input was read by a job before."""
+        Raises TrackingError, and nothing is published, if an input was read by one of the last
+        KEPT_MANIFESTS runs."""
         names = sorted(set(inputs))
         for number in self._published():
             again = set(names) & set(self._inputs(self._manifest(number)))
@@ -72,7 +74,7 @@ class JobNode:
         number = self._next
         self._batches.publish(
             self._scope, number, json.dumps(names), "", write,
-            lambda name, _: f"b{number:08d}-{self._node_id}-{name}",
+            lambda name, _: f"b{number:08d}-{self._named}-{name}",
         )  # fmt: skip
         self._tell(number)
         return number
@@ -108,6 +110,7 @@ class JobNode:
         except (ComposeError, RowsError, RefusedError) as error:
             raise TrackingError(f"job {self._node_id!r}, run {number}: {error}") from error
         self._next = number + 1
+        self._batches.forget(self._scope, number - KEPT_MANIFESTS)
 
     def _manifest(self, number: int) -> Manifest:
         manifest = self._batches.manifest(self._scope, number)

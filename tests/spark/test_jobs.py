@@ -1,0 +1,123 @@
+"""Batch jobs as a node, without Spark: what is published, told, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tracker
+from local_tracker.spark.follower import TrackingError
+from local_tracker.spark.jobs import JobNode
+from tests.spark.support import WAIT_S
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.core.slots import FOREVER
+
+
+def source_file(slot: int) -> str:
+    return f"file:///data/in/s{slot}-front-{slot:08d}.parquet"
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    """A tracker whose pipeline's front has published files at slots 1 and 2."""
+    with tracker.embedded() as embedded:
+        embedded.register(
+            PipelineSpec("p", ("read", "after"), (Edge("read", "after"),), fronts=("front",))
+        )
+        front = embedded.node("p", "front")
+        front.join()
+        front.join_front("front", "read")
+        cells = Cells.of((0, slot, unit_value(source_file(slot)), 1) for slot in (1, 2))
+        front.commit(TickContent(created=cells)).result(WAIT_S)
+        front.commit(TickContent(heartbeats=(Heartbeat("front", 3),))).result(WAIT_S)
+        yield embedded
+
+
+@pytest.fixture
+def node(running: EmbeddedTracker, tmp_path: Path) -> Iterator[Callable[..., JobNode]]:
+    made: list[JobNode] = []
+
+    def make(creates: tuple[str, ...] = ("after",)) -> JobNode:
+        made.append(
+            JobNode(running.target, "p", "job", str(tmp_path), reads="read", creates=creates)
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def write(directory: str) -> None:
+    Path(directory).mkdir(parents=True)
+    (Path(directory) / "part-0.json").write_text("{}")
+
+
+def min_time(running: EmbeddedTracker, segment: str, slot: int) -> None:
+    with running.subscriber("p") as subscriber:
+        assert subscriber.wait_until(slot, segment, timeout_s=WAIT_S)
+
+
+def test_a_run_is_one_tick(
+    running: EmbeddedTracker, node: Callable[..., JobNode], tmp_path: Path
+) -> None:
+    job = node()
+    assert job.run([source_file(1), source_file(2)], write) == 0
+    min_time(running, "read", 3)
+    after = running.admin().pipeline("p").state.segments[1]
+    assert (after.open_items, after.min_time) == (1, 1), "labelled with the oldest slot"
+    assert [path.name for path in tmp_path.glob("b*")] == ["b00000000-job-part-0.json"]
+
+
+def test_runs_are_numbered_over_restarts(node: Callable[..., JobNode]) -> None:
+    assert node().run([source_file(1)], write) == 0
+    assert node().run([source_file(2)], write) == 1
+
+
+def test_input_that_was_read_is_refused_before_anything_is_published(
+    node: Callable[..., JobNode], tmp_path: Path
+) -> None:
+    job = node()
+    job.run([source_file(1)], write)
+    with pytest.raises(TrackingError, match="has been read by its run 0"):
+        job.run([source_file(1), source_file(2)], write)
+    assert len(list(tmp_path.glob("b*"))) == 1
+
+
+def test_a_run_that_failed_has_done_nothing(
+    running: EmbeddedTracker, node: Callable[..., JobNode], tmp_path: Path
+) -> None:
+    def fail(directory: str) -> None:
+        write(directory)
+        raise OSError("the disk is full")
+
+    job = node()
+    with pytest.raises(OSError, match="disk is full"):
+        job.run([source_file(1)], fail)
+    assert not list(tmp_path.glob("b*"))
+    assert job.run([source_file(1), source_file(2)], write) == 0
+    min_time(running, "read", 3)
+
+
+def test_what_was_published_and_not_told_is_told_by_the_next(
+    running: EmbeddedTracker, node: Callable[..., JobNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = node(creates=())
+    with monkeypatch.context() as patch:
+        patch.setattr(JobNode, "_tell", killed)
+        with pytest.raises(KeyboardInterrupt):
+            job.run([source_file(1), source_file(2)], write)
+    node(creates=())
+    min_time(running, "read", 3)
+    front = running.node("p", "front")
+    front.join()
+    front.leave_front("front").result(WAIT_S)
+    min_time(running, "after", FOREVER)
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
