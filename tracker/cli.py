@@ -150,6 +150,10 @@ def serve(
             min=200, help="how long an owner may be silent before another takes its place"
         ),
     ] = 1_000,
+    snapshot_after_records: Annotated[
+        int,
+        typer.Option(min=100, help="length of the log at which a snapshot takes its place"),
+    ] = 100_000,
     block_slots: Annotated[
         int, typer.Option(min=1, help="neighbouring slots of one shard; the same for ever")
     ] = 64,
@@ -184,13 +188,15 @@ def serve(
     own = (address or listen or "") if standby else (address or "")
     config = ServerConfig(
         shard or 0, addresses, store, (listen or "") if peers else "", block_slots,
-        lease_ms=lease_ms, standby=standby, address=parse_targets(own)[0] if own else "",
+        lease_ms=lease_ms, snapshot_after_records=snapshot_after_records,
+        standby=standby, address=parse_targets(own)[0] if own else "",
     )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
     if shards == 1:
         raise typer.Exit(run_process(config))
     options = ["--block-slots", str(block_slots), "--log-level", log_level]
     options += ["--lease-ms", str(lease_ms)]
+    options += ["--snapshot-after-records", str(snapshot_after_records)]
     os.environ["LOWMARK_STORE"] = store  # it may hold a password: not for everybody to see
     raise typer.Exit(supervise(addresses, [*options, *(["--json"] if as_json else [])]))
 

@@ -28,20 +28,21 @@ class RedisServer:
         options: Sequence[str] = STRICT,
         *,
         port: int = 0,
-        ask: Sequence[str] = (),
         sentinel: str = "",
     ) -> None:
         self.port = port or free_ports(1)[0]
         self.directory = directory
         self.options = list(options)
-        self._ask = dict(pair.split("=", 1) for pair in ask)
         self._sentinel = sentinel
         self._process: subprocess.Popen[bytes] | None = None
+        self.host = "127.0.0.1"
+        self.command: tuple[str, ...] = ()
+        """What its own command is put behind."""
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}"
+        return f"redis://{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -49,19 +50,19 @@ class RedisServer:
         return self._process.pid
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, **self._ask)  # type: ignore[arg-type]
+        return redis.Redis(self.host, self.port)
 
     def start(self) -> RedisServer:
         """Starts it; returns when it answers, with what is on disk loaded."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         assert self._process is None
-        command = [os.environ.get("REDIS_SERVER", "redis-server")]
+        command = [*self.command, os.environ.get("REDIS_SERVER", "redis-server")]
         if self._sentinel:
             config = self.directory / "sentinel.conf"
             config.write_text(self._sentinel)
             command += [str(config), "--sentinel"]
-        command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.directory)]
+        command += ["--port", str(self.port), "--bind", self.host, "--dir", str(self.directory)]
         command += ["--save", ""] if not self._sentinel else []
         log = open(self.directory / "server.log", "ab")  # noqa: SIM115 - the server's, from here on
         with log:

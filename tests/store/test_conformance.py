@@ -200,6 +200,16 @@ def test_a_lease_ends_by_itself_and_whoever_comes_then_fences_its_owner(reopen: 
         paused.commit(epoch, [(1, b"from the dead")])
 
 
+def test_the_lease_of_an_owner_that_is_known_to_be_gone_does_not_count(reopen: Reopen) -> None:
+    gone = reopen().acquire("a", lease_ms=LONG_MS)
+    other = reopen()
+    with pytest.raises(Held):
+        other.acquire("b", lease_ms=LONG_MS, replaces=gone - 1)
+    assert other.acquire("b", lease_ms=LONG_MS, replaces=gone) == gone + 1
+    with pytest.raises(Held):  # it has been replaced: this is about nobody now
+        reopen().acquire("c", lease_ms=LONG_MS, replaces=gone)
+
+
 def test_an_owner_that_starts_again_does_not_wait_for_its_own_lease(reopen: Reopen) -> None:
     first = reopen().acquire("a", lease_ms=LONG_MS)
     assert reopen().acquire("a", lease_ms=LONG_MS) == first + 1

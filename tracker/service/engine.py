@@ -78,6 +78,7 @@ class Engine:
         hooks: Hooks,
         config: ProcessConfig | None = None,
         lease_ms: int = 0,
+        snapshot_after_records: int = SNAPSHOT_AFTER_RECORDS,
     ) -> None:
         """`epoch`: of the owner of the store, which this process is; its lease of `lease_ms` is
         renewed as long as it runs (0: it has none)."""
@@ -85,6 +86,7 @@ class Engine:
         self.hooks = hooks
         self.epoch = epoch
         self._lease_ms = lease_ms
+        self._snapshot_after_records = snapshot_after_records
         self._renewing: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
         self._sessions: dict[Hashable, Session] = {}
@@ -109,6 +111,7 @@ class Engine:
         if self._lease_ms:
             self._renewing = self._loop.create_task(self._renew())
         snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
+        self._records_since_snapshot = len(records)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
 
@@ -306,7 +309,7 @@ class Engine:
 
     async def _snapshot_if_due(self) -> None:
         if (
-            self._records_since_snapshot >= SNAPSHOT_AFTER_RECORDS
+            self._records_since_snapshot >= self._snapshot_after_records
             or self._bytes_since_snapshot >= SNAPSHOT_AFTER_BYTES
         ):
             await self.write_snapshot()

@@ -1,7 +1,9 @@
-"""Getting a shard to own: one's own, or, for a standby, any whose owner has gone.
+"""Getting a shard to own: one's own, or, where another process has that or there is none, any whose
+owner has gone.
 
-Nothing but the lease is waited for here. Who acquires a shard fences whoever had it, so a take-over
-is right even where the other still runs; the lease only says when it is time.
+Who acquires a shard fences whoever had it, so a take-over is right even where the other still runs.
+When it is time, the lease says; or sooner the network: an owner whose connection ends, and whose port
+then refuses another one, has died on a machine that lives.
 """
 
 from __future__ import annotations
@@ -9,12 +11,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 
 from tracker.service.failpoints import failpoint
-from tracker.store import Held, Leases, Store, StoreError, StoreUnavailable, open_leases, open_store
+from tracker.store import (
+    Held,
+    Lease,
+    Leases,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    open_leases,
+    open_store,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -22,8 +32,10 @@ POLL_INTERVAL_S = 0.1
 """How often whoever waits looks at the leases."""
 AWAY_POLL_INTERVAL_S = 0.5
 """... while the store does not answer."""
-
-T = TypeVar("T")
+WATCH_PAUSE_S = 0.2
+BRIEFLY_S = 0.05
+"""A connection that ends so soon was made by something that stands before a dead process."""
+_CHUNK_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +49,21 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who wants to own what. `name` tells an owner that starts again from another; `shards`: those
-    it would take; `abandoned`: only shards that somebody has owned."""
+    """Who wants to own what. `name` tells an owner that starts again from another; `own`: the number
+    of its own shard, which it takes before any other (None: it is a standby)."""
 
     store: str
     name: str
     address: str
     lease_ms: int
-    shards: tuple[int, ...]
-    abandoned: bool
+    shards: int
+    own: int | None = None
+
+    @property
+    def wanted(self) -> list[int]:
+        """Numbers of the shards that it would take, in this order."""
+        others = [shard for shard in range(self.shards) if shard != self.own]
+        return others if self.own is None else [self.own, *others]
 
 
 class Claimant:
@@ -59,16 +77,18 @@ class Claimant:
         self._stores: dict[int, Store] = {}
         self._said: dict[int, str] = {}
         self._waits = False
+        self._watches: dict[int, Watch] = {}
+        self._news = asyncio.Event()
 
     async def own(self, stop: asyncio.Event) -> Owned | None:
-        """Returns what it owns; None if it is told to stop. Raises StoreError for a store that
-        cannot be used, where it wants no other shard than that."""
+        """Returns what it owns; None if it is told to stop. Raises StoreError where its own shard's
+        store cannot be used."""
         self._leases = await asyncio.to_thread(open_leases, self._claim.store)
         owned: Owned | None = None
         try:
             while owned is None and not stop.is_set():
                 pause_s = POLL_INTERVAL_S
-                for shard in self._claim.shards:
+                for shard in self._claim.wanted:
                     try:
                         owned = await self._try(shard)
                     except StoreUnavailable as error:
@@ -79,37 +99,54 @@ class Claimant:
                 await self._wait(stop, pause_s)
             return None
         finally:
+            for watch in self._watches.values():
+                watch.end()
             await asyncio.to_thread(self._close, owned)
 
     async def _try(self, shard: int) -> Owned | None:
         assert self._leases is not None
         claim = self._claim
         lease = await asyncio.to_thread(self._leases.read, shard)
-        if claim.abandoned and (lease is None or lease.epoch == 0):
-            return None
+        if shard != claim.own and (lease is None or lease.epoch == 0):
+            return None  # nobody has ever had it: it waits for its owner
+        replaces = 0
         if lease is not None and lease.remaining_ms and lease.owner != claim.name:
-            self._say(shard, "waits_for_shard", f"it belongs to {lease.owner}")
-            return None
+            if not self._is_gone(shard, lease):
+                self._say(shard, "waits_for_shard", f"it belongs to {lease.owner}")
+                return None
+            replaces = lease.epoch
         try:
-            return await asyncio.to_thread(self._acquire, shard)
+            return await asyncio.to_thread(self._acquire, shard, replaces)
         except Held as held:
             self._say(shard, "waits_for_shard", held)
             return None
         except StoreUnavailable:
             raise
         except StoreError as error:
-            if not claim.abandoned:
+            if shard == claim.own:
                 raise
             # A standby has other shards to watch over.
             self._say(shard, "cannot_take_over", error)
             return None
 
-    def _acquire(self, shard: int) -> Owned:
+    def _is_gone(self, shard: int, lease: Lease) -> bool:
+        """Whether the owner was seen to serve, and to die since."""
+        watch = self._watches.get(shard)
+        if watch is None or watch.epoch != lease.epoch:
+            if watch is not None:
+                watch.end()
+            self._watches[shard] = Watch(lease, self._news)
+            return False
+        return watch.gone
+
+    def _acquire(self, shard: int, replaces: int) -> Owned:
         claim = self._claim
         if shard not in self._stores:
             self._stores[shard] = open_store(claim.store, shard)
         store = self._stores[shard]
-        epoch = store.acquire(claim.name, address=claim.address, lease_ms=claim.lease_ms)
+        epoch = store.acquire(
+            claim.name, address=claim.address, lease_ms=claim.lease_ms, replaces=replaces
+        )
         failpoint("acquire-after")
         log.info("owns", shard=shard, epoch=epoch, owner=claim.name)
         return Owned(shard, store, epoch)
@@ -118,10 +155,11 @@ class Claimant:
         if not self._waits:
             self._waits = True
             await self._on_wait()
-        try:
-            await asyncio.wait_for(stop.wait(), pause_s)
-        except TimeoutError:
-            pass
+        waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._news)]
+        await asyncio.wait(waiting, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        self._news.clear()
 
     def _say(self, shard: int, what: str, why: object) -> None:
         """Once, until it changes."""
@@ -135,3 +173,50 @@ class Claimant:
                 store.close()
         if self._leases is not None:
             self._leases.close()
+
+
+class Watch:
+    """A connection to an owner that serves, to hear of its death at once."""
+
+    def __init__(self, lease: Lease, news: asyncio.Event) -> None:
+        self.epoch = lease.epoch
+        self.gone = False
+        self._address = lease.address
+        self._news = news
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        seen = False
+        while True:
+            lasted = await self._connected()
+            if seen and not lasted:
+                self.gone = True
+                self._news.set()
+                return
+            seen = seen or lasted
+            if not lasted:
+                await asyncio.sleep(WATCH_PAUSE_S)  # it does not serve yet
+
+    async def _connected(self) -> bool:
+        """Connects, and returns when that ends: whether it had lasted. A host that does not answer
+        at all may be cut off: nothing is said of it."""
+        host, _, port = self._address.rpartition(":")
+        start = asyncio.get_running_loop().time()
+        try:
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except ConnectionRefusedError:
+            return False
+        except (OSError, ValueError):
+            await asyncio.sleep(WATCH_PAUSE_S)
+            return True
+        try:
+            while await reader.read(_CHUNK_BYTES):
+                pass
+        except OSError:
+            pass
+        finally:
+            writer.close()
+        return asyncio.get_running_loop().time() - start >= BRIEFLY_S
+
+    def end(self) -> None:
+        self._task.cancel()

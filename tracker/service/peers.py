@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 MAX_QUEUED_FRAMES = 1_024
 RECONNECT_FIRST_S = 0.05
-RECONNECT_MOST_S = 0.5
+RECONNECT_MOST_S = 0.25
 CONNECT_TIMEOUT_S = 5.0
 
 _STREAM_ENDS = (
@@ -82,10 +82,11 @@ class PeerLink:
         self._news.set()
 
     async def _run(self) -> None:
-        delay_s = RECONNECT_FIRST_S
+        delay_s, address = RECONNECT_FIRST_S, ""
         while True:
             await self._look_up()
-            address = self._addresses[self.shard]
+            if address != self._addresses[self.shard]:
+                address, delay_s = self._addresses[self.shard], RECONNECT_FIRST_S
             try:
                 async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
                     call = peer_grpc.PeerServiceStub(channel).Exchange()

@@ -44,8 +44,8 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
 async def serve(config: ServerConfig) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed.
 
-    First it waits until the shard is its own. When another process has taken its place (it was
-    paused, say), it waits again: then it is a standby like any other."""
+    First it waits until the shard is its own. While another process has that, because it has taken
+    its place, it is a standby like any other."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,8 +71,8 @@ async def _own(config: ServerConfig, stop: asyncio.Event) -> Owned | None:
         name=config.own_address,
         address=config.own_address,
         lease_ms=config.lease_ms,
-        shards=tuple(range(len(config.addresses))) if config.standby else (config.shard,),
-        abandoned=config.standby,
+        shards=len(config.addresses),
+        own=None if config.standby else config.shard,
     )
     try:
         return await Claimant(claim, room.open).own(stop)
@@ -84,7 +84,8 @@ async def _serve_owned(
     config: ServerConfig, owned: Owned, stop: asyncio.Event
 ) -> BaseException | None:
     """Serves a shard until it is told to stop, or cannot go on: then returns why."""
-    server = TrackerServer(replace(config, shard=owned.shard), owned.store, owned.epoch)
+    here = replace(config, shard=owned.shard, address=config.own_address)
+    server = TrackerServer(here, owned.store, owned.epoch)
     await server.start()
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -25,7 +25,7 @@ from tracker.core.process import ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.addresses import Addresses
-from tracker.service.engine import Engine, Hooks
+from tracker.service.engine import SNAPSHOT_AFTER_RECORDS, Engine, Hooks
 from tracker.service.nodes import NodeServicer
 from tracker.service.peers import PeerLink, PeerServicer
 from tracker.service.pipelines import PipelineServicer
@@ -62,7 +62,8 @@ class ServerConfig:
     grace_s: how long calls in progress may go on when it stops;
     lease_ms: for how long after its last sign of life nobody else takes its shard;
     standby: it has no shard of its own, and takes any whose owner has gone (`shard` is any number);
-    address: host:port at which others reach a standby.
+    address: host:port at which others reach a standby;
+    snapshot_after_records: the log's length at which a snapshot takes its place.
     """
 
     shard: int
@@ -75,6 +76,7 @@ class ServerConfig:
     lease_ms: int = 1_000
     standby: bool = False
     address: str = ""
+    snapshot_after_records: int = SNAPSHOT_AFTER_RECORDS
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):
@@ -138,8 +140,9 @@ class TrackerServer:
                     store.acquire, self.address, address=self.address, lease_ms=config.lease_ms
                 )
             self.engine = Engine(
-                config.shard, routing, store, self._epoch, hooks, config.process, config.lease_ms
-            )
+                config.shard, routing, store, self._epoch, hooks, config.process,
+                config.lease_ms, config.snapshot_after_records,
+            )  # fmt: skip
         except BaseException:
             store.close()
             raise

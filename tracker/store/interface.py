@@ -66,10 +66,13 @@ class Store(Protocol):
     """The log of one shard. Calls block; the service makes them in a thread of its own, but for
     `renew`, which it may call while another call is under way."""
 
-    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
+    def acquire(
+        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+    ) -> int:
         """Makes `owner`, who is reached at `address`, the owner for so long; returns its epoch, from
-        1. Raises Held while the lease of an owner of another name runs; LogShortened if records were
-        found missing before and nobody has said what is to become of it."""
+        1. Raises Held while the lease of an owner of another name runs, but for the one of epoch
+        `replaces`, who is known to be gone; LogShortened if records were found missing before and
+        nobody has said what is to become of it."""
         ...
 
     def renew(self, epoch: int, lease_ms: int) -> None:

@@ -29,10 +29,12 @@ class MemoryStore:
         self._last = 0
         self._last_commit: tuple[int, list[tuple[int, bytes]]] = (0, [])
 
-    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
+    def acquire(
+        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+    ) -> int:
         with self._lock:
             lease = self._lease()
-            if lease.remaining_ms and lease.owner != owner:
+            if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
                 raise Held("this store", lease)
             self._epoch += 1
             self._owner, self._address = owner, address

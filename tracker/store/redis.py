@@ -64,10 +64,12 @@ class RedisStore:
 
     # --- owning -----------------------------------------------------------------------------------
 
-    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
+    def acquire(
+        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+    ) -> int:
         with self._errors("acquired"):
             check_promises(self._server(), self._url)
-        answer = self._run(scripts.ACQUIRE, [self._meta], [owner, address, lease_ms])
+        answer = self._run(scripts.ACQUIRE, [self._meta], [owner, address, lease_ms, replaces])
         self._known_last = int(answer[1])
         return int(answer[0])
 

@@ -47,13 +47,14 @@ end
 """
 )
 
-# ARGV: owner, address, lease_ms. Answers OK, epoch, last.
+# ARGV: owner, address, lease_ms, an epoch whose lease does not count. Answers OK, epoch, last.
 ACQUIRE = (
     _HEAD
     + """
 if (get('missing') or '') ~= '' then return {'MISSING', get('missing')} end
 local left = number('lease_until_ms') - now_ms
-if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1] then
+if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1]
+    and number('epoch') ~= tonumber(ARGV[4]) then
   return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
 end
 local epoch = string.format('%.0f', number('epoch') + 1)

@@ -129,14 +129,16 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
 
-    def acquire(self, owner: str, *, address: str = "", lease_ms: int = 0) -> int:
+    def acquire(
+        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+    ) -> int:
         try:
             with _transaction(self._db):
                 missing = self._meta("missing")
                 if missing:
                     raise LogShortened(missing)
                 lease = _lease(self._db, self.path)
-                if lease.remaining_ms and lease.owner != owner:
+                if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
                     raise Held(f"store {self.path}", lease)
                 epoch = lease.epoch + 1
                 self._set(

@@ -10,8 +10,9 @@ from tests.spark_matrix.rows import (
     moods,
     several,
     tasks,
+    ways,
 )
 
 __all__ = [
-    "checkpoints", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several", "tasks",
+    "checkpoints", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several", "tasks", "ways",
 ]  # fmt: skip

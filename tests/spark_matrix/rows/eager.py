@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.children import ROOT
 from local_tracker.spark import OffsetRanges
 from tests.spark_matrix.registry import row
-from tests.spark_matrix.rows.engine import Partitioned
+from tests.spark_matrix.rows.ways import Partitioned
 from tests.spark_matrix.world import World
 from tracker.core.units import unit_name
 

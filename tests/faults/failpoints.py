@@ -1,0 +1,54 @@
+"""Kills a tracker process at each of the named places in the life of a tick, and has it come back."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.faults.network import open_network
+from tests.faults.system import System
+from tracker.service.failpoints import NAMES, VARIABLE
+
+VICTIM = 1
+"""The shard that dies; others see it go and come back."""
+TIMES = 5
+"""It dies the fifth time that it comes by: something has gone through by then."""
+SNAPSHOT_AFTER = "150"
+
+
+def died_at(system: System, name: str) -> None:
+    """Lets the victim run until it has died there, and then come back and catch up."""
+    place = system.places[VICTIM]
+    way = ("--shard", str(VICTIM), "--snapshot-after-records", SNAPSHOT_AFTER)
+    times = 1 if name == "acquire-after" or name.startswith("snapshot") else TIMES
+    system.shards[VICTIM].kill()
+    doomed = system.tracker(place, *way, **{VARIABLE: f"{name}:{times}"})
+    system.shards[VICTIM] = doomed
+    doomed.start()
+    status = doomed.end()
+    assert status == -signal.SIGKILL, f"{name}: it ended with {status}: {doomed.errors()}"
+    system.shards[VICTIM] = system.tracker(place, *way)
+    system.shards[VICTIM].start()
+    system.goes_on()
+
+
+def run_failpoints(
+    directory: Path, store: str, names: Iterable[str] = NAMES, shown: bool = False
+) -> list[str]:
+    """One system that is killed at each place in turn; returns what its history breaks."""
+    network = open_network()
+    system = System(directory, network, shards=2, standbys=0, store=store, hears_last_shard=True)
+    try:
+        system.start()
+        system.goes_on()
+        for name in names:
+            died_at(system, name)
+            if shown:
+                print(f"failpoint {name} ({store}): died there, came back, went on", flush=True)
+        system.finish()
+        return system.violations()
+    finally:
+        system.close()
+        sys.stdout.flush()
