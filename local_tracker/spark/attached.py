@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
 from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog
 from local_tracker.spark.query_ticks import FileSinkOutput, Output, QueryTicks, Tracking
+from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
 from tracker.client import Admin, NodeClient
 
@@ -39,10 +40,11 @@ class AttachedQuery:
         creates: Sequence[str] = (),
         sink: str | None = None,
         rows: Mapping[str, str] | None = None,
+        ranges: Mapping[str, OffsetRanges] | None = None,
         first_batch: int | None = None,
     ) -> None:
         """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
-        creates, rows: as for `Tracked.start`. first_batch: where to begin if the tracker has nothing of
+        creates, rows, ranges: as for `Tracked.start`. first_batch: where to begin if the tracker has nothing of
         the query yet; what it consumed before is not told. Raises TrackingError."""
         if creates and sink is None:
             raise TrackingError(
@@ -54,6 +56,7 @@ class AttachedQuery:
         self._first_batch = first_batch or 0
         self._name, self._sink = node_id, sink
         self._reads, self._creates, self._rows = reads, creates, rows or {}
+        self._ranges = ranges or {}
         self._node = NodeClient(target, pipeline, node_id, kind="query")
         self._admin = Admin(target)
         self._follower: Follower | None = None
@@ -78,14 +81,15 @@ class AttachedQuery:
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)
             routes = Routes(
-                self._node, joined.spec, self._reads, self._creates, self._name, self._rows
-            )
+                self._node, joined.spec, self._reads, self._creates, self._name, self._rows,
+                self._ranges,
+            )  # fmt: skip
             outputs: tuple[Output, ...] = ()
             if self._sink is not None and routes.creates:
                 outputs = (FileSinkOutput(SinkLog(self._sink), routes.creates),)
             ticks = QueryTicks(
                 self._node, self._admin, routes.spec, self._checkpoint, routes.reads,
-                lambda: outputs, None, tracking=Tracking(rows=routes.rows),
+                lambda: outputs, None, tracking=Tracking(rows=routes.rows, ranges=routes.ranges),
             )  # fmt: skip
             self._follower = Follower(
                 self._name, self._node, self._checkpoint, ticks, joined.last_batches,

@@ -140,7 +140,7 @@ def test_a_range_of_several_slots_is_told_in_pieces() -> None:
     ]  # fmt: skip
 
 
-# Written as Kafka's source does: the first line of its own log, and the offset log's lines.
+# In the formats of Kafka's source: its own log, and the lines of the offset log.
 KAFKA_BEGIN = '\0v1\n{"flights":{"0":40,"1":7}}'
 KAFKA_OFFSETS = (
     'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}\n{"flights":{"0":45,"1":7}}',
