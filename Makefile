@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis demo test lint sim model spark-matrix clean
+.PHONY: help setup java redis demo test lint sim model spark-matrix faults clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ model: setup ## every interleaving of a small system, on the production core
 
 spark-matrix: setup java ## what Spark may do to a query, row by row; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m tests.spark_matrix $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
+
+faults: setup redis ## ten minutes of kills, cuts and pauses on a real system; SECONDS=60, SABOTAGE=early|lost|double must fail
+	@$(PYTHON_IN_VENV) -m tests.faults --seconds $(or $(SECONDS),600) \
+		$(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 clean: ## remove .venv and build
 	rm -rf .venv build

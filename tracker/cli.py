@@ -24,6 +24,7 @@ except ImportError as missing:  # an executor installs the client alone
     ) from None
 
 from tracker import __version__
+from tracker.cli_store import store_app
 from tracker.client import Admin, LowmarkError, Subscriber, UnavailableError
 from tracker.client.connection import parse_targets
 from tracker.core.slots import FOREVER
@@ -71,6 +72,7 @@ app = typer.Typer(
 )
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 app.add_typer(pipelines_app, name="pipelines")
+app.add_typer(store_app, name="store")
 
 Target = Annotated[
     str,

@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 CALL_TIMEOUT_S = 5.0
 """One attempt at a call; within the caller's own deadline others follow."""
 RETRY_FIRST_S = 0.05
-RETRY_MOST_S = 1.0
+RETRY_MOST_S = 0.5
 MAX_REDIRECTS = 8
 """Redirects in a row: more say that the processes disagree on who is home."""
 

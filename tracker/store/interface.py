@@ -67,10 +67,16 @@ class Store(Protocol):
     `renew`, which it may call while another call is under way."""
 
     def acquire(
-        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+        self,
+        owner: str,
+        *,
+        address: str = "",
+        lease_ms: int = 0,
+        replaces: int = 0,
+        least_epoch: int = 1,
     ) -> int:
-        """Makes `owner`, who is reached at `address`, the owner for so long; returns its epoch, from
-        1. Raises Held while the lease of an owner of another name runs, but for the one of epoch
+        """Makes `owner`, who is reached at `address`, the owner for so long; returns its epoch, which
+        is larger than every one before and at least `least_epoch`. Raises Held while the lease of an owner of another name runs, but for the one of epoch
         `replaces`, who is known to be gone; LogShortened if records were found missing before and
         nobody has said what is to become of it."""
         ...

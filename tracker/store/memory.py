@@ -30,13 +30,19 @@ class MemoryStore:
         self._last_commit: tuple[int, list[tuple[int, bytes]]] = (0, [])
 
     def acquire(
-        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+        self,
+        owner: str,
+        *,
+        address: str = "",
+        lease_ms: int = 0,
+        replaces: int = 0,
+        least_epoch: int = 1,
     ) -> int:
         with self._lock:
             lease = self._lease()
             if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
                 raise Held("this store", lease)
-            self._epoch += 1
+            self._epoch = max(self._epoch + 1, least_epoch)
             self._owner, self._address = owner, address
             self._run_lease(lease_ms)
             return self._epoch

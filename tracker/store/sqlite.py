@@ -130,7 +130,13 @@ class SqliteStore:
             raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
 
     def acquire(
-        self, owner: str, *, address: str = "", lease_ms: int = 0, replaces: int = 0
+        self,
+        owner: str,
+        *,
+        address: str = "",
+        lease_ms: int = 0,
+        replaces: int = 0,
+        least_epoch: int = 1,
     ) -> int:
         try:
             with _transaction(self._db):
@@ -140,7 +146,7 @@ class SqliteStore:
                 lease = _lease(self._db, self.path)
                 if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
                     raise Held(f"store {self.path}", lease)
-                epoch = lease.epoch + 1
+                epoch = max(lease.epoch + 1, least_epoch)
                 self._set(
                     epoch=epoch, owner=owner, address=address,
                     lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,

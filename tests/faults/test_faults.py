@@ -1,0 +1,86 @@
+"""Real processes over a real store, killed, paused and cut off for a short while; `make faults` does it
+for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.failpoints import run_failpoints
+from tests.faults.network import Relays
+from tests.faults.schedule import Faults
+from tests.faults.system import System, go_on, pause
+
+Start = Callable[..., System]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a system, which ends with the test."""
+    systems: list[System] = []
+
+    def start_one(**options: object) -> System:
+        system = System(tmp_path / "system", Relays(), **options)  # type: ignore[arg-type]
+        systems.append(system)
+        system.start()
+        system.goes_on()
+        return system
+
+    yield start_one
+    for system in systems:
+        system.close()
+
+
+def test_a_minute_of_a_bad_day_breaks_no_promise(start: Start) -> None:
+    system = start(shards=2)
+    faults = Faults(system, seed=7)
+    faults.run(15.0, 3.0)
+    system.finish()
+    assert faults.counts["kill"] >= 2 and faults.counts["cut"] + faults.counts["pause"] >= 1
+    assert system.violations() == []
+
+
+def test_an_owner_that_was_paused_cannot_write_and_waits_for_another_shard(start: Start) -> None:
+    system = start(shards=2)
+    paused = system.shards[0]
+    pause(paused.pid)
+    system.goes_on()  # the standby has taken its place: min time needs every shard
+    assert system.owner_of(0) is system.standbys[0]
+    go_on(paused.pid)
+    system.goes_on()
+    system.standbys[0].kill()  # whoever was paused takes its own place again
+    system.goes_on()
+    assert system.owner_of(0) is paused
+    system.finish()
+    assert system.violations() == []
+    assert "newer owner" in paused.errors()
+
+
+def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_goes_on(start: Start) -> None:
+    system = start(shards=2, standbys=0)
+    assert system.redis is not None
+    system.redis.kill()
+    before = system.acknowledged()
+    system.redis.start()
+    system.goes_on()
+    assert system.acknowledged() > before
+    system.finish()
+    assert system.violations() == []
+
+
+def test_a_process_that_is_told_to_stop_hands_its_shard_over(start: Start) -> None:
+    system = start(shards=2)
+    assert system.shards[1].stop() == 0
+    system.goes_on()
+    assert system.owner_of(1) is system.standbys[0]
+    system.finish()
+    assert system.violations() == []
+
+
+@pytest.mark.parametrize("store", ["redis", "sqlite"])
+def test_a_kill_at_the_worst_moments_loses_nothing(tmp_path: Path, store: str) -> None:
+    """`make faults` goes through all of them."""
+    names = {"redis": ["sync-after", "announce-before"], "sqlite": ["append", "forward-after"]}
+    assert run_failpoints(tmp_path / "system", store, names[store]) == []

@@ -1,0 +1,103 @@
+"""A shard's store as a file: out of one kind of store, into another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.store.redis_server import RedisServer
+from tracker.cli import app
+from tracker.store import Store, StoreError, open_store
+from tracker.store.archive import export_shard, import_shard
+
+
+def filled(url: str) -> Store:
+    store = open_store(url, 2)
+    epoch = store.acquire("a", least_epoch=7)
+    store.commit(epoch, [(n, b"record %d" % n) for n in range(1, 3001)])
+    store.write_snapshot(epoch, 500, b"the first 500")
+    return store
+
+
+def test_from_a_file_into_redis_and_back_nothing_changes(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        source = filled(f"sqlite:{tmp_path / 'a'}")
+        out = export_shard(source, 2, tmp_path / "out")
+        assert (out.snapshot_position, out.records) == (500, 2500)
+        there = open_store(server.url, 2)
+        import_shard(there, 2, tmp_path / "out")
+        export_shard(there, 2, tmp_path / "back")
+        back = open_store(f"sqlite:{tmp_path / 'b'}", 2)
+        import_shard(back, 2, tmp_path / "back")
+        epoch = back.acquire("next")
+        assert epoch > out.epoch, "an older epoch would be taken for a replaced owner"
+        stored = back.load(epoch)
+        assert stored.snapshot == (500, b"the first 500")
+        assert list(stored.records) == [(n, b"record %d" % n) for n in range(501, 3001)]
+        back.commit(epoch, [(3001, b"and on")])
+        for store in (source, there, back):
+            store.close()
+    finally:
+        server.discard()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda whole: whole[:-1],
+        lambda whole: whole[:-100],
+        lambda whole: whole[:200] + b"\xff" + whole[201:],
+        lambda whole: b"",
+        lambda whole: b"something else\n" * 100,
+    ],
+    ids=["a byte short", "cut off", "a byte changed", "empty", "another file"],
+)
+def test_a_damaged_file_is_refused_before_anything_is_written(
+    tmp_path: Path, spoil: object
+) -> None:
+    source = filled(f"sqlite:{tmp_path / 'a'}")
+    export_shard(source, 2, tmp_path / "out")
+    source.close()
+    (tmp_path / "out").write_bytes(spoil((tmp_path / "out").read_bytes()))  # type: ignore[operator]
+    target = open_store(f"sqlite:{tmp_path / 'b'}", 2)
+    with pytest.raises(StoreError, match="damaged"):
+        import_shard(target, 2, tmp_path / "out")
+    stored = target.load(target.acquire("x"))
+    assert stored.snapshot is None and list(stored.records) == []
+    target.close()
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    source = filled(f"sqlite:{tmp_path / 'a'}")
+    export_shard(source, 2, tmp_path / "out")
+    with pytest.raises(StoreError, match="exists"):
+        export_shard(source, 2, tmp_path / "out")
+    with pytest.raises(StoreError, match="not empty"):
+        import_shard(source, 2, tmp_path / "out")
+    other = open_store(f"sqlite:{tmp_path / 'b'}", 1)
+    with pytest.raises(StoreError, match="holds shard 2, not shard 1"):
+        import_shard(other, 1, tmp_path / "out")
+    source.close()
+    other.close()
+
+
+def test_the_command_line_exports_what_nobody_owns(tmp_path: Path) -> None:
+    source, url = filled(f"sqlite:{tmp_path / 'a'}"), f"sqlite:{tmp_path / 'a'}"
+    epoch = source.acquire("running", lease_ms=60_000)
+    runner, out = CliRunner(), str(tmp_path / "out")
+    held = runner.invoke(app, ["store", "export", "--store", url, "--shard", "2", "--to", out])
+    assert held.exit_code == 1 and "belongs to running" in held.output
+    source.release(epoch)
+    done = runner.invoke(app, ["store", "export", "--store", url, "--shard", "2", "--to", out])
+    assert done.exit_code == 0, done.output
+    to = f"sqlite:{tmp_path / 'b'}"
+    done = runner.invoke(app, ["store", "import", "--store", to, "--shard", "2", "--from", out])
+    assert done.exit_code == 0 and "2500 records" in done.output
+    missing = runner.invoke(app, ["store", "export", "--store", to, "--shard", "5", "--to", "x"])
+    assert missing.exit_code == 1 and "no shard 5" in missing.output
+    nothing = runner.invoke(app, ["store", "accept-loss", "--store", to, "--shard", "2"])
+    assert nothing.exit_code == 0 and "nothing was missing" in nothing.output
+    source.close()
