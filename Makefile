@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis demo test lint sim model spark-matrix faults clean
+.PHONY: help setup java redis demo test lint sim mutants model spark-matrix faults clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ lint: setup ## ruff, import rules, buf, stub freshness, mypy
 sim: setup ## random schedules over the real core, checked by an oracle; N=20000, SEEDS=a:b, SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m tests.simulation --schedules $(or $(N),20000) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
+
+mutants: setup ## single faults put into the production core, as patches: the simulator must find each
+	@$(PYTHON_IN_VENV) -m tests.mutations $(ARGS)
 
 model: setup ## every interleaving of a small system, on the production core
 	@$(PYTHON_IN_VENV) -m tests.model
