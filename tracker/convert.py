@@ -218,6 +218,7 @@ def state_to_pb(state: PipelineDescription) -> pipeline_pb.PipelineState:
         complete=state.complete,
         begun=state.begun,
         late_items=state.late_items,
+        written_off_items=state.written_off_items,
     )
     for segment in state.segments:
         message.segments.add(
@@ -256,6 +257,7 @@ def state_from_pb(message: pipeline_pb.PipelineState) -> PipelineDescription:
         ),
         nodes=tuple(NodeDescription(key_from_pb(n.key), n.node_time) for n in message.nodes),
         late_items=message.late_items,
+        written_off_items=message.written_off_items,
     )
 
 
@@ -371,13 +373,22 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
         case m.KeyOpened(pipeline, key, kind):
             opened = peer_pb.KeyOpened(pipeline=pipeline, key=key_to_pb(key), kind=kind)
             return peer_pb.Entry(opened=opened)
-        case m.KeyClosed(pipeline, key, last, evicted):
+        case m.KeyClosed(pipeline, key, last, evicted, retired):
             closed = peer_pb.KeyClosed(
-                pipeline=pipeline, key=key_to_pb(key), last_number=last, evicted=evicted
+                pipeline=pipeline,
+                key=key_to_pb(key),
+                last_number=last,
+                evicted=evicted,
+                retired=retired,
             )
             return peer_pb.Entry(closed=closed)
         case m.KeyDropped(pipeline, key):
             return peer_pb.Entry(dropped=peer_pb.KeyDropped(pipeline=pipeline, key=key_to_pb(key)))
+        case m.WrittenOff(pipeline, node_id, cells, at_ms):
+            written_off = peer_pb.WrittenOff(
+                pipeline=pipeline, node_id=node_id, cells=cells_to_pb(cells), at_ms=at_ms
+            )
+            return peer_pb.Entry(written_off=written_off)
         case m.PipelineRegistered(spec):
             return peer_pb.Entry(register=spec_to_pb(spec))
 
@@ -394,9 +405,12 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
             return m.KeyOpened(o.pipeline, key_from_pb(o.key), o.kind)
         case "closed":
             c = message.closed
-            return m.KeyClosed(c.pipeline, key_from_pb(c.key), c.last_number, c.evicted)
+            return m.KeyClosed(c.pipeline, key_from_pb(c.key), c.last_number, c.evicted, c.retired)
         case "dropped":
             return m.KeyDropped(message.dropped.pipeline, key_from_pb(message.dropped.key))
+        case "written_off":
+            w = message.written_off
+            return m.WrittenOff(w.pipeline, w.node_id, cells_from_pb(w.cells), w.at_ms)
         case "register":
             return m.PipelineRegistered(spec_from_pb(message.register))
     raise _invalid("an entry of a home log says nothing; is the other process of a newer version?")
@@ -494,6 +508,7 @@ def _pipeline_report_to_pb(report: m.PipelineReport) -> peer_pb.PipelineReport:
             open_slots=low.open_slots,
             open_items=low.open_items,
             late_items=low.late_items,
+            written_off_items=low.written_off_items,
         )
     for front in report.fronts:
         message.fronts.add(
@@ -514,7 +529,14 @@ def _pipeline_report_from_pb(message: peer_pb.PipelineReport) -> m.PipelineRepor
     return m.PipelineReport(
         pipeline=message.pipeline,
         lows=tuple(
-            m.SegmentLow(low.segment, low.slot, low.open_slots, low.open_items, low.late_items)
+            m.SegmentLow(
+                low.segment,
+                low.slot,
+                low.open_slots,
+                low.open_items,
+                low.late_items,
+                low.written_off_items,
+            )
             for low in message.lows
         ),
         fronts=tuple(

@@ -8,6 +8,7 @@ from tracker import convert
 from tracker.core import messages as m
 from tracker.core import snapshot as s
 from tracker.core.model import RefusalCode, Refused
+from tracker.core.written_off import WrittenOffCell
 
 
 def record_to_bytes(record: m.Record) -> bytes:
@@ -140,9 +141,25 @@ def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot
             previous_node_time=node.previous_node_time,
             evicted=node.evicted,
             batches=[convert.batch_to_pb(batch) for batch in node.batches],
+            retired=node.retired,
+            consumes=node.consumes,
+            creates=node.creates,
         )
     for node_id, contribution in pipeline.staged:
         message.staged.add(node_id=node_id, contribution=convert.contribution_to_pb(contribution))
+    for cell in pipeline.written_off:
+        message.written_off.add(
+            segment=cell.segment,
+            slot=cell.slot,
+            checksum=cell.checksum,
+            items=cell.items,
+            node_id=cell.node_id,
+            at_ms=cell.at_ms,
+            came_back=cell.came_back,
+            watched=cell.watched,
+        )
+    for segment, items in pipeline.written_off_items:
+        message.written_off_items.add(segment=segment, items=items)
     return message
 
 
@@ -183,6 +200,9 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
                 n.previous_node_time,
                 n.evicted,
                 tuple(convert.batch_from_pb(batch) for batch in n.batches),
+                n.retired,
+                tuple(n.consumes),
+                tuple(n.creates),
             )
             for n in message.nodes
         ),
@@ -190,4 +210,18 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
             (staged.node_id, convert.contribution_from_pb(staged.contribution))
             for staged in message.staged
         ),
+        written_off=tuple(
+            WrittenOffCell(
+                c.segment,
+                c.slot,
+                c.checksum,
+                c.items,
+                c.node_id,
+                c.at_ms,
+                c.came_back,
+                c.watched,
+            )
+            for c in message.written_off
+        ),
+        written_off_items=tuple((i.segment, i.items) for i in message.written_off_items),
     )

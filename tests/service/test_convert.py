@@ -16,6 +16,7 @@ from tracker.convert_storage import (
     snapshot_to_bytes,
 )
 from tracker.core import messages as m
+from tracker.core.explain import ExplainQuery
 from tracker.core.model import (
     Batch,
     Cells,
@@ -110,6 +111,7 @@ SPEC = PipelineSpec(
         m.HomeEntry(4, m.PipelineRegistered(SPEC)),
         m.HomeEntry(5, m.KeyOpened("p", NodeKey("n", 1), "front")),
         m.HomeEntry(6, m.KeyClosed("p", NodeKey("n", 1), 9, True)),
+        m.HomeEntry(6, m.KeyClosed("p", NodeKey("n", 1), 9, True, True)),
         m.HomeEntry(7, m.KeyDropped("p", NodeKey("n", 1))),
         m.Pinned("p", (m.FrontPin("n", "F", -3),)),
         m.Announcement("p", ((0, 7), (1, 2**63 - 1))),
@@ -121,6 +123,15 @@ def test_each_kind_of_record_survives_the_store(record: m.Record) -> None:
     assert record_from_bytes(record_to_bytes(record)) == record
 
 
+def test_a_write_off_survives_the_store() -> None:
+    cells = Cells.of([(0, -3, 2**64 - 1, 5), (1, 4, 7, 0)])
+    record = m.HomeEntry(8, m.WrittenOff("p", "n", cells, 1_700_000_000_000))
+    again = record_from_bytes(record_to_bytes(record))
+    assert isinstance(again, m.HomeEntry) and isinstance(again.entry, m.WrittenOff)
+    assert (again.entry.node_id, again.entry.at_ms) == ("n", 1_700_000_000_000)
+    assert again.entry.cells.rows() == cells.rows()
+
+
 def test_every_frame_survives_the_wire() -> None:
     report = m.ShardReport(
         3,
@@ -129,7 +140,7 @@ def test_every_frame_survives_the_wire() -> None:
         (
             m.PipelineReport(
                 "p",
-                (m.SegmentLow(1, 5, 2, 3, 4),),
+                (m.SegmentLow(1, 5, 2, 3, 4, 6),),
                 (m.FrontReport("n", "F", 1, 2, 3, 4, 5),),
                 (("n", "G"),),
                 (m.TouchedRun(1, 6, ((0, -4),)),),
@@ -178,6 +189,8 @@ def test_a_snapshot_survives_the_store() -> None:
     cells = Cells.of([(0, 3, 1, 1)])
     contribution = StagedContribution("q", "r", 9, 1, "op", 2, 3, 4, cells, Cells.empty())
     run(m.StageContributions("c", "p", "n", (contribution,)))
+    run(m.JoinNode("k", "p", "gone", "local-tracker"))
+    run(m.RetireNode("w", "p", "gone", Cells.of([(1, 900, 5, 2)]), 1_700_000_000_000))
     data = snapshot_to_bytes(process.snapshot())
     snapshot = snapshot_from_bytes(data)
     assert snapshot_to_bytes(snapshot) == data
@@ -187,6 +200,12 @@ def test_a_snapshot_survives_the_store() -> None:
     assert again.min_times("p") == process.min_times("p")
     assert again.resolve_units("p", 0, ["file:///x"]) == [3]
     assert [c.key for c in again.staged("p", "n", "q", 9)] == [contribution.key]
+    explained, before = (each.explain("p", ExplainQuery(), now_ns) for each in (again, process))
+    assert (explained.cells, explained.written_off) == (before.cells, before.written_off)
+    (lost,) = explained.written_off
+    assert (lost.segment, lost.slot, lost.checksum, lost.items) == (1, 900, 5, 2)
+    known = {node.key.node_id: (node.gone, node.creates) for node in explained.nodes}
+    assert known == {"n": ("", (0, 1)), "gone": ("retired", ())}
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))

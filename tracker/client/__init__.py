@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker.client.admin import Admin, PipelineInfo, ShardInfo
+from tracker.client.admin import Admin, Explanation, PipelineInfo, ShardInfo
 from tracker.client.errors import (
     ClosedError,
     FencedError,
@@ -19,6 +19,7 @@ __all__ = [
     "Admin",
     "AsyncSubscriber",
     "ClosedError",
+    "Explanation",
     "FencedError",
     "LowmarkError",
     "NodeClient",

@@ -10,14 +10,19 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tracker import convert
+from tracker import convert, convert_explain
 from tracker.client.connection import Connection
+from tracker.client.errors import UnavailableError
 from tracker.core.describe import PipelineDescription, ShardDescription
-from tracker.core.model import PipelineSpec
+from tracker.core.explain import PipelineExplanation
+from tracker.core.model import Cells, PipelineSpec
+from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 Answer = TypeVar("Answer")
 
 TIMEOUT_S = 30.0
+SHARD_TIMEOUT_S = 5.0
+"""How long one shard may take for its part of an explanation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,16 @@ class ShardInfo:
 
     state: ShardDescription
     address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a pipeline's min time is where it is: each shard's part, by number, and the shards that did
+    not answer, by number with what went wrong."""
+
+    spec: PipelineSpec
+    parts: tuple[PipelineExplanation, ...]
+    silent_shards: dict[int, str]
 
 
 class Admin:
@@ -82,6 +97,57 @@ class Admin:
             ShardInfo(ShardDescription(s.shard, s.connected, s.entries_behind), s.address)
             for s in answer.shards
         ]
+
+    def explain(
+        self,
+        pipeline: str,
+        segment: str | None = None,
+        *,
+        from_slot: int = LOWEST_SLOT,
+        to_slot: int = FOREVER,
+        max_cells: int = 100,
+    ) -> Explanation:
+        """Asks every shard why min time is where it is, and for the open cells with a slot of at least
+        `from_slot` and below `to_slot`: up to `max_cells` of each shard, the lowest slots first. Raises
+        RefusedError if the pipeline or segment is unknown; shards that are away are named instead."""
+        spec = self.pipeline(pipeline).spec
+        request = pipeline_pb.ExplainPipelineRequest(
+            pipeline=pipeline,
+            segment=segment or "",
+            from_slot=from_slot,
+            to_slot=to_slot,
+            max_cells=max_cells,
+        )
+        parts, silent = [], {}
+        for shard in self.shards():
+            connection = Connection(shard.address)
+            try:
+                answer, _ = connection.call(
+                    lambda channel: pipeline_grpc.PipelineServiceStub(channel).ExplainPipeline,
+                    request,
+                    min(SHARD_TIMEOUT_S, self._timeout_s),
+                )
+                parts.append(convert_explain.explanation_from_pb(answer, spec))
+            except UnavailableError as error:
+                silent[shard.state.shard] = str(error)
+            finally:
+                connection.close()
+        return Explanation(spec, tuple(parts), silent)
+
+    def retire(self, pipeline: str, node_id: str, write_off: Cells | None = None) -> None:
+        """Closes a node's key for good, with its fronts, and writes off the given cells (rule 9), each
+        with the checksum that `explain` has shown: one that has changed since stays. Returns when every
+        shard has done so; may be repeated. Raises RefusedError; UnavailableError where a shard is away,
+        which will do so when it is back."""
+        request = pipeline_pb.RetireNodeRequest(
+            pipeline=pipeline,
+            node_id=node_id,
+            write_off=convert.cells_to_pb(write_off or Cells.empty()),
+        )
+        self._call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RetireNode,
+            request,
+        )
 
     def _call(self, make: Callable[[grpc.Channel], Callable[..., Answer]], request: Any) -> Answer:
         answer, self._last = self._connection.call(

@@ -86,6 +86,14 @@ class CellTable:
         for place in np.flatnonzero(filled == 0).tolist():
             self._free_if_zero(segment, numbers[place])
 
+    def value(self, segment: int, slot: int) -> tuple[int, int]:
+        """A cell's checksum and advisory count; (0, 0) where nothing is open."""
+        row = self._rows[segment].get(slot >> _PAGE_BITS)
+        if row is None:
+            return 0, 0
+        place = slot & (_PAGE - 1)
+        return self._checksums.item(row, place), self._counts.item(row, place)
+
     def lowest(self, segment: int) -> int:
         """The lowest slot of a segment whose checksum is not zero; FOREVER if there is none."""
         rows, heap = self._rows[segment], self._page_heaps[segment]

@@ -48,6 +48,11 @@ class Vectors:
         self.cut = cut
         return moved
 
+    def behind(self, home: int, number: int) -> list[tuple[int, int]]:
+        """(shard, missing entries) of the shards not known to have applied an entry of a home's log."""
+        applied = [(shard, vector.get(home, 0)) for shard, vector in self._applied.items()]
+        return [(shard, number - last) for shard, last in applied if last < number]
+
     def of(self, shard: int) -> tuple[tuple[int, int], ...]:
         """A shard's vector, by home."""
         return tuple(self._applied[shard].items())
@@ -150,15 +155,20 @@ class Combiner:
 
     # --- the rule ---------------------------------------------------------------------------------
 
-    def low(self, segment: int) -> int:
-        """The smaller of the lowest open slot at any shard and the lowest slot touched outside M."""
+    def lowest_touched(self, segment: int) -> tuple[int, int, int] | None:
+        """(slot, home, last entry) of the run outside M that touched the lowest slot."""
         touched = self._touched[segment]
         while touched and self._settled(touched[0][1], touched[0][2]):
             heapq.heappop(touched)
         if len(touched) > self._compact_above[segment]:
             touched[:] = sorted(t for t in touched if not self._settled(t[1], t[2]))
             self._compact_above[segment] = 2 * len(touched) + _SLACK_IN_HEAPS
-        low = touched[0][0] if touched else FOREVER
+        return touched[0] if touched else None
+
+    def low(self, segment: int) -> int:
+        """The smaller of the lowest open slot at any shard and the lowest slot touched outside M."""
+        touched = self.lowest_touched(segment)
+        low = touched[0] if touched is not None else FOREVER
         for view in self.views.values():
             known = view.lows.get(segment)
             if known is not None and known.slot < low:

@@ -49,6 +49,7 @@ class PipelineDescription:
     fronts: tuple[FrontDescription, ...]
     nodes: tuple[NodeDescription, ...]
     late_items: int
+    written_off_items: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,10 @@ MAX_NAME_CHARACTERS = 1_024
 MAX_FINGERPRINT_BYTES = 64
 KEPT_FINGERPRINTS = 128
 """Batches of a scope whose fingerprints a home remembers; an older batch is refused."""
+MAX_CELLS_PER_WRITE_OFF = 65_536
+KEPT_GONE_NODES = 1_000
+"""Evicted and retired nodes of a pipeline whose batches a home remembers; those gone longest are
+forgotten, as those are that left by themselves."""
 KEPT_SCOPES = 8
 """Scopes of batches that a home remembers of one node; the one used least lately goes first."""
 
@@ -47,6 +51,11 @@ class HomeNode:
     previous_node_time: int = 0
     batches: OrderedDict[str, OrderedDict[int, bytes]] = field(default_factory=OrderedDict)
     evicted: bool = False
+    """Its fronts ended with its key: after a silence, or because it is retired."""
+    retired: bool = False
+    consumes: set[int] = field(default_factory=set)
+    creates: set[int] = field(default_factory=set)
+    """Numbers of the segments in which it has ever consumed and created, for people."""
     # Not durable, forgotten by a crash:
     pending: deque[Batch | None] = field(default_factory=deque)
     fronts: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -75,11 +84,24 @@ class HomeNode:
             while len(self.batches) > KEPT_SCOPES:
                 self.batches.popitem(last=False)
 
+    def note_segments(self, content: TickContent, late: Cells) -> None:
+        """Remembers in which segments a durable tick consumed and created."""
+        _note_segments(self.creates, content.created)
+        _note_segments(self.consumes, content.consumed)
+        _note_segments(self.consumes, late)
+
     def last_batches(self) -> tuple[Batch, ...]:
         """The last durable batch of each scope."""
         return tuple(
             Batch(scope, *next(reversed(kept.items()))) for scope, kept in self.batches.items()
         )
+
+
+def _note_segments(known: set[int], cells: Cells) -> None:
+    if len(cells) == 1:
+        known.add(int(cells.segments[0]))
+    elif len(cells):
+        known.update(np.flatnonzero(np.bincount(cells.segments)).tolist())
 
 
 class HomePipeline:
@@ -92,6 +114,33 @@ class HomePipeline:
         """The newest key given to an id, durable or not: only its ticks are accepted."""
         self.staged: dict[str, dict[tuple[object, ...], StagedContribution]] = {}
         self.staged_count = 0
+
+    def gone(self, key: NodeKey) -> HomeNode | None:
+        """The node of a key that was evicted or retired is remembered, among the last ones; returns it,
+        or None if the key is not the node's last one."""
+        node = self.nodes.get(key.node_id)
+        if node is None or node.key != key:
+            return None
+        del self.nodes[key.node_id]
+        self.nodes[key.node_id] = node
+        node.evicted = True
+        node.fronts, node.ungranted = {}, {}
+        remembered = [node_id for node_id, known in self.nodes.items() if known.evicted]
+        for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
+            del self.nodes[node_id]
+        return node
+
+    def check_write_off(self, cells: Cells) -> None:
+        """Raises Refused if an operator's write-off names what cannot be."""
+        self._check_lengths("written off", cells)
+        if len(cells) > MAX_CELLS_PER_WRITE_OFF:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{len(cells)} cells are to be written off at once, the limit is "
+                f"{MAX_CELLS_PER_WRITE_OFF}; name fewer slots",
+            )
+        if len(cells):
+            self._check_cells("written off", cells)
 
     # --- checking a tick --------------------------------------------------------------------------
 

@@ -51,12 +51,14 @@ class KeyTick:
 
 @dataclass(frozen=True, slots=True)
 class KeyClosed:
-    """A key ends after tick `last_number`; `evicted`: its node's fronts end with it."""
+    """A key ends after tick `last_number`; `evicted`: its node's fronts end with it; `retired`: so
+    does an operator's word that the node is gone (rule 9)."""
 
     pipeline: str
     key: NodeKey
     last_number: int
     evicted: bool = False
+    retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,20 @@ class KeyDropped:
     key: NodeKey
 
 
-Entry = PipelineRegistered | KeyOpened | KeyTick | KeyClosed | KeyDropped
+@dataclass(slots=True, eq=False)
+class WrittenOff:
+    """An operator gives up what is open in some cells, because of a node that is gone (rule 9). A cell
+    is cleared where its checksum is still the one given here, the one that the operator was shown;
+    any other holds items of somebody else and stays. Sent to another shard, it holds that shard's
+    cells alone. at_ms: when, in unix time, for people."""
+
+    pipeline: str
+    node_id: str
+    cells: Cells
+    at_ms: int
+
+
+Entry = PipelineRegistered | KeyOpened | KeyTick | KeyClosed | KeyDropped | WrittenOff
 
 
 # --- records: what a shard's store holds ----------------------------------------------------------
@@ -188,6 +203,7 @@ class SegmentLow:
     open_slots: int
     open_items: int
     late_items: int = 0
+    written_off_items: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +286,19 @@ class LeaveNode:
     key: NodeKey
 
 
+@dataclass(slots=True, eq=False)
+class RetireNode:
+    """An operator closes a node's key, its fronts with it, and writes off the given cells (none: what
+    is open is waited for). May be repeated. Answered by `Answer(request, None)` when every shard has
+    applied it. at_ms: when, in unix time, for people."""
+
+    request: Hashable
+    pipeline: str
+    node_id: str
+    write_off: Cells
+    at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
@@ -343,6 +372,7 @@ Event = (
     RegisterPipeline
     | JoinNode
     | LeaveNode
+    | RetireNode
     | AttachSession
     | DetachSession
     | SubmitTick

@@ -41,6 +41,11 @@ class UnitNames:
             if self._slots.get(name) == slot:
                 del self._slots[name]
 
+    def lowest(self, segment: int, most: int) -> list[Unit]:
+        """Those that are open of the lowest slots, by slot."""
+        open_units = ((slot, name) for name, slot in self._slots.items())
+        return [Unit(segment, name, slot) for slot, name in heapq.nsmallest(most, open_units)]
+
     def units(self, segment: int) -> list[Unit]:
         """All that are open."""
         return [Unit(segment, name, slot) for name, slot in self._slots.items()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracker.core.messages import Entry, KeyTick, PipelineRegistered
+from tracker.core.messages import Entry, KeyTick, PipelineRegistered, WrittenOff
 from tracker.core.model import Cells, Tick, Unit
 from tracker.core.routing import RoutingTable
 
@@ -31,12 +31,19 @@ class OutboxEntry:
         if isinstance(entry, KeyTick):
             content = entry.tick.content
             self.cell_count = len(content.created) + len(content.consumed) + len(entry.late)
+        elif isinstance(entry, WrittenOff):
+            self.cell_count = len(entry.cells)
         self.size_bytes = _CELL_BYTES * self.cell_count + _name_bytes(entry)
 
     def part(self, shard: int) -> Entry:
         """What `shard` is told of the entry."""
         entry = self.entry
-        if not isinstance(entry, KeyTick) or len(self._routing.shards) == 1:
+        if len(self._routing.shards) == 1:
+            return entry
+        if isinstance(entry, WrittenOff):
+            owners = self._routing.owners(entry.cells.slots)
+            return replace(entry, cells=entry.cells.select(owners == shard))
+        if not isinstance(entry, KeyTick):
             return entry
         content = entry.tick.content
         if not (self.cell_count or content.units_created or content.units_consumed):

@@ -41,6 +41,8 @@ class Pipeline:
         """By segment the slot below which cells are being moved to the late ledger."""
         self.grants_due: list[FrontId] = []
         self.front_heard_ns: dict[FrontId, int] = {}
+        self.moved_ns = [0] * len(spec.segments)
+        """When this process last moved a segment's min time, or started; for people."""
 
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
@@ -109,6 +111,9 @@ class Pipeline:
             ),
             late_items=shown_items(
                 sum(low.late_items for view in views for low in view.lows.values())
+            ),
+            written_off_items=shown_items(
+                sum(low.written_off_items for view in views for low in view.lows.values())
             ),
         )
 

@@ -52,6 +52,8 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
             for node_id, kept in pipeline.home.staged.items()
             for contribution in kept.values()
         ),
+        written_off=tuple(shard.written_off.cells.values()),
+        written_off_items=tuple(shard.written_off.items.items()),
     )
 
 
@@ -68,6 +70,9 @@ def _snapshot_node(node: HomeNode) -> NodeSnapshot:
         node.previous_node_time,
         node.evicted,
         batches,
+        node.retired,
+        tuple(sorted(node.consumes)),
+        tuple(sorted(node.creates)),
     )
 
 
@@ -96,6 +101,9 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
         shard.names(unit.segment).add(unit.name, unit.slot)
     for late in saved.late:
         shard.late[late.segment] = LateEntry(late.items, late.cells, late.last_slot)
+    shard.written_off.items.update(saved.written_off_items)
+    for cell in saved.written_off:
+        shard.written_off.restore(cell)
     for node in saved.nodes:
         pipeline.home.nodes[node.key.node_id] = _restore_node(node)
     for node_id, contribution in saved.staged:
@@ -111,6 +119,9 @@ def _restore_node(saved: NodeSnapshot) -> HomeNode:
         saved.durable,
         saved.previous_node_time,
         evicted=saved.evicted,
+        retired=saved.retired,
+        consumes=set(saved.consumes),
+        creates=set(saved.creates),
     )
     for batch in saved.batches:
         node.batches.setdefault(batch.scope, OrderedDict())[batch.id] = batch.fingerprint

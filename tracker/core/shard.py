@@ -21,10 +21,12 @@ from tracker.core.messages import (
     PipelineReport,
     SegmentLow,
     TouchedRun,
+    WrittenOff,
 )
 from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
 from tracker.core.names import UnitNames
 from tracker.core.slots import LOWEST_SLOT
+from tracker.core.written_off import WrittenOffCell, WrittenOffLedger
 
 FrontId = tuple[str, str]
 """(node id, front name)."""
@@ -86,6 +88,7 @@ class ShardPipeline:
         """Fronts that have ever joined; kept only until the pipeline has begun."""
         self.units: dict[int, UnitNames] = {}
         self.late: dict[int, LateEntry] = {}
+        self.written_off = WrittenOffLedger()
         self.changes = _Changes()
 
     # --- applying entries -------------------------------------------------------------------------
@@ -118,10 +121,38 @@ class ShardPipeline:
             if len(cells):
                 self.cells.apply(cells, sign)
                 self._touch(home, cells)
+        if self.written_off:
+            self._look_for_written_off(content)
         self._apply_fronts(tick.key, tick.number, content, home)
         if len(entry.late):
             self._count_late(entry.late)
         return self._apply_units(content)
+
+    def write_off(self, entry: WrittenOff, home: int) -> None:
+        """Clears the cells of an operator's write-off that hold just what the operator was shown. They
+        are touched as by a tick, so that each is held until the entry is inside M (rule 6)."""
+        if not len(entry.cells):
+            return
+        for segment, slot, checksum, _ in entry.cells.rows():
+            known, items = self.cells.value(segment, slot)
+            if not known or known != checksum:
+                continue
+            self.cells.apply(Cells.of([(segment, slot, known, items)]), -1)
+            self.written_off.add(
+                WrittenOffCell(segment, slot, known, items, entry.node_id, entry.at_ms)
+            )
+        self._touch(home, entry.cells)
+
+    def _look_for_written_off(self, content: TickContent) -> None:
+        """Moves to the late ledger what was written off and has been consumed after all. Cells in which
+        anything was created since are left alone: their items are told apart no more."""
+        self.written_off.created(content.created)
+        for cell in self.written_off.consumed(content.consumed):
+            known, items = self.cells.value(cell.segment, cell.slot)
+            if known == cell.checksum:
+                self.cells.apply(Cells.of([(cell.segment, cell.slot, known, items)]), -1)
+                self.written_off.came_back(cell)
+                self._count_late(Cells.of([(cell.segment, cell.slot, known, cell.items)]))
 
     def _touch(self, home: int, cells: Cells) -> None:
         touched = self.changes.touched.setdefault(home, {})
@@ -251,6 +282,7 @@ class ShardPipeline:
             self.cells.open_slots[segment],
             shown_items(self.cells.open_items[segment]),
             self.late[segment].items if segment in self.late else 0,
+            self.written_off.items.get(segment, 0),
         )
 
     def front_report(self, front: FrontId) -> FrontReport:
@@ -276,6 +308,7 @@ class ShardPipeline:
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
         self.cells.validate()
+        self.written_off.validate()
         assert self.node_times.keys() == self.kinds.keys()
         assert self.closed.keys() <= self.node_times.keys(), "an unknown key is closed"
         for front, state in self.fronts.items():

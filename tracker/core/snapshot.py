@@ -13,11 +13,13 @@ from tracker.core.model import (
     StagedContribution,
     Unit,
 )
+from tracker.core.written_off import WrittenOffCell
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """A node at its home. `batches`: those remembered of each scope, oldest first."""
+    """A node at its home. `batches`: those remembered of each scope, oldest first; `consumes` and
+    `creates`: segment numbers."""
 
     key: NodeKey
     kind: str
@@ -25,6 +27,9 @@ class NodeSnapshot:
     previous_node_time: int
     evicted: bool
     batches: tuple[Batch, ...]
+    retired: bool = False
+    consumes: tuple[int, ...] = ()
+    creates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ class LateSnapshot:
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineSnapshot:
     """One pipeline at a process. `said`: the announced min times by segment number; `runs`: entries
-    of which it is not known that every shard has applied them."""
+    of which it is not known that every shard has applied them; `written_off_items`: by segment
+    number."""
 
     spec: PipelineSpec
     said: tuple[int, ...]
@@ -77,6 +83,8 @@ class PipelineSnapshot:
     runs: tuple[TouchedRun, ...]
     nodes: tuple[NodeSnapshot, ...]
     staged: tuple[tuple[str, StagedContribution], ...]
+    written_off: tuple[WrittenOffCell, ...] = ()
+    written_off_items: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from tracker.core.cells import shown_items
 from tracker.core.model import Cells
 
 MAX_LISTED_CELLS = 10_000
@@ -53,10 +54,12 @@ class WrittenOffLedger:
         (some were consumed after all) goes on as one entry."""
         place = (cell.segment, cell.slot)
         before = self.cells.pop(place, None)
-        self.items[cell.segment] = self.items.get(cell.segment, 0) + cell.items
+        self._count(cell.segment, cell.items)
         if before is not None and before.watched:
             cell = replace(
-                cell, checksum=before.checksum ^ cell.checksum, items=before.items + cell.items
+                cell,
+                checksum=before.checksum ^ cell.checksum,
+                items=shown_items(before.items + cell.items),
             )
         self.restore(cell)
 
@@ -87,9 +90,12 @@ class WrittenOffLedger:
     def came_back(self, cell: WrittenOffCell) -> None:
         """A cell's items were consumed after all."""
         place = (cell.segment, cell.slot)
-        self.items[cell.segment] -= cell.items
+        self._count(cell.segment, -cell.items)
         self._watched.pop(place, None)
         self.cells[place] = replace(cell, came_back=True, watched=False)
+
+    def _count(self, segment: int, items: int) -> None:
+        self.items[segment] = shown_items(self.items.get(segment, 0) + items)
 
     def _places(self, cells: Cells) -> list[Cell]:
         pairs = zip(cells.segments.tolist(), cells.slots.tolist(), strict=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker import convert
+from tracker import convert, convert_explain
 from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.grpc_options import MAX_TICK_BYTES
@@ -73,3 +73,28 @@ class PipelineServicer:
                 entries_behind=shard.entries_behind,
             )
         return response
+
+    async def ExplainPipeline(
+        self, request: pipeline_pb.ExplainPipelineRequest, context: Context
+    ) -> pipeline_pb.ExplainPipelineResponse:
+        process = self._engine.process
+        try:
+            spec = process.spec(request.pipeline)
+            query = convert_explain.query_from_pb(request, spec)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        explanation = process.explain(spec.name, query, time.monotonic_ns())
+        addresses = dict(enumerate(self._addresses))
+        return convert_explain.explanation_to_pb(explanation, spec, addresses)
+
+    async def RetireNode(
+        self, request: pipeline_pb.RetireNodeRequest, context: Context
+    ) -> pipeline_pb.RetireNodeResponse:
+        try:
+            cells = convert.cells_from_pb(request.write_off)
+            at_ms = time.time_ns() // 1_000_000
+            event = m.RetireNode(object(), request.pipeline, request.node_id, cells, at_ms)
+            await self._engine.ask(event)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return pipeline_pb.RetireNodeResponse()

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/peer_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"\xfd\x01\n\x0f\x45xchangeRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12$\n\x07\x65ntries\x18\x03 \x01(\x0b\x32\x11.acker.v1.EntriesH\x00\x12-\n\x08received\x18\x04 \x01(\x0b\x32\x19.acker.v1.EntriesReceivedH\x00\x12\'\n\x06report\x18\x05 \x01(\x0b\x32\x15.acker.v1.ShardReportH\x00\x12/\n\rreport_wanted\x18\x06 \x01(\x0b\x32\x16.acker.v1.ReportWantedH\x00\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\tB\x07\n\x05\x66rame\"\x12\n\x10\x45xchangeResponse\":\n\x07\x45ntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12 \n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x0f.acker.v1.Entry\"\xd6\x01\n\x05\x45ntry\x12*\n\x08register\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x12%\n\x06opened\x18\x02 \x01(\x0b\x32\x13.acker.v1.KeyOpenedH\x00\x12!\n\x04tick\x18\x03 \x01(\x0b\x32\x11.acker.v1.KeyTickH\x00\x12%\n\x06\x63losed\x18\x04 \x01(\x0b\x32\x13.acker.v1.KeyClosedH\x00\x12\'\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x14.acker.v1.KeyDroppedH\x00\x42\x07\n\x05\x65ntry\"K\n\tKeyOpened\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x03 \x01(\t\"\x92\x01\n\x07KeyTick\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12&\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x15.acker.v1.TickContent\x12\x1d\n\x04late\x18\x05 \x01(\x0b\x32\x0f.acker.v1.Cells\"c\n\tKeyClosed\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x13\n\x0blast_number\x18\x03 \x01(\x03\x12\x0f\n\x07\x65victed\x18\x04 \x01(\x08\">\n\nKeyDropped\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"0\n\x0f\x45ntriesReceived\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"\x0e\n\x0cReportWanted\"\xa7\x01\n\x0bShardReport\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05whole\x18\x02 \x01(\x08\x12+\n\tpipelines\x18\x03 \x03(\x0b\x32\x18.acker.v1.PipelineReport\x12\'\n\x07\x61pplied\x18\x04 \x03(\x0b\x32\x16.acker.v1.HomePosition\x12#\n\x03\x63ut\x18\x05 \x03(\x0b\x32\x16.acker.v1.HomePosition\",\n\x0cHomePosition\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xde\x01\n\x0ePipelineReport\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x04lows\x18\x02 \x03(\x0b\x32\x14.acker.v1.SegmentLow\x12%\n\x06\x66ronts\x18\x03 \x03(\x0b\x32\x15.acker.v1.FrontReport\x12!\n\x04left\x18\x04 \x03(\x0b\x32\x13.acker.v1.FrontName\x12\"\n\x04runs\x18\x05 \x03(\x0b\x32\x14.acker.v1.TouchedRun\x12(\n\tannounced\x18\x06 \x03(\x0b\x32\x15.acker.v1.SegmentSlot\"g\n\nSegmentLow\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x12\n\nopen_slots\x18\x03 \x01(\x03\x12\x12\n\nopen_items\x18\x04 \x01(\x03\x12\x12\n\nlate_items\x18\x05 \x01(\x03\",\n\x0bSegmentSlot\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\"\x83\x01\n\x0b\x46rontReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\x05\x12\x0b\n\x03pin\x18\x04 \x01(\x03\x12\x11\n\theartbeat\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x03\"+\n\tFrontName\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\"P\n\nTouchedRun\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12&\n\x07touched\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentSlot2T\n\x0bPeerService\x12\x45\n\x08\x45xchange\x12\x19.acker.v1.ExchangeRequest\x1a\x1a.acker.v1.ExchangeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/peer_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"\xfd\x01\n\x0f\x45xchangeRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12$\n\x07\x65ntries\x18\x03 \x01(\x0b\x32\x11.acker.v1.EntriesH\x00\x12-\n\x08received\x18\x04 \x01(\x0b\x32\x19.acker.v1.EntriesReceivedH\x00\x12\'\n\x06report\x18\x05 \x01(\x0b\x32\x15.acker.v1.ShardReportH\x00\x12/\n\rreport_wanted\x18\x06 \x01(\x0b\x32\x16.acker.v1.ReportWantedH\x00\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\tB\x07\n\x05\x66rame\"\x12\n\x10\x45xchangeResponse\":\n\x07\x45ntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12 \n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x0f.acker.v1.Entry\"\x83\x02\n\x05\x45ntry\x12*\n\x08register\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x12%\n\x06opened\x18\x02 \x01(\x0b\x32\x13.acker.v1.KeyOpenedH\x00\x12!\n\x04tick\x18\x03 \x01(\x0b\x32\x11.acker.v1.KeyTickH\x00\x12%\n\x06\x63losed\x18\x04 \x01(\x0b\x32\x13.acker.v1.KeyClosedH\x00\x12\'\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x14.acker.v1.KeyDroppedH\x00\x12+\n\x0bwritten_off\x18\x06 \x01(\x0b\x32\x14.acker.v1.WrittenOffH\x00\x42\x07\n\x05\x65ntry\"K\n\tKeyOpened\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x03 \x01(\t\"\x92\x01\n\x07KeyTick\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12&\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x15.acker.v1.TickContent\x12\x1d\n\x04late\x18\x05 \x01(\x0b\x32\x0f.acker.v1.Cells\"t\n\tKeyClosed\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x13\n\x0blast_number\x18\x03 \x01(\x03\x12\x0f\n\x07\x65victed\x18\x04 \x01(\x08\x12\x0f\n\x07retired\x18\x05 \x01(\x08\">\n\nKeyDropped\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"^\n\nWrittenOff\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1e\n\x05\x63\x65lls\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\"0\n\x0f\x45ntriesReceived\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"\x0e\n\x0cReportWanted\"\xa7\x01\n\x0bShardReport\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05whole\x18\x02 \x01(\x08\x12+\n\tpipelines\x18\x03 \x03(\x0b\x32\x18.acker.v1.PipelineReport\x12\'\n\x07\x61pplied\x18\x04 \x03(\x0b\x32\x16.acker.v1.HomePosition\x12#\n\x03\x63ut\x18\x05 \x03(\x0b\x32\x16.acker.v1.HomePosition\",\n\x0cHomePosition\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xde\x01\n\x0ePipelineReport\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x04lows\x18\x02 \x03(\x0b\x32\x14.acker.v1.SegmentLow\x12%\n\x06\x66ronts\x18\x03 \x03(\x0b\x32\x15.acker.v1.FrontReport\x12!\n\x04left\x18\x04 \x03(\x0b\x32\x13.acker.v1.FrontName\x12\"\n\x04runs\x18\x05 \x03(\x0b\x32\x14.acker.v1.TouchedRun\x12(\n\tannounced\x18\x06 \x03(\x0b\x32\x15.acker.v1.SegmentSlot\"\x82\x01\n\nSegmentLow\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x12\n\nopen_slots\x18\x03 \x01(\x03\x12\x12\n\nopen_items\x18\x04 \x01(\x03\x12\x12\n\nlate_items\x18\x05 \x01(\x03\x12\x19\n\x11written_off_items\x18\x06 \x01(\x03\",\n\x0bSegmentSlot\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\"\x83\x01\n\x0b\x46rontReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\x05\x12\x0b\n\x03pin\x18\x04 \x01(\x03\x12\x11\n\theartbeat\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x03\"+\n\tFrontName\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\"P\n\nTouchedRun\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12&\n\x07touched\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentSlot2T\n\x0bPeerService\x12\x45\n\x08\x45xchange\x12\x19.acker.v1.ExchangeRequest\x1a\x1a.acker.v1.ExchangeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,35 +39,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENTRIES']._serialized_start=339
   _globals['_ENTRIES']._serialized_end=397
   _globals['_ENTRY']._serialized_start=400
-  _globals['_ENTRY']._serialized_end=614
-  _globals['_KEYOPENED']._serialized_start=616
-  _globals['_KEYOPENED']._serialized_end=691
-  _globals['_KEYTICK']._serialized_start=694
-  _globals['_KEYTICK']._serialized_end=840
-  _globals['_KEYCLOSED']._serialized_start=842
-  _globals['_KEYCLOSED']._serialized_end=941
-  _globals['_KEYDROPPED']._serialized_start=943
-  _globals['_KEYDROPPED']._serialized_end=1005
-  _globals['_ENTRIESRECEIVED']._serialized_start=1007
-  _globals['_ENTRIESRECEIVED']._serialized_end=1055
-  _globals['_REPORTWANTED']._serialized_start=1057
-  _globals['_REPORTWANTED']._serialized_end=1071
-  _globals['_SHARDREPORT']._serialized_start=1074
-  _globals['_SHARDREPORT']._serialized_end=1241
-  _globals['_HOMEPOSITION']._serialized_start=1243
-  _globals['_HOMEPOSITION']._serialized_end=1287
-  _globals['_PIPELINEREPORT']._serialized_start=1290
-  _globals['_PIPELINEREPORT']._serialized_end=1512
-  _globals['_SEGMENTLOW']._serialized_start=1514
-  _globals['_SEGMENTLOW']._serialized_end=1617
-  _globals['_SEGMENTSLOT']._serialized_start=1619
-  _globals['_SEGMENTSLOT']._serialized_end=1663
-  _globals['_FRONTREPORT']._serialized_start=1666
-  _globals['_FRONTREPORT']._serialized_end=1797
-  _globals['_FRONTNAME']._serialized_start=1799
-  _globals['_FRONTNAME']._serialized_end=1842
-  _globals['_TOUCHEDRUN']._serialized_start=1844
-  _globals['_TOUCHEDRUN']._serialized_end=1924
-  _globals['_PEERSERVICE']._serialized_start=1926
-  _globals['_PEERSERVICE']._serialized_end=2010
+  _globals['_ENTRY']._serialized_end=659
+  _globals['_KEYOPENED']._serialized_start=661
+  _globals['_KEYOPENED']._serialized_end=736
+  _globals['_KEYTICK']._serialized_start=739
+  _globals['_KEYTICK']._serialized_end=885
+  _globals['_KEYCLOSED']._serialized_start=887
+  _globals['_KEYCLOSED']._serialized_end=1003
+  _globals['_KEYDROPPED']._serialized_start=1005
+  _globals['_KEYDROPPED']._serialized_end=1067
+  _globals['_WRITTENOFF']._serialized_start=1069
+  _globals['_WRITTENOFF']._serialized_end=1163
+  _globals['_ENTRIESRECEIVED']._serialized_start=1165
+  _globals['_ENTRIESRECEIVED']._serialized_end=1213
+  _globals['_REPORTWANTED']._serialized_start=1215
+  _globals['_REPORTWANTED']._serialized_end=1229
+  _globals['_SHARDREPORT']._serialized_start=1232
+  _globals['_SHARDREPORT']._serialized_end=1399
+  _globals['_HOMEPOSITION']._serialized_start=1401
+  _globals['_HOMEPOSITION']._serialized_end=1445
+  _globals['_PIPELINEREPORT']._serialized_start=1448
+  _globals['_PIPELINEREPORT']._serialized_end=1670
+  _globals['_SEGMENTLOW']._serialized_start=1673
+  _globals['_SEGMENTLOW']._serialized_end=1803
+  _globals['_SEGMENTSLOT']._serialized_start=1805
+  _globals['_SEGMENTSLOT']._serialized_end=1849
+  _globals['_FRONTREPORT']._serialized_start=1852
+  _globals['_FRONTREPORT']._serialized_end=1983
+  _globals['_FRONTNAME']._serialized_start=1985
+  _globals['_FRONTNAME']._serialized_end=2028
+  _globals['_TOUCHEDRUN']._serialized_start=2030
+  _globals['_TOUCHEDRUN']._serialized_end=2110
+  _globals['_PEERSERVICE']._serialized_start=2112
+  _globals['_PEERSERVICE']._serialized_end=2196
 # @@protoc_insertion_point(module_scope)

@@ -133,6 +133,7 @@ class Entry(_message.Message):
     TICK_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> _types_pb2.PipelineSpec:
         """A pipeline is registered."""
@@ -153,6 +154,10 @@ class Entry(_message.Message):
     def dropped(self) -> Global___KeyDropped:
         """Every shard has applied all of a closed key, which is forgotten."""
 
+    @_builtins.property
+    def written_off(self) -> Global___WrittenOff:
+        """An operator gives up what is open in some cells."""
+
     def __init__(
         self,
         *,
@@ -161,12 +166,13 @@ class Entry(_message.Message):
         tick: Global___KeyTick | None = ...,
         closed: Global___KeyClosed | None = ...,
         dropped: Global___KeyDropped | None = ...,
+        written_off: Global___WrittenOff | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "tick", b"tick"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "tick", b"tick"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -258,12 +264,15 @@ class KeyClosed(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
+    RETIRED_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     last_number: _builtins.int
     """Number of its last tick."""
     evicted: _builtins.bool
     """Whether its fronts end with it."""
+    retired: _builtins.bool
+    """Whether an operator has closed it."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """The key."""
@@ -275,10 +284,11 @@ class KeyClosed(_message.Message):
         key: _types_pb2.NodeKey | None = ...,
         last_number: _builtins.int = ...,
         evicted: _builtins.bool = ...,
+        retired: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evicted", b"evicted", "key", b"key", "last_number", b"last_number", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evicted", b"evicted", "key", b"key", "last_number", b"last_number", "pipeline", b"pipeline", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -311,6 +321,44 @@ class KeyDropped(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeyDropped: _TypeAlias = KeyDropped  # noqa: Y015
+
+@_typing.final
+class WrittenOff(_message.Message):
+    """An operator gives up what is open in some cells, because of a node that is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    node_id: _builtins.str
+    """Id of the node."""
+    at_ms: _builtins.int
+    """When, in milliseconds of unix time; for people."""
+    @_builtins.property
+    def cells(self) -> _types_pb2.Cells:
+        """The cells, each with the checksum that the operator was shown: a cell that has another one by
+        then stays as it is.
+        """
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        cells: _types_pb2.Cells | None = ...,
+        at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "cells", b"cells", "node_id", b"node_id", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WrittenOff: _TypeAlias = WrittenOff  # noqa: Y015
 
 @_typing.final
 class EntriesReceived(_message.Message):
@@ -488,6 +536,7 @@ class SegmentLow(_message.Message):
     OPEN_SLOTS_FIELD_NUMBER: _builtins.int
     OPEN_ITEMS_FIELD_NUMBER: _builtins.int
     LATE_ITEMS_FIELD_NUMBER: _builtins.int
+    WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
     segment: _builtins.int
     """Number of the segment."""
     slot: _builtins.int
@@ -498,6 +547,8 @@ class SegmentLow(_message.Message):
     """Items in them; advisory."""
     late_items: _builtins.int
     """Items in the shard's late ledger."""
+    written_off_items: _builtins.int
+    """Items that were written off in the shard's cells."""
     def __init__(
         self,
         *,
@@ -506,10 +557,11 @@ class SegmentLow(_message.Message):
         open_slots: _builtins.int = ...,
         open_items: _builtins.int = ...,
         late_items: _builtins.int = ...,
+        written_off_items: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["late_items", b"late_items", "open_items", b"open_items", "open_slots", b"open_slots", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["late_items", b"late_items", "open_items", b"open_items", "open_slots", b"open_slots", "segment", b"segment", "slot", b"slot", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -252,6 +252,7 @@ class PipelineState(_message.Message):
     FRONTS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     LATE_ITEMS_FIELD_NUMBER: _builtins.int
+    WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """The least min time of its segments, exclusive."""
     complete: _builtins.bool
@@ -260,6 +261,8 @@ class PipelineState(_message.Message):
     """Whether all declared fronts have joined."""
     late_items: _builtins.int
     """Items consumed that had been declared complete before (items of an evicted front, say)."""
+    written_off_items: _builtins.int
+    """Items that operators have written off."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentState]:
         """By segment."""
@@ -282,10 +285,11 @@ class PipelineState(_message.Message):
         fronts: _abc.Iterable[Global___FrontState] | None = ...,
         nodes: _abc.Iterable[Global___NodeState] | None = ...,
         late_items: _builtins.int = ...,
+        written_off_items: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "complete", b"complete", "fronts", b"fronts", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "complete", b"complete", "fronts", b"fronts", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,3 +402,389 @@ class NodeState(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
+
+@_typing.final
+class ExplainPipelineRequest(_message.Message):
+    """Asks why min time is where it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    TO_SLOT_FIELD_NUMBER: _builtins.int
+    MAX_CELLS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    segment: _builtins.str
+    """Name of one segment; empty for all."""
+    from_slot: _builtins.int
+    """Of the open cells, those from this slot on; all of lower slots too if not given."""
+    to_slot: _builtins.int
+    """Those below this slot; all of higher slots too if not given."""
+    max_cells: _builtins.int
+    """The most cells to list, those of the lowest slots; 0 for none, at most 10000."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        segment: _builtins.str = ...,
+        from_slot: _builtins.int | None = ...,
+        to_slot: _builtins.int | None = ...,
+        max_cells: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "_to_slot", b"_to_slot", "from_slot", b"from_slot", "to_slot", b"to_slot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "_to_slot", b"_to_slot", "from_slot", b"from_slot", "max_cells", b"max_cells", "pipeline", b"pipeline", "segment", b"segment", "to_slot", b"to_slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__from_slot: _TypeAlias = _typing.Literal["from_slot"]  # noqa: Y015
+    _WhichOneofArgType__from_slot: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot"]  # noqa: Y015
+    _WhichOneofReturnType__to_slot: _TypeAlias = _typing.Literal["to_slot"]  # noqa: Y015
+    _WhichOneofArgType__to_slot: _TypeAlias = _typing.Literal["_to_slot", b"_to_slot"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_slot) -> _WhichOneofReturnType__from_slot | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_slot) -> _WhichOneofReturnType__to_slot | None: ...
+
+Global___ExplainPipelineRequest: _TypeAlias = ExplainPipelineRequest  # noqa: Y015
+
+@_typing.final
+class ExplainPipelineResponse(_message.Message):
+    """One process's part of the answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    OPEN_CELLS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    WRITTEN_OFF_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """Number of its shard."""
+    open_cells: _builtins.int
+    """How many of them there are, listed or not."""
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentExplanation]:
+        """By segment."""
+
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenCell]:
+        """Its open cells that were asked for, by slot."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeExplanation]:
+        """Nodes at home with it, the longest silent first; at most 1000."""
+
+    @_builtins.property
+    def written_off(self) -> _containers.RepeatedCompositeFieldContainer[Global___WrittenOffCell]:
+        """Its cells that were written off, in the order of the last time."""
+
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
+        """The shards as it sees them."""
+
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        segments: _abc.Iterable[Global___SegmentExplanation] | None = ...,
+        cells: _abc.Iterable[Global___OpenCell] | None = ...,
+        open_cells: _builtins.int = ...,
+        nodes: _abc.Iterable[Global___NodeExplanation] | None = ...,
+        written_off: _abc.Iterable[Global___WrittenOffCell] | None = ...,
+        shards: _abc.Iterable[Global___ShardState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "nodes", b"nodes", "open_cells", b"open_cells", "segments", b"segments", "shard", b"shard", "shards", b"shards", "written_off", b"written_off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainPipelineResponse: _TypeAlias = ExplainPipelineResponse  # noqa: Y015
+
+@_typing.final
+class SegmentExplanation(_message.Message):
+    """Why a segment's min time is where it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    MIN_TIME_FIELD_NUMBER: _builtins.int
+    STANDING_MS_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Its name."""
+    min_time: _builtins.int
+    """Exclusive."""
+    standing_ms: _builtins.int
+    """Milliseconds since the asked process last moved it, or was started."""
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hold]:
+        """What keeps it there."""
+
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Unit]:
+        """Names and slots of open units of the lowest slots, where the asked process keeps them; at most
+        100.
+        """
+
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        min_time: _builtins.int = ...,
+        standing_ms: _builtins.int = ...,
+        holds: _abc.Iterable[Global___Hold] | None = ...,
+        units: _abc.Iterable[_types_pb2.Unit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "min_time", b"min_time", "segment", b"segment", "standing_ms", b"standing_ms", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentExplanation: _TypeAlias = SegmentExplanation  # noqa: Y015
+
+@_typing.final
+class Hold(_message.Message):
+    """One thing that holds a min time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    HOME_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    FRONT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """What: one of the words of docs/operations.md."""
+    segment: _builtins.str
+    """Name of the segment where it is, on the way to the one that is held, or the same."""
+    slot: _builtins.int
+    """The slot at which it holds that segment."""
+    shard: _builtins.int
+    """Number of the shard that is concerned, or -1."""
+    home: _builtins.int
+    """Number of the shard whose home log is not applied everywhere, or -1."""
+    entries: _builtins.int
+    """How many entries of that the shard is known to lack."""
+    node_id: _builtins.str
+    """Id of the node of a front that holds."""
+    front: _builtins.str
+    """Name of the front."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        segment: _builtins.str = ...,
+        slot: _builtins.int | None = ...,
+        shard: _builtins.int = ...,
+        home: _builtins.int = ...,
+        entries: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        front: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_slot", b"_slot", "slot", b"slot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_slot", b"_slot", "entries", b"entries", "front", b"front", "home", b"home", "kind", b"kind", "node_id", b"node_id", "segment", b"segment", "shard", b"shard", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__slot: _TypeAlias = _typing.Literal["slot"]  # noqa: Y015
+    _WhichOneofArgType__slot: _TypeAlias = _typing.Literal["_slot", b"_slot"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__slot) -> _WhichOneofReturnType__slot | None: ...
+
+Global___Hold: _TypeAlias = Hold  # noqa: Y015
+
+@_typing.final
+class OpenCell(_message.Message):
+    """A cell whose checksum is not zero."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Name of the segment."""
+    slot: _builtins.int
+    """The slot."""
+    checksum: _builtins.int
+    """The checksum."""
+    items: _builtins.int
+    """Items in it; advisory."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        slot: _builtins.int = ...,
+        checksum: _builtins.int = ...,
+        items: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "items", b"items", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenCell: _TypeAlias = OpenCell  # noqa: Y015
+
+@_typing.final
+class NodeExplanation(_message.Message):
+    """A node, as its home knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NODE_TIME_FIELD_NUMBER: _builtins.int
+    CONNECTED_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    CONSUMES_FIELD_NUMBER: _builtins.int
+    CREATES_FIELD_NUMBER: _builtins.int
+    FRONTS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """What it is: front, query, local-tracker, other."""
+    node_time: _builtins.int
+    """Number of its last durable tick."""
+    connected: _builtins.bool
+    """Whether it has a stream of ticks."""
+    silent_ms: _builtins.int
+    """Milliseconds since its last tick arrived, or its home was started."""
+    gone: _builtins.str
+    """Empty, evicted or retired."""
+    @_builtins.property
+    def key(self) -> _types_pb2.NodeKey:
+        """Its last key."""
+
+    @_builtins.property
+    def consumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the segments in which it has ever consumed."""
+
+    @_builtins.property
+    def creates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the segments in which it has ever created."""
+
+    @_builtins.property
+    def fronts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of its fronts."""
+
+    def __init__(
+        self,
+        *,
+        key: _types_pb2.NodeKey | None = ...,
+        kind: _builtins.str = ...,
+        node_time: _builtins.int = ...,
+        connected: _builtins.bool = ...,
+        silent_ms: _builtins.int = ...,
+        gone: _builtins.str = ...,
+        consumes: _abc.Iterable[_builtins.str] | None = ...,
+        creates: _abc.Iterable[_builtins.str] | None = ...,
+        fronts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "key", b"key", "kind", b"kind", "node_time", b"node_time", "silent_ms", b"silent_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeExplanation: _TypeAlias = NodeExplanation  # noqa: Y015
+
+@_typing.final
+class WrittenOffCell(_message.Message):
+    """A cell that an operator has written off."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    CAME_BACK_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Name of the segment."""
+    slot: _builtins.int
+    """The slot."""
+    items: _builtins.int
+    """Items in it; advisory."""
+    node_id: _builtins.str
+    """Id of the node because of which it was written off."""
+    at_ms: _builtins.int
+    """When, in milliseconds of unix time."""
+    came_back: _builtins.bool
+    """Whether its items were consumed after all; then they are in the late ledger."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        slot: _builtins.int = ...,
+        items: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        at_ms: _builtins.int = ...,
+        came_back: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "came_back", b"came_back", "items", b"items", "node_id", b"node_id", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WrittenOffCell: _TypeAlias = WrittenOffCell  # noqa: Y015
+
+@_typing.final
+class RetireNodeRequest(_message.Message):
+    """Asks to retire a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    WRITE_OFF_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    node_id: _builtins.str
+    """Id of the node."""
+    @_builtins.property
+    def write_off(self) -> _types_pb2.Cells:
+        """The cells to write off, each with the checksum that explaining has shown: one that has another by
+        then holds items of somebody else, and stays. None: everything open is waited for.
+        """
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        write_off: _types_pb2.Cells | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["write_off", b"write_off"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "pipeline", b"pipeline", "write_off", b"write_off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetireNodeRequest: _TypeAlias = RetireNodeRequest  # noqa: Y015
+
+@_typing.final
+class RetireNodeResponse(_message.Message):
+    """Says that every shard has applied it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetireNodeResponse: _TypeAlias = RetireNodeResponse  # noqa: Y015

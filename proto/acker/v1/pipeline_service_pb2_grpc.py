@@ -55,6 +55,16 @@ class PipelineServiceStub:
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.ListShardsRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.ListShardsResponse.FromString,
                 _registered_method=True)
+        self.ExplainPipeline = channel.unary_unary(
+                '/acker.v1.PipelineService/ExplainPipeline',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineResponse.FromString,
+                _registered_method=True)
+        self.RetireNode = channel.unary_unary(
+                '/acker.v1.PipelineService/RetireNode',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeResponse.FromString,
+                _registered_method=True)
 
 
 class PipelineServiceServicer:
@@ -90,6 +100,23 @@ class PipelineServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainPipeline(self, request, context):
+        """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
+        it keeps and the nodes that are at home with it; what holds min time, all know alike.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetireNode(self, request, context):
+        """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
+        it left open is waited for, or written off where the operator names it. Goes to the node's home;
+        answered when every shard has applied it. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PipelineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +139,16 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.ListShards,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.ListShardsRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.ListShardsResponse.SerializeToString,
+            ),
+            'ExplainPipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainPipeline,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineResponse.SerializeToString,
+            ),
+            'RetireNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetireNode,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -223,6 +260,60 @@ class PipelineService:
             '/acker.v1.PipelineService/ListShards',
             acker_dot_v1_dot_pipeline__service__pb2.ListShardsRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.ListShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainPipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/ExplainPipeline',
+            acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetireNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/RetireNode',
+            acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.RetireNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,15 @@ class PipelineServiceStub:
     """Lists the pipelines by name."""
     ListShards: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.ListShardsRequest, _pipeline_service_pb2.ListShardsResponse]
     """Tells the shards as the asked process sees them."""
+    ExplainPipeline: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.ExplainPipelineRequest, _pipeline_service_pb2.ExplainPipelineResponse]
+    """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
+    it keeps and the nodes that are at home with it; what holds min time, all know alike.
+    """
+    RetireNode: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RetireNodeRequest, _pipeline_service_pb2.RetireNodeResponse]
+    """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
+    it left open is waited for, or written off where the operator names it. Goes to the node's home;
+    answered when every shard has applied it. Repeating it changes nothing.
+    """
 
 @_typing.type_check_only
 class PipelineServiceAsyncStub(PipelineServiceStub):
@@ -59,6 +68,15 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     """Lists the pipelines by name."""
     ListShards: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.ListShardsRequest, _pipeline_service_pb2.ListShardsResponse]  # type: ignore[assignment]
     """Tells the shards as the asked process sees them."""
+    ExplainPipeline: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.ExplainPipelineRequest, _pipeline_service_pb2.ExplainPipelineResponse]  # type: ignore[assignment]
+    """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
+    it keeps and the nodes that are at home with it; what holds min time, all know alike.
+    """
+    RetireNode: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RetireNodeRequest, _pipeline_service_pb2.RetireNodeResponse]  # type: ignore[assignment]
+    """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
+    it left open is waited for, or written off where the operator names it. Goes to the node's home;
+    answered when every shard has applied it. Repeating it changes nothing.
+    """
 
 class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
     """Registers pipelines and tells their state."""
@@ -96,5 +114,26 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipeline_service_pb2.ListShardsResponse, _abc.Awaitable[_pipeline_service_pb2.ListShardsResponse]]:
         """Tells the shards as the asked process sees them."""
+
+    @_abc_1.abstractmethod
+    def ExplainPipeline(
+        self,
+        request: _pipeline_service_pb2.ExplainPipelineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.ExplainPipelineResponse, _abc.Awaitable[_pipeline_service_pb2.ExplainPipelineResponse]]:
+        """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
+        it keeps and the nodes that are at home with it; what holds min time, all know alike.
+        """
+
+    @_abc_1.abstractmethod
+    def RetireNode(
+        self,
+        request: _pipeline_service_pb2.RetireNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.RetireNodeResponse, _abc.Awaitable[_pipeline_service_pb2.RetireNodeResponse]]:
+        """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
+        it left open is waited for, or written off where the operator names it. Goes to the node's home;
+        answered when every shard has applied it. Repeating it changes nothing.
+        """
 
 def add_PipelineServiceServicer_to_server(servicer: PipelineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -400,6 +400,8 @@ class PipelineSnapshot(_message.Message):
     RUNS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     STAGED_FIELD_NUMBER: _builtins.int
+    WRITTEN_OFF_FIELD_NUMBER: _builtins.int
+    WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     @_builtins.property
@@ -446,6 +448,14 @@ class PipelineSnapshot(_message.Message):
     def staged(self) -> _containers.RepeatedCompositeFieldContainer[Global___StagedSnapshot]:
         """Staged contributions."""
 
+    @_builtins.property
+    def written_off(self) -> _containers.RepeatedCompositeFieldContainer[Global___WrittenOffSnapshot]:
+        """Cells that were written off, in the order of the last time."""
+
+    @_builtins.property
+    def written_off_items(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentItems]:
+        """By segment, how many items were written off; also of cells that are listed no more."""
+
     def __init__(
         self,
         *,
@@ -461,10 +471,12 @@ class PipelineSnapshot(_message.Message):
         runs: _abc.Iterable[_peer_service_pb2.TouchedRun] | None = ...,
         nodes: _abc.Iterable[Global___NodeSnapshot] | None = ...,
         staged: _abc.Iterable[Global___StagedSnapshot] | None = ...,
+        written_off: _abc.Iterable[Global___WrittenOffSnapshot] | None = ...,
+        written_off_items: _abc.Iterable[Global___SegmentItems] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -594,6 +606,82 @@ class LateSnapshot(_message.Message):
 Global___LateSnapshot: _TypeAlias = LateSnapshot  # noqa: Y015
 
 @_typing.final
+class WrittenOffSnapshot(_message.Message):
+    """A cell that was written off."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    CAME_BACK_FIELD_NUMBER: _builtins.int
+    WATCHED_FIELD_NUMBER: _builtins.int
+    segment: _builtins.int
+    """Number of the segment."""
+    slot: _builtins.int
+    """The slot."""
+    checksum: _builtins.int
+    """The checksum that was taken out."""
+    items: _builtins.int
+    """Items in it; advisory."""
+    node_id: _builtins.str
+    """Id of the node because of which it was written off."""
+    at_ms: _builtins.int
+    """When, in milliseconds of unix time."""
+    came_back: _builtins.bool
+    """Whether its items were consumed after all."""
+    watched: _builtins.bool
+    """Whether that can still be told."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.int = ...,
+        slot: _builtins.int = ...,
+        checksum: _builtins.int = ...,
+        items: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        at_ms: _builtins.int = ...,
+        came_back: _builtins.bool = ...,
+        watched: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "came_back", b"came_back", "checksum", b"checksum", "items", b"items", "node_id", b"node_id", "segment", b"segment", "slot", b"slot", "watched", b"watched"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WrittenOffSnapshot: _TypeAlias = WrittenOffSnapshot  # noqa: Y015
+
+@_typing.final
+class SegmentItems(_message.Message):
+    """A segment and a number of items."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    segment: _builtins.int
+    """Number of the segment."""
+    items: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.int = ...,
+        items: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentItems: _TypeAlias = SegmentItems  # noqa: Y015
+
+@_typing.final
 class NodeSnapshot(_message.Message):
     """A node at its home."""
 
@@ -605,6 +693,9 @@ class NodeSnapshot(_message.Message):
     PREVIOUS_NODE_TIME_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    RETIRED_FIELD_NUMBER: _builtins.int
+    CONSUMES_FIELD_NUMBER: _builtins.int
+    CREATES_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is."""
     durable: _builtins.int
@@ -613,6 +704,8 @@ class NodeSnapshot(_message.Message):
     """Node time of the incarnation before."""
     evicted: _builtins.bool
     """Whether it was evicted."""
+    retired: _builtins.bool
+    """Whether an operator has retired it."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Its key."""
@@ -620,6 +713,14 @@ class NodeSnapshot(_message.Message):
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Batch]:
         """The batches remembered, by scope, oldest first."""
+
+    @_builtins.property
+    def consumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the segments in which it has consumed."""
+
+    @_builtins.property
+    def creates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the segments in which it has created."""
 
     def __init__(
         self,
@@ -630,10 +731,13 @@ class NodeSnapshot(_message.Message):
         previous_node_time: _builtins.int = ...,
         evicted: _builtins.bool = ...,
         batches: _abc.Iterable[_types_pb2.Batch] | None = ...,
+        retired: _builtins.bool = ...,
+        consumes: _abc.Iterable[_builtins.int] | None = ...,
+        creates: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "durable", b"durable", "evicted", b"evicted", "key", b"key", "kind", b"kind", "previous_node_time", b"previous_node_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "key", b"key", "kind", b"kind", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,6 +20,7 @@ from tracker.core.messages import (
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
+    RetireNode,
     StageContributions,
     SubmitTick,
     Wake,
@@ -54,7 +55,9 @@ class Process(Recovery):
                 self._connect(event.shard, now_ns)
             case PeerDisconnected():
                 self.links[event.shard].connected = False
-            case RegisterPipeline() | JoinNode() | LeaveNode() | StageContributions():
+            case (
+                RegisterPipeline() | JoinNode() | LeaveNode() | RetireNode() | StageContributions()
+            ):
                 self._request(event)
         self._refresh_if_due(now_ns)
         self._schedule(now_ns)

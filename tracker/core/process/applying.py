@@ -25,6 +25,7 @@ from tracker.core.messages import (
     Swept,
     TicksDurable,
     UnitsArrived,
+    WrittenOff,
 )
 from tracker.core.model import NodeKey, PipelineSpec
 from tracker.core.parts import OutboxEntry
@@ -83,7 +84,7 @@ class Applying(Nodes):
                 link.received = record.first + len(record.entries) - 1
                 self._send(record.shard, EntriesReceived(link.received))
             case Announcement():
-                self._say(record)
+                self._say(record, now_ns)
             case Pinned():
                 shard = self._pipelines[record.pipeline].shard
                 for pin in record.pins:
@@ -110,6 +111,7 @@ class Applying(Nodes):
                 if older is not None:
                     node.previous_node_time = older.durable
                     node.batches = older.batches
+                    node.consumes, node.creates = older.consumes, older.creates
                     node.fronts = older.fronts
                     node.ungranted = older.ungranted
                     self._closed_keys.append((number, entry.pipeline, older.key))
@@ -119,12 +121,12 @@ class Applying(Nodes):
             case KeyTick():
                 self._tick_durable(entry)
             case KeyClosed():
-                node_closed = self._pipelines[entry.pipeline].home.nodes.get(entry.key.node_id)
-                if node_closed is not None and node_closed.key == entry.key and entry.evicted:
-                    node_closed.evicted = True
-                    node_closed.fronts, node_closed.ungranted = {}, {}
-                    if node_closed.session is not None:
-                        self._end_session(node_closed, self._fenced(entry.pipeline, entry.key))
+                if entry.evicted:
+                    gone = self._pipelines[entry.pipeline].home.gone(entry.key)
+                    if gone is not None:
+                        gone.retired = entry.retired
+                        if gone.session is not None:
+                            self._end_session(gone, self._fenced(entry.pipeline, entry.key))
                 self._closed_keys.append((number, entry.pipeline, entry.key))
             case KeyDropped():
                 _, _, dropped = self._closed_keys.popleft()
@@ -132,9 +134,11 @@ class Applying(Nodes):
                 self._dropping = max(0, self._dropping - 1)
                 home = self._pipelines[entry.pipeline].home
                 node_left = home.nodes.get(entry.key.node_id)
-                if node_left is not None and node_left.key == entry.key and not node_left.evicted:
-                    del home.nodes[entry.key.node_id]
-                    home.drop_staged(entry.key.node_id, unless=lambda _: False)
+                if node_left is not None and node_left.key == entry.key:
+                    if not node_left.evicted:
+                        del home.nodes[entry.key.node_id]
+                    if not node_left.evicted or node_left.retired:
+                        home.drop_staged(entry.key.node_id, unless=lambda _: False)
 
     def _tick_durable(self, entry: KeyTick) -> None:
         tick = entry.tick
@@ -142,6 +146,7 @@ class Applying(Nodes):
         node = home.nodes[tick.key.node_id]
         batch = tick.content.batch
         node.commit(tick.number, batch)
+        node.note_segments(tick.content, entry.late)
         if batch is not None:
             scope, newest = batch.scope, batch.id
             home.drop_staged(
@@ -167,6 +172,9 @@ class Applying(Nodes):
             case KeyDropped():
                 self._pipelines[entry.pipeline].shard.drop_key(entry)
                 self._dirty[entry.pipeline] = None
+            case WrittenOff():
+                self._pipelines[entry.pipeline].shard.write_off(entry, home)
+                self._dirty[entry.pipeline] = None
             case PipelineRegistered():
                 self._begin_pipeline(entry.spec, now_ns)
 
@@ -174,18 +182,21 @@ class Applying(Nodes):
         self._registering.pop(spec.name, None)
         if spec.name in self._pipelines:
             return
-        self._pipelines[spec.name] = Pipeline(spec, self._vectors, self.shard)
+        self._pipelines[spec.name] = pipeline = Pipeline(spec, self._vectors, self.shard)
+        pipeline.moved_ns = [now_ns] * len(spec.segments)
         self._dirty[spec.name] = None
         for shard, link in self.links.items():
             link.needs_whole = True  # what they have said of it so far was passed over
             link.wanted_ns = None
             self._want_report(shard, now_ns)
 
-    def _say(self, record: Announcement) -> None:
+    def _say(self, record: Announcement, now_ns: int) -> None:
         pipeline = self._pipelines[record.pipeline]
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
             pipeline.said[segment] = slot
+            pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)
+            pipeline.shard.written_off.forget_below(segment, slot)
             pipeline.unreported[segment] = slot
         self._out.append(Announced(record.pipeline, record.min_times, min(pipeline.said)))

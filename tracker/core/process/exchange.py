@@ -17,6 +17,7 @@ from tracker.core.messages import (
     ReceivedEntries,
     ReportWanted,
     ShardReport,
+    WrittenOff,
 )
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
@@ -99,7 +100,7 @@ class Exchange(Reports):
                 return True
             case KeyTick():
                 name = entry.tick.pipeline
-            case KeyOpened() | KeyClosed() | KeyDropped():
+            case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff():
                 name = entry.pipeline
         return name in self._pipelines or name in self._registering
 
@@ -132,6 +133,8 @@ class Exchange(Reports):
             self._append_home(KeyDropped(name, key))
         if self._unconfirmed_registrations:
             self._answer_registrations()
+        while self._unconfirmed_requests and self._unconfirmed_requests[0][0] <= everywhere:
+            self._out.append(Answer(self._unconfirmed_requests.popleft()[1], None))
         for shard in self.links:
             self._pump(shard, now_ns)
 

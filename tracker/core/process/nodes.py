@@ -16,6 +16,7 @@ from tracker.core.messages import (
     LeaveNode,
     PipelineRegistered,
     RegisterPipeline,
+    RetireNode,
     SessionAttached,
     SessionRefused,
     StageContributions,
@@ -23,6 +24,7 @@ from tracker.core.messages import (
     SubmitTick,
     TickRefused,
     TicksDurable,
+    WrittenOff,
 )
 from tracker.core.model import Cells, NodeKey, Refusal, RefusalCode, Refused, Tick, TickContent
 from tracker.core.pipeline import Pipeline
@@ -33,7 +35,9 @@ from tracker.core.registration import check_spec, differences
 class Nodes(Exchange):
     """What pipelines and nodes ask of their home."""
 
-    def _request(self, event: RegisterPipeline | JoinNode | LeaveNode | StageContributions) -> None:
+    def _request(
+        self, event: RegisterPipeline | JoinNode | LeaveNode | RetireNode | StageContributions
+    ) -> None:
         try:
             match event:
                 case RegisterPipeline():
@@ -42,6 +46,8 @@ class Nodes(Exchange):
                     self._join(event)
                 case LeaveNode():
                     self._leave(event)
+                case RetireNode():
+                    self._retire(event)
                 case StageContributions():
                     self._stage(event)
         except Refused as refused:
@@ -106,11 +112,13 @@ class Nodes(Exchange):
         home.newest[event.node_id] = key
         self._append_home(KeyOpened(event.pipeline, key, event.kind), event.request)
 
-    def _close_key(self, pipeline: str, key: NodeKey, *, evicted: bool = False) -> None:
+    def _close_key(
+        self, pipeline: str, key: NodeKey, *, evicted: bool = False, retired: bool = False
+    ) -> None:
         """Fixes the key's last number; whatever else it sends is refused."""
         node = self._pipelines[pipeline].home.nodes.get(key.node_id)
         last = node.accepted if node is not None and node.key == key else 0
-        self._append_home(KeyClosed(pipeline, key, last, evicted))
+        self._append_home(KeyClosed(pipeline, key, last, evicted, retired))
 
     def _leave(self, event: LeaveNode) -> None:
         pipeline = self._at_home(event.pipeline, event.key.node_id)
@@ -124,6 +132,31 @@ class Nodes(Exchange):
         del pipeline.home.newest[event.key.node_id]
         self._close_key(event.pipeline, event.key)
         self._append_request(event.request)
+
+    def _retire(self, event: RetireNode) -> None:
+        """Closes a node's key for an operator, and passes on what is to be written off because of it.
+        A node that is gone already is passed over, so that the operator may ask again."""
+        pipeline = self._at_home(event.pipeline, event.node_id)
+        home = pipeline.home
+        key = home.newest.get(event.node_id)
+        if key is None and event.node_id not in home.nodes:
+            raise Refused(
+                RefusalCode.UNKNOWN_NODE,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot be retired: none of this "
+                "id has joined, or it has left by itself; lowmark explain lists the nodes",
+            )
+        home.check_write_off(event.write_off)
+        if key is not None:
+            del home.newest[event.node_id]
+            self._close_key(event.pipeline, key, evicted=True, retired=True)
+        if len(event.write_off):
+            self._append_home(
+                WrittenOff(event.pipeline, event.node_id, event.write_off, event.at_ms)
+            )
+        if self._confirmed_everywhere() >= self._home_appended:
+            self._out.append(Answer(event.request, None))
+        else:
+            self._unconfirmed_requests.append((self._home_appended, event.request))
 
     def _append_request(self, request: Hashable) -> None:
         """Answers `request` with None when the record appended last is durable."""
@@ -143,6 +176,12 @@ class Nodes(Exchange):
                 f"pipeline {name!r}: node {key} is closed, {newest} has taken its place; "
                 "only one process may run under a node id",
             )
+        if node is not None and node.key == key and node.retired:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {key} was retired by an operator: its key is closed for "
+                "good; if it is not gone after all, join again",
+            )
         if node is not None and node.key == key and node.evicted:
             raise Refused(
                 RefusalCode.FENCED,
@@ -157,7 +196,8 @@ class Nodes(Exchange):
     def _fenced(self, pipeline: str, key: NodeKey) -> Refusal:
         return Refusal(
             RefusalCode.FENCED,
-            f"pipeline {pipeline!r}: node {key.node_id!r} was evicted or has joined anew as {key}",
+            f"pipeline {pipeline!r}: node {key.node_id!r} was evicted or retired, or has joined anew "
+            f"as {key}",
         )
 
     def _attach(self, event: AttachSession) -> None:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracker.core.describe import PipelineDescription, ShardDescription
+from tracker.core.explain import (
+    ExplainQuery,
+    PipelineExplanation,
+    explain_cells,
+    explain_nodes,
+    explain_segment,
+)
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
 from tracker.core.process.state import ProcessState
 
@@ -29,6 +36,23 @@ class Reads(ProcessState):
 
     def describe(self, pipeline: str, now_ns: int) -> PipelineDescription:
         return self._pipeline(pipeline).describe(now_ns)
+
+    def explain(self, pipeline: str, query: ExplainQuery, now_ns: int) -> PipelineExplanation:
+        """Why min time is where it is: this process's part of the answer."""
+        state = self._pipeline(pipeline)
+        segments = range(len(state.spec.segments))
+        if query.segment >= 0:
+            segments = range(query.segment, query.segment + 1)
+        cells, open_cells = explain_cells(state, query)
+        return PipelineExplanation(
+            self.shard,
+            tuple(explain_segment(state, self._vectors, s, now_ns) for s in segments),
+            cells,
+            open_cells,
+            explain_nodes(state, now_ns),
+            tuple(state.shard.written_off.cells.values()),
+            self.describe_shards(),
+        )
 
     def describe_shards(self) -> tuple[ShardDescription, ...]:
         own = ShardDescription(self.shard, True, 0)

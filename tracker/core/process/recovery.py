@@ -64,6 +64,7 @@ class Recovery(Timers):
             link.accepted = link.received
         for pipeline in self._pipelines.values():
             self._recover_home(pipeline, now_ns)
+            pipeline.moved_ns = [now_ns] * len(pipeline.said)
             pipeline.shard.mark_all_changed()
             pipeline.unreported.update(enumerate(pipeline.said))
             self._dirty[pipeline.spec.name] = None

@@ -78,6 +78,8 @@ class ProcessState:
         self._registering: dict[str, PipelineSpec] = {}
         """Appended registrations that are not durable yet."""
         self._unconfirmed_registrations: dict[str, tuple[int, list[Hashable]]] = {}
+        self._unconfirmed_requests: deque[tuple[int, Hashable]] = deque()
+        """Requests to answer when every shard has this entry of the home log."""
         self._sessions: dict[Hashable, tuple[str, NodeKey]] = {}
         self._next_incarnation = 1
         self._home_last = 0
