@@ -58,7 +58,7 @@ def move_into_namespace(module: str, arguments: list[str]) -> None:
 
 
 def _allowed() -> bool:
-    script = "ip link add b type bridge && unshare --net true && nsenter --version >/dev/null"
+    script = "ip link add trial type bridge && unshare --net true && nsenter --version >/dev/null"
     try:
         tried = subprocess.run(
             ["unshare", "--net", "sh", "-c", script], capture_output=True, check=False, timeout=20
