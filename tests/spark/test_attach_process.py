@@ -1,0 +1,170 @@
+"""`lowmark attach` beside a real query that knows nothing of Lowmark, killed and started again.
+
+The command runs where PySpark cannot be imported.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from local_tracker.spark import Tracked
+from local_tracker.spark.logs import CheckpointLog, SinkLog
+from tests.spark.conftest import ONLY_LOCAL, Pipelines
+from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, sink_rows
+from tracker.client import NodeClient, Subscriber
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, TickContent
+
+WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None; from tracker.cli import main; main()"
+
+
+class Attach:
+    """The command as a process, as often as it is started; none outlives the test."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        directory = pipeline.directory
+        self._command = [
+            sys.executable, "-c", WITHOUT_SPARK, "attach", "--target", pipeline.target,
+            "--pipeline", pipeline.name, "--node-id", "parse", "--reads", "parse",
+            "--creates", "after", "--checkpoint", str(directory / "cp"),
+            "--sink", str(directory / "out"),
+        ]  # fmt: skip
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, *more: str) -> None:
+        self._process = subprocess.Popen(
+            [*self._command, *more], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def end(self, number: int) -> tuple[int, str]:
+        """Send a signal; the exit status and what it has said."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        assert self._process is not None
+        said, errors = self._process.communicate(timeout=WAIT_S)
+        return self._process.returncode, said + errors
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@pytest.fixture
+def pipeline(pipelines: Pipelines) -> Pipeline:
+    return pipelines("parse", "after")
+
+
+@pytest.fixture
+def attach(pipeline: Pipeline) -> Iterator[Attach]:
+    made = Attach(pipeline)
+    yield made
+    made.close()
+
+
+def plain(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
+    """An ordinary query: a file a batch, copied to Parquet."""
+    directory = pipeline.directory
+    return (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(pipeline.input)
+        .writeStream.format("parquet")
+        .option("path", str(directory / "out"))
+        .option("checkpointLocation", str(directory / "cp"))
+    )
+
+
+def run(writer: DataStreamWriter) -> None:
+    """Until it has read all that there is."""
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def await_done(pipeline: Pipeline, slot: int) -> None:
+    with Subscriber(pipeline.target, pipeline.name) as subscriber:
+        assert subscriber.wait_until(slot, "parse", timeout_s=WAIT_S), pipeline.describe()
+
+
+@ONLY_LOCAL
+def test_a_query_is_followed_by_a_process_that_is_killed(
+    spark: SparkSession, pipeline: Pipeline, attach: Attach
+) -> None:
+    directory = pipeline.directory
+    out, checkpoint = str(directory / "out"), str(directory / "cp")
+    with Witness(pipeline, {"parse": sink_rows(checkpoint, out)}):
+        for slot in (10, 20):
+            pipeline.publish(slot)
+        run(plain(spark, pipeline))  # before it is followed
+        attach.start()
+        for slot in (30, 40):
+            pipeline.publish(slot)
+        query = plain(spark, pipeline).start()  # while
+        query.processAllAvailable()
+        await_done(pipeline, 41)
+        assert attach.end(signal.SIGKILL)[0] == -signal.SIGKILL
+        for slot in (50, 60):
+            pipeline.publish(slot)
+        query.processAllAvailable()  # nobody follows
+        query.stop()
+        assert pipeline.describe().segments[0].min_time <= 50
+        attach.start()
+        await_done(pipeline, 61)
+        status, said = attach.end(signal.SIGTERM)
+        assert (status, said) == (0, "parse: told up to batch 5\n")
+        consume_downstream(pipeline, checkpoint, out)
+        pipeline.leave()
+        pipeline.assert_finished()
+    assert sorted(sink_rows(checkpoint, out)()) == sorted(pipeline.slots)
+
+
+@ONLY_LOCAL
+def test_followed_and_tracked_by_turns_counts_once(
+    spark: SparkSession, pipeline: Pipeline, attach: Attach
+) -> None:
+    """Both name a batch alike, so whoever comes second finds it told."""
+    directory = pipeline.directory
+    tracked = Tracked(spark, pipeline.target, pipeline.name)
+    for slot, follows in ((10, True), (20, False), (30, True)):
+        pipeline.publish(slot)
+        if follows:
+            run(plain(spark, pipeline))
+            attach.start("--once")
+            assert attach.ended()[0] == 0
+        else:
+            query = tracked.start(
+                plain(spark, pipeline), node_id="parse", reads="parse", creates=["after"]
+            )
+            query.processAllAvailable()
+            query.stop()
+    attach.start("--once", "--json")
+    status, said = attach.ended()
+    assert status == 0 and '"last_batch": 2' in said, said
+    consume_downstream(pipeline, str(directory / "cp"), str(directory / "out"))
+    pipeline.leave()
+    pipeline.assert_finished()
+
+
+def consume_downstream(pipeline: Pipeline, checkpoint: str, out: str) -> None:
+    """A plain reader of the sink takes out what attach must have put in, each file once."""
+    names = [
+        n for batch in CheckpointLog(checkpoint).committed() for n in SinkLog(out).created(batch)
+    ]
+    with NodeClient(pipeline.target, pipeline.name, "reader") as node:
+        node.join(WAIT_S)
+        segment = node.segment("after")
+        slots = node.resolve_units("after", names, 1_000)
+        assert set(slots) == set(names)
+        cells = Cells.of((segment, slots[name], unit_value(name), 1) for name in names)
+        node.commit(TickContent(consumed=cells)).result(WAIT_S)
