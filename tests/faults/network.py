@@ -119,7 +119,8 @@ class Namespaces:
         _ip("link", "set", self._cable(name), "up")
 
     def close(self) -> None:
-        for holder in self._holders.values():
+        for name, holder in self._holders.items():
+            _ip("link", "delete", self._cable(name))  # the kernel takes its time to do it by itself
             holder.kill()
             holder.wait()
         _ip("link", "delete", "bridge")
