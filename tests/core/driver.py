@@ -52,6 +52,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.process import Process, ProcessConfig
+from tracker.core.process.checking import check_frame
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 
@@ -188,6 +189,7 @@ class Cluster:
         for _ in range(len(link) if frames is None else frames):
             frame = link.popleft()
             if target in self.processes:
+                check_frame(self.processes[target], frame)
                 self.handle(target, FrameArrived(frame))
 
     def settle(self) -> None:

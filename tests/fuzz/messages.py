@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from hypothesis import strategies as st
+
+from acker.v1 import types_pb2 as pb
 
 Kind = TypeVar("Kind", bound=Message)
 
@@ -29,23 +32,49 @@ int32s = st.sampled_from(_EDGES_32) | st.integers(-2, 4)
 uint64s = st.sampled_from((0, 1, 2**63, 2**64 - 1)) | st.integers(0, 2**64 - 1)
 
 
-@st.composite
-def packed(draw: st.DrawFn) -> bytes:
-    """The bytes of one packed array: often whole elements, near the limits of their type."""
-    width = draw(st.sampled_from((4, 8)))
-    if width == 4:
-        elements = b"".join(
-            n.to_bytes(4, "little", signed=True) for n in draw(st.lists(int32s, max_size=4))
-        )
-    else:
-        elements = b"".join(
-            (n % 2**64).to_bytes(8, "little") for n in draw(st.lists(int64s, max_size=4))
-        )
-    return elements + draw(st.sampled_from((b"", b"", b"", b"\xff", b"\x00" * 3)))
+_ARRAYS = {
+    "segments": (4, int32s),
+    "slots": (8, int64s),
+    "checksums": (8, int64s),
+    "counts": (8, st.sampled_from(_EDGES_64)),
+}
+"""Of packed cells: the bytes of an element, and what may stand in its place."""
+
+
+def _element(draw: st.DrawFn, name: str) -> bytes:
+    width, values = _ARRAYS[name]
+    value: int = draw(values)
+    return (value % 2 ** (8 * width)).to_bytes(width, "little")
+
+
+def _fill_cells(draw: st.DrawFn, cells: Any) -> None:
+    """Some cells, with values at the edges of their types."""
+    rows = draw(st.integers(0, 4))
+    for name in _ARRAYS:
+        setattr(cells, name, b"".join(_element(draw, name) for _ in range(rows)))
+
+
+def _change_cells(draw: st.DrawFn, cells: Any) -> None:
+    """Changes an element, or the length of one array, or of all."""
+    count = len(cells.slots) // 8
+    name = draw(st.sampled_from(list(_ARRAYS)))
+    width, _ = _ARRAYS[name]
+    array = bytearray(getattr(cells, name))
+    match draw(st.sampled_from(("element", "element", "element", "length", "many"))):
+        case "element" if count:
+            place = width * draw(st.integers(0, count - 1))
+            array[place : place + width] = _element(draw, name)
+            setattr(cells, name, bytes(array))
+        case "many" if count:
+            for each in _ARRAYS:
+                setattr(cells, each, getattr(cells, each) * MANY)
+        case _:
+            length = draw(st.integers(0, len(array) + width))
+            setattr(cells, name, bytes(array[:length]).ljust(length, b"\1"))
 
 
 @st.composite
-def _value(draw: st.DrawFn, field: FieldDescriptor, depth: int) -> Any:
+def _value(draw: st.DrawFn, field: Any, depth: int) -> Any:
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_INT64:
             return draw(int64s)
@@ -56,17 +85,20 @@ def _value(draw: st.DrawFn, field: FieldDescriptor, depth: int) -> Any:
         case FieldDescriptor.CPPTYPE_BOOL:
             return draw(st.booleans())
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
-            return draw(packed() | st.binary(max_size=70))
+            return draw(st.binary(max_size=70))
         case FieldDescriptor.CPPTYPE_STRING:
             return draw(names)
         case FieldDescriptor.CPPTYPE_MESSAGE:
-            message = field.message_type._concrete_class()
+            message = message_factory.GetMessageClass(field.message_type)()
             _fill(draw, message, depth + 1)
             return message
     raise NotImplementedError(f"{field.full_name} is of a type that the contract had not")
 
 
 def _fill(draw: st.DrawFn, message: Message, depth: int) -> None:
+    if isinstance(message, pb.Cells):
+        _fill_cells(draw, message)
+        return
     for field in message.DESCRIPTOR.fields:
         if draw(st.booleans()) and depth < _MAX_DEPTH:
             times = draw(st.integers(1, 3)) if field.is_repeated else 1
@@ -74,7 +106,7 @@ def _fill(draw: st.DrawFn, message: Message, depth: int) -> None:
                 _put(message, field, draw(_value(field, depth)))
 
 
-def _put(message: Any, field: FieldDescriptor, value: Any) -> None:
+def _put(message: Any, field: Any, value: Any) -> None:
     """Sets a field, or adds to a repeated one."""
     if field.is_repeated:
         getattr(message, field.name).append(value)
@@ -86,14 +118,17 @@ def _put(message: Any, field: FieldDescriptor, value: Any) -> None:
 
 def _change(draw: st.DrawFn, message: Any) -> None:
     """One change, somewhere in a message."""
-    present = [
-        (field, part)
+    if isinstance(message, pb.Cells):
+        _change_cells(draw, message)
+        return
+    present: list[Any] = [
+        part
         for field, value in message.ListFields()
         if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE
         for part in (value if field.is_repeated else (value,))
     ]
-    if present and draw(st.integers(0, 3)):
-        _change(draw, draw(st.sampled_from(present))[1])
+    if draw(st.integers(0, 3)) and present:
+        _change(draw, draw(st.sampled_from(present)))
         return
     if not message.DESCRIPTOR.fields:
         return
@@ -119,7 +154,7 @@ def _change(draw: st.DrawFn, message: Any) -> None:
 
 
 @st.composite
-def mutated(draw: st.DrawFn, message: Kind, most: int = 3) -> Kind:
+def mutated(draw: st.DrawFn, message: Kind, most: int = 4) -> Kind:
     """A valid message with up to `most` changes; often none of them can be seen by its form."""
     changed = type(message)()
     changed.CopyFrom(message)

@@ -93,7 +93,7 @@ class Pipeline:
                     name,
                     self.said[segment],
                     min((low.slot for low in lows), default=FOREVER),
-                    sum(low.open_slots for low in lows),
+                    shown_items(sum(low.open_slots for low in lows)),
                     shown_items(sum(low.open_items for low in lows)),
                 )
             )

@@ -98,7 +98,8 @@ class ShardPipeline:
         self.kinds[entry.key] = entry.kind
 
     def close_key(self, entry: KeyClosed, home: int) -> None:
-        self.closed[entry.key] = None
+        if entry.key in self.node_times:
+            self.closed[entry.key] = None
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
                 self._remove_front(front, home)
@@ -116,6 +117,7 @@ class ShardPipeline:
         if tick.number <= self.node_times.get(tick.key, 0):
             return set()
         self.node_times[tick.key] = tick.number
+        self.kinds.setdefault(tick.key, "")
         content = tick.content
         for cells, sign in ((content.created, 1), (content.consumed, -1)):
             if len(cells):
@@ -179,7 +181,9 @@ class ShardPipeline:
                 self.unpinned[front] = None
                 self._count_joined(front)
         for heartbeat in content.heartbeats:
-            state = self.fronts[(node_id, heartbeat.front)]
+            state = self.fronts.get((node_id, heartbeat.front))
+            if state is None:
+                continue  # whoever is not here promises nothing
             if state.promised is None or heartbeat.slot > state.promised:
                 state.promised = heartbeat.slot
                 self.changes.fronts[(node_id, heartbeat.front)] = None

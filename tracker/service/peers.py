@@ -20,6 +20,7 @@ from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import Refused
+from tracker.core.process.checking import check_frame
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
@@ -182,5 +183,7 @@ class PeerServicer:
                 self._addresses.learn(request.from_shard, request.epoch, request.address)
             if request.WhichOneof("frame") is None:
                 continue  # the first message of a stream says who it is, and where
-            self._engine.post(m.FrameArrived(convert.frame_from_pb(request)))
+            frame = convert.frame_from_pb(request)
+            check_frame(self._engine.process, frame)
+            self._engine.post(m.FrameArrived(frame))
             await self._engine.room_to_write()
