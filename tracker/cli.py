@@ -6,12 +6,11 @@ Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `w
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 try:
     import typer
@@ -23,7 +22,20 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker import __version__
+from tracker import __version__, cli_operations
+from tracker.cli_common import (
+    ANSWER_TIMEOUT_S,
+    DEFAULT_TARGET,
+    EXIT_REFUSED,
+    EXIT_TIMED_OUT,
+    EXIT_UNAVAILABLE,
+    AsJson,
+    PipelineName,
+    SegmentName,
+    Target,
+    fail,
+    print_json,
+)
 from tracker.cli_store import store_app
 from tracker.client import Admin, LowmarkError, Subscriber, UnavailableError
 from tracker.client.connection import parse_targets
@@ -31,18 +43,10 @@ from tracker.core.slots import FOREVER
 from tracker.moments import parse_slot
 from tracker.pipeline_file import load_pipeline
 
-EXIT_REFUSED = 1
-"""The tracker refused, or what was given cannot be."""
-EXIT_TIMED_OUT = 3
-"""`wait`: min time had not reached the moment in time."""
-EXIT_UNAVAILABLE = 4
-"""No process of the tracker answered."""
-
-DEFAULT_TARGET = "127.0.0.1:7070"
-ANSWER_TIMEOUT_S = 30.0
-"""How long a command tries to reach a tracker."""
 ATTACH_LOOK_INTERVAL_S = 0.5
 """How often `attach` looks whether following has failed."""
+ATTACH_DRAIN_TIMEOUT_S = 5.0
+"""How long `attach` goes on committing what is over when it is told to end."""
 WATCH_TIMEOUT_S = 2.0
 """How long one look of `watch` may take before it says that the tracker does not answer."""
 
@@ -54,14 +58,9 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UnavailableError as error:
-            _fail(error, EXIT_UNAVAILABLE)
+            fail(error, EXIT_UNAVAILABLE)
         except (LowmarkError, ValueError) as error:
-            _fail(error, EXIT_REFUSED)
-
-
-def _fail(error: Exception | str, status: int) -> NoReturn:
-    typer.echo(f"lowmark: {error}", err=True)
-    raise typer.Exit(status)
+            fail(error, EXIT_REFUSED)
 
 
 app = typer.Typer(
@@ -72,22 +71,9 @@ app = typer.Typer(
 )
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 app.add_typer(pipelines_app, name="pipelines")
+app.add_typer(cli_operations.nodes_app, name="nodes")
+app.command()(cli_operations.explain)
 app.add_typer(store_app, name="store")
-
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        "-t",
-        envvar="LOWMARK_TARGET",
-        help="host:port of the tracker, or several with ,",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-PipelineName = Annotated[str, typer.Option("--pipeline", "-p", help="name of the pipeline")]
-SegmentName = Annotated[
-    str | None, typer.Option("--segment", "-s", help="one segment; none: the whole pipeline")
-]
 
 
 def main() -> None:
@@ -95,15 +81,11 @@ def main() -> None:
     app()
 
 
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value))
-
-
 @app.command()
 def version(as_json: AsJson = False) -> None:
     """Print the version."""
     if as_json:
-        _print_json({"version": __version__})
+        print_json({"version": __version__})
     else:
         typer.echo(__version__)
 
@@ -253,10 +235,17 @@ def attach(
 
     from local_tracker.spark.attached import AttachedQuery
     from local_tracker.spark.follower import TrackingError
+    from local_tracker.spark.logs import CheckpointLog
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    begun = CheckpointLog(checkpoint)
+    if not once and not begun.exists():
+        typer.echo(f"{node_id}: waits for a query to begin in {begun.root}", err=True)
+        while not begun.exists():
+            if ended.wait(ATTACH_LOOK_INTERVAL_S):
+                return
     try:
         followed = AttachedQuery(
             target, pipeline, node_id, checkpoint,
@@ -265,22 +254,23 @@ def attach(
             first_batch=from_batch,
         ).start()  # fmt: skip
         try:
-            if once:
-                followed.wait_durable()
+            while once and not ended.is_set():
+                if followed.wait_durable(ATTACH_LOOK_INTERVAL_S):
+                    break
             while not once and not ended.wait(ATTACH_LOOK_INTERVAL_S) and followed.failure is None:
                 pass
         finally:
-            clean = followed.close()
+            clean = followed.close(ATTACH_DRAIN_TIMEOUT_S)
         if followed.failure is not None:
             raise followed.failure
     except TrackingError as error:
-        _fail(error, EXIT_REFUSED)
+        fail(error, EXIT_REFUSED)
     if as_json:
-        _print_json({"node": node_id, "last_batch": followed.last_durable_batch})
+        print_json({"node": node_id, "last_batch": followed.last_durable_batch})
     else:
         typer.echo(f"{node_id}: told up to batch {followed.last_durable_batch}")
     if not clean:
-        _fail("not all batches that are over are durable; start again to tell the rest", 1)
+        fail(f"{node_id}: not all batches that are over are told; start again to tell the rest", EXIT_REFUSED)
 
 
 def _pairs(option: str, given: list[str]) -> dict[str, str]:
@@ -319,7 +309,7 @@ def _show_min_time(
 
     shown = min_time_json(slot, slack_ns)
     if as_json:
-        _print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
+        print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
     elif slot == FOREVER:
         typer.echo("complete")
     else:
@@ -356,10 +346,10 @@ def wait(
         try:
             now = subscriber.min_time(segment, first_s)
         except UnavailableError:  # it was there before, so this is about time
-            _fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
+            fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
         _show_min_time(pipeline, segment, now, slack_ns, as_json, reached=reached)
     if not reached:
-        _fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
+        fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
 
 
 # --- looking --------------------------------------------------------------------------------------
@@ -411,7 +401,7 @@ def _look(admin: Admin, pipeline: str, looks: Any, as_json: bool) -> bool:
 
     info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
     if as_json:
-        _print_json({**pipeline_json(info), "shards": shards_json(shards)})
+        print_json({**pipeline_json(info), "shards": shards_json(shards)})
         sys.stdout.flush()
     else:
         Console().print(pipeline_view(info, shards, looks))
@@ -450,7 +440,7 @@ def pipelines_apply(
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         registered, created = admin.register(spec)
     if as_json:
-        _print_json({"pipeline": registered.name, "created": created})
+        print_json({"pipeline": registered.name, "created": created})
     else:
         typer.echo(f"pipeline {registered.name}: {'registered' if created else 'unchanged'}")
 
@@ -463,7 +453,7 @@ def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> 
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         pipelines = admin.pipelines()
     if as_json:
-        _print_json([pipeline_json(info) for info in pipelines])
+        print_json([pipeline_json(info) for info in pipelines])
     else:
         Console().print(pipelines_table(pipelines))
 

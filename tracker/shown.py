@@ -182,6 +182,8 @@ def _headline(info: PipelineInfo) -> Text:
         text.append("  (waits for its declared fronts)", "yellow")
     if state.late_items:
         text.append(f"  {state.late_items:,} late items", "red")
+    if state.written_off_items:
+        text.append(f"  {state.written_off_items:,} items written off", "red")
     return text
 
 

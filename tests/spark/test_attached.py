@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,10 +38,10 @@ class Logs:
             (directory / folder).mkdir(parents=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
 
-    def batch(self, number: int, slot: int) -> None:
+    def batch(self, number: int, slot: int, source: str | None = None) -> None:
         header = json.dumps({"batchTimestampMs": 1_700_000_000_000 + number})
         offset = json.dumps({"logOffset": number})
-        entry = json.dumps({"path": source_file(slot), "batchId": number})
+        entry = json.dumps({"path": source or source_file(slot), "batchId": number})
         written = json.dumps({"path": f"file://{self.sink}/part-{number}.parquet", "size": 1})
         self.write("cp/sources/0", number, f"v1\n{entry}")
         self.write("cp/offsets", number, f"v1\n{header}\n{offset}")
@@ -119,12 +122,51 @@ def test_it_may_begin_at_any_batch(running: EmbeddedTracker, logs: Logs) -> None
     await_open_slots(running, 3, 1)  # batches 0 and 1 are not told
 
 
+def purge(logs: Logs, *batches: int) -> None:
+    """As Spark does behind spark.sql.streaming.minBatchesToRetain."""
+    for batch in batches:
+        (logs.checkpoint / f"offsets/{batch}").unlink()
+        (logs.checkpoint / f"commits/{batch}").unlink()
+
+
 def test_what_was_purged_must_be_given_up_in_words(running: EmbeddedTracker, logs: Logs) -> None:
+    for number in range(4):
+        logs.batch(number, number + 1)
+    purge(logs, 0, 1)
+    # What batch 2 consumed lay between its offsets and those of batch 1.
+    with pytest.raises(TrackingError, match=r"from 3 on.*begin at 3 or later .*--from-batch"):
+        attached(running, logs).start()
+    query = attached(running, logs, first_batch=3).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    await_open_slots(running, 3, 1)
+
+
+def test_what_was_told_may_be_purged(running: EmbeddedTracker, logs: Logs) -> None:
     for number in range(3):
         logs.batch(number, number + 1)
-    (logs.checkpoint / "commits/0").unlink()
-    with pytest.raises(TrackingError, match=r"begins at batch 1, .* \(first_batch, --from-batch\)"):
-        attached(running, logs)
+    query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    logs.batch(3, 4)
+    purge(logs, 0, 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    assert query.last_durable_batch == 3
+    await_open_slots(running, 0, 4)
+
+
+def test_what_was_purged_and_not_told_is_an_error(running: EmbeddedTracker, logs: Logs) -> None:
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S)
+    assert query.close()
+    for number in range(1, 4):
+        logs.batch(number, number + 1)
+    purge(logs, 0, 1, 2)
+    with pytest.raises(TrackingError, match="begins at 3, but the tracker's last batch is 0"):
+        attached(running, logs).start()
 
 
 def test_what_does_not_fit_is_refused(running: EmbeddedTracker, logs: Logs) -> None:
@@ -151,3 +193,73 @@ def test_min_time_reaches_the_end(running: EmbeddedTracker, logs: Logs) -> None:
     front.leave_front("front").result(WAIT_S)
     with running.subscriber("p") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+Command = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def command(running: EmbeddedTracker, logs: Logs) -> Iterator[Command]:
+    """Starts `lowmark attach` as a process; none outlives the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        options = {
+            "--target": running.target, "--pipeline": "p", "--node-id": "parse", "--reads": "parse",
+            "--creates": "after", "--checkpoint": str(logs.checkpoint), "--sink": str(logs.sink),
+        }  # fmt: skip
+        arguments = [word for pair in options.items() for word in pair]
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tracker.cli", "attach", *arguments, *more],
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )  # fmt: skip
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_the_command_waits_for_the_query_to_begin(
+    running: EmbeddedTracker, logs: Logs, command: Command
+) -> None:
+    (logs.checkpoint / "metadata").rename(logs.checkpoint / "later")
+    process = command()
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("parse: waits for a query to begin in ")
+    (logs.checkpoint / "later").rename(logs.checkpoint / "metadata")
+    logs.batch(0, 1)
+    await_open_slots(running, 3, 1)
+    process.terminate()
+    said, _ = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, said) == (0, "parse: told up to batch 0\n")
+
+
+def test_the_command_does_not_wait_for_it_with_once(logs: Logs, command: Command) -> None:
+    (logs.checkpoint / "metadata").unlink()
+    process = command("--once")
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "metadata does not exist" in errors
+
+
+def test_the_command_ends_by_a_signal_though_a_batch_waits(
+    running: EmbeddedTracker, logs: Logs, command: Command
+) -> None:
+    """The slot of what batch 1 read is not known before whoever wrote it has told."""
+    logs.batch(0, 1)
+    logs.batch(1, 2, source="file:///data/in/nobody-told.parquet")
+    process = command("--once")
+    await_open_slots(running, 3, 1)
+    process.send_signal(signal.SIGTERM)
+    said, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert said == "parse: told up to batch 0\n"
+    assert "parse: not all batches that are over are told" in errors

@@ -1,0 +1,176 @@
+"""What operators do: see why min time stands, retire a node, write off what it took with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import tracker
+from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
+from tests.client.test_command_line import WRONG_USAGE, run, run_json
+from tracker.cli import app
+from tracker.cli_common import EXIT_REFUSED
+from tracker.client import FencedError, NodeClient, RefusedError, Subscriber
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Edge, PipelineSpec, RefusalCode
+
+SPEC = PipelineSpec("two", ("first", "second"), (Edge("first", "second"),), fronts=("front",))
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2, block_slots=1) as embedded:
+        embedded.register(SPEC)
+        yield embedded
+
+
+@pytest.fixture
+def front(running: EmbeddedTracker) -> Iterator[NodeClient]:
+    """Items at slots 3, 4 and 7, with the front at 20."""
+    with NodeClient(running.target, "two", "front", kind="front") as node:
+        joined_front(node)
+        for slot in (3, 4, 7):
+            done(node.commit(create(slot, slot * 11)))
+        done(node.commit(promise(20)))
+        yield node
+
+
+@pytest.fixture
+def lost(running: EmbeddedTracker, front: NodeClient) -> NodeClient:
+    """A worker that has done one item of the front's, and dies."""
+    done(front.commit(create(20, 1)))
+    node = NodeClient(running.target, "two", "lost", kind="local-tracker")
+    node.join(WAIT_S)
+    done(node.commit(consume(20, 1)))
+    node.close()
+    return node
+
+
+def reached(running: EmbeddedTracker, slot: int) -> bool:
+    with Subscriber(running.target, "two") as subscriber:
+        return subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
+
+
+def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient) -> None:
+    assert reached(running, 3)
+    shown = run_json(running, "explain", "-p", "two")
+    first = shown["segments"][0]
+    assert (first["segment"], first["min_time"]) == ("first", 3)
+    (hold,) = first["held_by"]
+    assert (hold["kind"], hold["segment"], hold["slot"]) == ("open", "first", 3)
+    cells = [(cell["segment"], cell["slot"], cell["items"]) for cell in shown["open_cells"]]
+    assert cells == [("first", 3, 1), ("first", 4, 1), ("first", 7, 1)]
+    nodes = {node["node_id"]: node for node in shown["nodes"]}
+    assert not nodes["lost"]["connected"] and nodes["lost"]["kind"] == "local-tracker"
+    assert nodes["lost"]["consumes"] == ["first"]
+    assert nodes["front"]["connected"] and nodes["front"]["fronts"] == ["front"]
+    assert shown["nodes"][0]["node_id"] == "lost", "who is not there is said first"
+    text = run(running, "explain", "-p", "two").stdout
+    assert f"open items of segment first at slot 3, in shard {hold['shard']}" in text
+    assert "first: 3 items at slots 3..4, 7" in text
+    assert "lost#" in text and "not connected" in text and "consumes from first" in text
+    some = run_json(running, "explain", "-p", "two", "-s", "first", "--slots", "4..7")
+    assert [cell["slot"] for cell in some["open_cells"]] == [4, 7]
+
+
+def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient) -> None:
+    result = run(running, "nodes", "retire", "lost", "-p", "two", "--wait", "--yes")
+    assert result.exit_code == 0 and "lost is retired" in result.stdout
+    assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == "retired"
+    with NodeClient(running.target, "two", "other") as other:
+        other.join(WAIT_S)
+        for slot in (3, 4, 7):
+            done(other.commit(consume(slot, slot * 11)))
+    assert reached(running, 20)
+
+
+def test_a_node_that_was_not_gone_hears_that_it_is_retired(
+    running: EmbeddedTracker, front: NodeClient
+) -> None:
+    assert run(running, "nodes", "retire", "front", "-p", "two", "--yes").exit_code == 0
+    with pytest.raises(FencedError, match="retired"):
+        done(front.commit(promise(30)))
+
+
+def test_what_is_lost_is_shown_and_asked_for_and_listed(
+    running: EmbeddedTracker, lost: NodeClient
+) -> None:
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off", "--slots", "first=3..5"]
+    environment = {"LOWMARK_TARGET": running.target}
+    refused = CliRunner().invoke(app, words, env=environment, input="n\n")
+    assert refused.exit_code == EXIT_REFUSED
+    assert "to be written off in first: 2 items; open slots: 3..4" in refused.stdout
+    assert "give up 2 cells" in refused.stdout
+    assert reached(running, 3), "nothing has happened"
+    agreed = CliRunner().invoke(app, words, env=environment, input="y\n")
+    assert agreed.exit_code == 0 and "written off: 2 items in 2 cells" in agreed.stdout
+    assert reached(running, 7)
+    shown = run_json(running, "explain", "-p", "two")
+    listed = [(c["segment"], c["slot"], c["items"], c["node_id"]) for c in shown["written_off"]]
+    assert sorted(listed) == [("first", 3, 1, "lost"), ("first", 4, 1, "lost")]
+    assert "because of lost" in run(running, "explain", "-p", "two").stdout
+    state = run_json(running, "pipelines", "show", "two")["state"]
+    assert (state["written_off_items"], state["late_items"]) == (2, 0)
+    assert "2 items written off" in run(running, "pipelines", "show", "two").stdout
+
+
+def test_a_script_gets_what_was_written_off_as_json(
+    running: EmbeddedTracker, lost: NodeClient
+) -> None:
+    words = ["nodes", "retire", "lost", "-p", "two", "--write-off"]
+    words += ["--slots", "first=3", "--slots", "first=7..9", "--yes", "--json"]
+    result = run(running, *words)
+    assert result.exit_code == 0, result.output
+    told: dict[str, Any] = json.loads(result.stdout)
+    assert [(c["segment"], c["slot"]) for c in told["written_off"]] == [("first", 3), ("first", 7)]
+    assert told["stayed"] == []
+    again = json.loads(run(running, *words).stdout)
+    assert again["written_off"] == [], "there is nothing more"
+
+
+def test_wrong_words_are_refused_before_anything_happens(
+    running: EmbeddedTracker, lost: NodeClient
+) -> None:
+    retire = ["nodes", "retire", "lost", "-p", "two", "--yes"]
+    for words in (
+        [*retire, "--wait", "--write-off", "--slots", "first=3"],
+        [*retire, "--write-off"],
+        [*retire, "--slots", "first=3"],
+        [*retire, "--write-off", "--slots", "3..4"],
+        [*retire, "--write-off", "--slots", "first=4..3"],
+        ["nodes", "retire", "lost", "-p", "two", "--json"],
+        ["explain", "-p", "two", "--slots", "x"],
+    ):
+        assert run(running, *words).exit_code == WRONG_USAGE, words
+    nobody = run(running, "nodes", "retire", "nobody", "-p", "two", "--yes")
+    assert nobody.exit_code == EXIT_REFUSED and "has no node 'nobody'" in nobody.stderr
+    nowhere = run(running, *retire, "--write-off", "--slots", "third=3")
+    assert nowhere.exit_code == EXIT_REFUSED and "has no segment 'third'" in nowhere.stderr
+    assert run_json(running, "explain", "-p", "two")["nodes"][0]["gone"] == ""
+
+
+def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
+    running: EmbeddedTracker, lost: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracker.client.admin.SHARD_TIMEOUT_S", 0.5)
+    home = next(
+        part.shard
+        for part in running.admin().explain("two").parts
+        if any(node.key.node_id == "lost" for node in part.nodes)
+    )
+    running.kill_shard(1 - home)
+    explained = running.admin().explain("two")
+    assert [part.shard for part in explained.parts] == [home]
+    assert list(explained.silent_shards) == [1 - home]
+    assert f"shard {1 - home} does not answer" in run(running, "explain", "-p", "two").stdout
+    words = ["--write-off", "--slots", "first=3..5", "--yes"]
+    refused = run(running, "nodes", "retire", "lost", "-p", "two", *words)
+    assert refused.exit_code == EXIT_REFUSED and "does not answer" in refused.stderr
+    running.start_shard(1 - home)
+    with pytest.raises(RefusedError) as unknown:
+        running.admin().retire("two", "nobody")
+    assert unknown.value.refusal.code is RefusalCode.UNKNOWN_NODE

@@ -1,0 +1,49 @@
+"""What the commands of `lowmark` share: options, errors and exit statuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, NoReturn
+
+try:
+    import typer
+except ImportError as missing:  # an executor installs the client alone
+    raise SystemExit(
+        f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
+    ) from None
+
+EXIT_REFUSED = 1
+"""The tracker refused, or what was given cannot be."""
+EXIT_TIMED_OUT = 3
+"""`wait`: min time had not reached the moment in time."""
+EXIT_UNAVAILABLE = 4
+"""No process of the tracker answered."""
+
+DEFAULT_TARGET = "127.0.0.1:7070"
+ANSWER_TIMEOUT_S = 30.0
+"""How long a command tries to reach a tracker."""
+
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        envvar="LOWMARK_TARGET",
+        help="host:port of the tracker, or several with ,",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+PipelineName = Annotated[str, typer.Option("--pipeline", "-p", help="name of the pipeline")]
+SegmentName = Annotated[
+    str | None, typer.Option("--segment", "-s", help="one segment; none: the whole pipeline")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask, for scripts")]
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value))
+
+
+def fail(error: Exception | str, status: int) -> NoReturn:
+    typer.echo(f"lowmark: {error}", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,272 @@
+"""Why min time is where it is, for people and for scripts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from tracker.client import Explanation
+from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell, SegmentExplanation
+from tracker.core.slots import LOWEST_SLOT
+from tracker.core.written_off import WrittenOffCell
+from tracker.shown import min_time_json, slot_text, span_text
+
+SHOWN_UNITS = 3
+"""Names of open units that a text shows of a segment; JSON has all of them."""
+SHOWN_RANGES = 12
+"""Ranges of slots that a text names of a segment."""
+SHOWN_WRITTEN_OFF = 10
+"""Written-off cells that a text names, the last ones."""
+
+
+def segments_of(explanation: Explanation) -> list[SegmentExplanation]:
+    """Each segment as the process explains it that has said most."""
+    furthest: dict[str, SegmentExplanation] = {}
+    for part in explanation.parts:
+        for segment in part.segments:
+            known = furthest.get(segment.segment)
+            if known is None or segment.min_time > known.min_time:
+                furthest[segment.segment] = segment
+    return [furthest[name] for name in explanation.spec.segments if name in furthest]
+
+
+def cells_of(explanation: Explanation) -> list[OpenCell]:
+    """The open cells that the shards listed, by slot."""
+    cells = [cell for part in explanation.parts for cell in part.cells]
+    return sorted(cells, key=lambda cell: (cell.slot, cell.segment))
+
+
+def nodes_of(explanation: Explanation) -> list[NodeExplanation]:
+    """All nodes: those without a stream of ticks first, the longest silent of them first."""
+    nodes = [node for part in explanation.parts for node in part.nodes]
+    return sorted(nodes, key=lambda node: (node.connected, -node.silent_ms))
+
+
+def written_off_of(explanation: Explanation) -> list[WrittenOffCell]:
+    """What operators have written off, by when."""
+    cells = [cell for part in explanation.parts for cell in part.written_off]
+    return sorted(cells, key=lambda cell: cell.at_ms)
+
+
+def ranges_text(slots: Iterable[int], most: int = SHOWN_RANGES) -> str:
+    """Slots as ranges: `3..5, 9`."""
+    ranges: list[tuple[int, int]] = []
+    for slot in sorted(set(slots)):
+        if ranges and slot == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], slot)
+        else:
+            ranges.append((slot, slot))
+    texts = [f"{first}..{last}" if first < last else str(first) for first, last in ranges[:most]]
+    return ", ".join(texts) + (f" and {len(ranges) - most} more" if len(ranges) > most else "")
+
+
+# --- for scripts ----------------------------------------------------------------------------------
+
+
+def explanation_json(explanation: Explanation) -> dict[str, Any]:
+    """All that is known, segments by name."""
+    spec = explanation.spec
+    names = spec.segments
+    segments = [
+        {
+            "segment": segment.segment,
+            **min_time_json(segment.min_time, spec.slack_ns),
+            "standing_ms": segment.standing_ms,
+            "held_by": [hold_json(hold, names) for hold in segment.holds],
+            "units": [asdict(unit) | {"segment": names[unit.segment]} for unit in units],
+        }
+        for segment in segments_of(explanation)
+        for units in [_units(explanation, segment.segment)]
+    ]
+    return {
+        "pipeline": spec.name,
+        "segments": segments,
+        "open_cells": [cell_json(cell, names) for cell in cells_of(explanation)],
+        "open_cells_in_all": sum(part.open_cells for part in explanation.parts),
+        "nodes": [node_json(node, names) for node in nodes_of(explanation)],
+        "written_off": [
+            {
+                "segment": names[cell.segment],
+                "slot": cell.slot,
+                "items": cell.items,
+                "node_id": cell.node_id,
+                "at_ms": cell.at_ms,
+                "came_back": cell.came_back,
+            }
+            for cell in written_off_of(explanation)
+        ],
+        "silent_shards": {str(shard): why for shard, why in explanation.silent_shards.items()},
+    }
+
+
+def _units(explanation: Explanation, segment: str) -> list[Any]:
+    return [
+        unit
+        for part in explanation.parts
+        for explained in part.segments
+        if explained.segment == segment
+        for unit in explained.units
+    ]
+
+
+def hold_json(hold: Hold, names: tuple[str, ...]) -> dict[str, Any]:
+    """What counts of a reason, by its kind."""
+    said: dict[str, Any] = {"kind": hold.kind.value}
+    if hold.segment >= 0:
+        said["segment"] = names[hold.segment]
+    if hold.slot != LOWEST_SLOT:
+        said["slot"] = hold.slot
+    if hold.shard >= 0:
+        said["shard"] = hold.shard
+    if hold.home >= 0:
+        said |= {"home": hold.home, "entries": hold.entries}
+    if hold.node_id:
+        said["node_id"] = hold.node_id
+    if hold.front:
+        said["front"] = hold.front
+    return said
+
+
+def cell_json(cell: OpenCell, names: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "segment": names[cell.segment],
+        "slot": cell.slot,
+        "items": cell.items,
+        "checksum": f"{cell.checksum:016x}",
+    }
+
+
+def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "node_id": node.key.node_id,
+        "incarnation": node.key.incarnation,
+        "kind": node.kind,
+        "node_time": node.node_time,
+        "connected": node.connected,
+        "silent_ms": node.silent_ms,
+        "gone": node.gone,
+        "consumes": [names[number] for number in node.consumes],
+        "creates": [names[number] for number in node.creates],
+        "fronts": list(node.fronts),
+    }
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def explanation_text(explanation: Explanation) -> str:
+    """Segments with what holds them, then what is open, nodes, and what was written off."""
+    lines = [
+        line for segment in segments_of(explanation) for line in _segment(explanation, segment)
+    ]
+    lines += _open(explanation)
+    lines += _nodes(explanation)
+    lines += _written_off(explanation)
+    lines += [
+        f"shard {shard} does not answer; what it holds is not shown: {why}"
+        for shard, why in explanation.silent_shards.items()
+    ]
+    return "\n".join(lines)
+
+
+def _segment(explanation: Explanation, segment: SegmentExplanation) -> Iterator[str]:
+    slack_ns = explanation.spec.slack_ns
+    text = slot_text(segment.min_time, slack_ns)
+    if text == "complete":
+        yield f"{segment.segment}: complete"
+        return
+    standing = span_text(segment.standing_ms * 10**6)
+    yield f"{segment.segment}: min time {text} (slot {segment.min_time}) for {standing} or more"
+    for hold in segment.holds:
+        yield f"  held by {hold_text(hold, explanation)}"
+    if not segment.holds:
+        yield "  held by nothing that is known: it moves on"
+
+
+def hold_text(hold: Hold, explanation: Explanation) -> str:
+    """A reason in words."""
+    spec = explanation.spec
+    segment = spec.segments[hold.segment] if hold.segment >= 0 else ""
+    at = f"slot {hold.slot}"
+    match hold.kind:
+        case HoldKind.OPEN:
+            return f"open items of segment {segment} at {at}, in shard {hold.shard}"
+        case HoldKind.BEHIND:
+            return (
+                f"shard {hold.shard}, which lacks {hold.entries} entries of shard {hold.home} that "
+                f"touch segment {segment} at {at}"
+            )
+        case HoldKind.PROMISE:
+            promise = f"promises nothing beyond {at}"
+            return f"front {hold.front} of node {hold.node_id}, which feeds {segment} and {promise}"
+        case HoldKind.JOINING:
+            return (
+                f"front {hold.front} of node {hold.node_id}, which joins or leaves: shard "
+                f"{hold.shard} has not said so yet"
+            )
+        case HoldKind.NOT_BEGUN if hold.front:
+            return f"front {hold.front}, which is declared and has not joined yet"
+        case HoldKind.NOT_BEGUN:
+            return f"fronts that have not joined yet; {spec.front_count} are declared"
+        case HoldKind.UNHEARD:
+            return f"shard {hold.shard}, which has not been heard"
+        case HoldKind.KEPT_OPEN:
+            return "nothing but the pipeline's being declared open: it waits for a front"
+
+
+def _open(explanation: Explanation) -> Iterator[str]:
+    names = explanation.spec.segments
+    cells = cells_of(explanation)
+    count = sum(part.open_cells for part in explanation.parts)
+    if not count:
+        yield "no cell is open"
+        return
+    shown = "" if count == len(cells) else f", the lowest {len(cells)} of them"
+    yield f"open: {count} cells{shown}"
+    for number, name in enumerate(names):
+        mine = [cell for cell in cells if cell.segment == number]
+        if mine:
+            items = sum(cell.items for cell in mine)
+            yield f"  {name}: {items} items at slots {ranges_text(cell.slot for cell in mine)}"
+        units = _units(explanation, name)
+        if units:
+            more = f" and {len(units) - SHOWN_UNITS} more" if len(units) > SHOWN_UNITS else ""
+            listed = ", ".join(f"{u.name} (slot {u.slot})" for u in units[:SHOWN_UNITS])
+            yield f"  {name}: open units {listed}{more}"
+
+
+def _nodes(explanation: Explanation) -> Iterator[str]:
+    nodes = nodes_of(explanation)
+    if nodes:
+        yield "nodes:"
+    for node in nodes:
+        yield f"  {node_text(node, explanation.spec.segments)}"
+
+
+def node_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
+    """A node in words."""
+    state = node.gone or ("connected" if node.connected else "not connected")
+    text = f"{node.key} ({node.kind}): {state}, silent for {span_text(node.silent_ms * 10**6)}"
+    for what, numbers in (("consumes from", node.consumes), ("creates in", node.creates)):
+        if numbers:
+            text += f", {what} {', '.join(names[number] for number in numbers)}"
+    if node.fronts:
+        text += f", fronts {', '.join(node.fronts)}"
+    return text
+
+
+def _written_off(explanation: Explanation) -> Iterator[str]:
+    cells = written_off_of(explanation)
+    if not cells:
+        return
+    more = "" if len(cells) <= SHOWN_WRITTEN_OFF else f", the last {SHOWN_WRITTEN_OFF} of them"
+    yield f"written off: {len(cells)} cells{more}"
+    for cell in cells[-SHOWN_WRITTEN_OFF:]:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(cell.at_ms / 1000))
+        back = "; consumed after all" if cell.came_back else ""
+        yield (
+            f"  {explanation.spec.segments[cell.segment]} slot {cell.slot}: {cell.items} items, "
+            f"because of {cell.node_id}, {moment} UTC{back}"
+        )
