@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
-from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog
+from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query_ticks import FileSinkOutput, Output, QueryTicks, Tracking
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
 from tracker.client import Admin, NodeClient
+from tracker.core.model import Batch
 
 MAX_BATCHES_BEHIND = 10_000
 """Batches that are read ahead while the tracker is away; a query cannot be told to wait."""
@@ -44,15 +45,19 @@ class AttachedQuery:
         first_batch: int | None = None,
     ) -> None:
         """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
-        creates, rows, ranges: as for `Tracked.start`. first_batch: where to begin if the tracker has nothing of
-        the query yet; what it consumed before is not told. Raises TrackingError."""
+        creates, rows, ranges: as for `Tracked.start`. first_batch: where to begin if the tracker has
+        nothing of the query yet; what it consumed before is not told. Raises TrackingError."""
         if creates and sink is None:
             raise TrackingError(
                 f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
                 f"given"
             )
         self._checkpoint = CheckpointLog(checkpoint)
-        self._check(node_id, first_batch)
+        if not self._checkpoint.exists():
+            raise TrackingError(
+                f"there is no query to follow: {self._checkpoint.root}/metadata does not exist; give "
+                f"the checkpointLocation of a query that has been started"
+            )
         self._first_batch = first_batch or 0
         self._name, self._sink = node_id, sink
         self._reads, self._creates, self._rows = reads, creates, rows or {}
@@ -61,18 +66,19 @@ class AttachedQuery:
         self._admin = Admin(target)
         self._follower: Follower | None = None
 
-    def _check(self, node_id: str, first_batch: int | None) -> None:
-        try:
-            query_id = self._checkpoint.query_id
-        except LogError as error:
-            raise TrackingError(f"there is no query to follow: {error}") from None
-        committed = self._checkpoint.committed()
-        least = first_batch or 0
-        if committed and committed[0] > least:
+    def _check_retained(self, last_batches: Sequence[Batch]) -> None:
+        """Raises TrackingError where the tracker has nothing of the query yet, and the logs no longer
+        tell its batches from the first on that is wanted."""
+        query_id = self._checkpoint.query_id
+        if any(batch.scope == query_id for batch in last_batches):
+            return  # the follower judges what lies between
+        told = self._checkpoint.tellable()
+        if told and told[0] > self._first_batch:
             raise TrackingError(
-                f"query {node_id!r} ({query_id}): {self._checkpoint.root}/commits begins at batch "
-                f"{committed[0]}, those before have been purged; begin there or later "
-                f"(first_batch, --from-batch), if what they consumed need not be told"
+                f"query {self._name!r} ({query_id}): {self._checkpoint.root} tells batches from "
+                f"{told[0]} on, those before have been purged, and {self._first_batch} was to be the "
+                f"first; begin at {told[0]} or later (first_batch, --from-batch), if what the others "
+                f"consumed need not be told"
             )
 
     def start(self) -> AttachedQuery:
@@ -80,6 +86,7 @@ class AttachedQuery:
         TrackingError where segments or checkpoint don't fit."""
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)
+            self._check_retained(joined.last_batches)
             routes = Routes(
                 self._node, joined.spec, self._reads, self._creates, self._name, self._rows,
                 self._ranges,
@@ -118,9 +125,9 @@ class AttachedQuery:
         is up. Raises TrackingError."""
         return self._followed().wait_durable(timeout_s)
 
-    def close(self) -> bool:
-        """Commit what is over by now, and end. True if nothing was left behind."""
-        clean = self._followed().close(_DRAIN_TIMEOUT_S)
+    def close(self, timeout_s: float = _DRAIN_TIMEOUT_S) -> bool:
+        """Commit what is over by now, for so long at most, and end. True if nothing was left behind."""
+        clean = self._followed().close(timeout_s)
         self._node.close()
         self._admin.close()
         return clean

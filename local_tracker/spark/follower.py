@@ -110,6 +110,7 @@ class Follower:
         self._ending, self._stopping = threading.Event(), threading.Event()
         self._records: queue.Queue[tuple[int, Any] | None] = queue.Queue()
         self._last_read = self._last_durable = self._admit(last_batches)
+        self._read_all = False
         self._threads = [
             threading.Thread(
                 target=self._run, args=(loop,), name=f"lowmark-{kind}-{name}", daemon=True
@@ -152,6 +153,9 @@ class Follower:
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join()
+        # What is in the checkpoint behind the last one read is of a later run of the query.
+        if self._read_all:
+            return self._last_durable >= self._last_read
         return self._last_durable >= max(self._checkpoint.committed(), default=-1)
 
     # --- admission --------------------------------------------------------------------------------
@@ -175,7 +179,7 @@ class Follower:
                 f"{self._about()}: the tracker has batch {last.id}, but "
                 f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
             )
-        if last.id in committed and last.id in self._checkpoint.planned():
+        if last.id in self._checkpoint.tellable():
             if not same_input(self._ticks.fingerprint(self._ticks.read(last.id)), last.fingerprint):
                 raise TrackingError(
                     f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
@@ -227,6 +231,7 @@ class Follower:
                     self._last_read = batch
                 self._check_behind()
                 if ended:
+                    self._read_all = True
                     return
                 polls += 1
                 if not found:

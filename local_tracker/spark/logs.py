@@ -130,9 +130,20 @@ class CheckpointLog:
             raise LogError(f"{self.root}/metadata names no query: {_short(value)}")
         return str(value["id"])
 
+    def exists(self) -> bool:
+        """Whether a query has been started with this checkpoint."""
+        return self._files.size(f"{self.root}/metadata") is not None
+
     def committed(self) -> list[int]:
         """The batches that are over, as far as they are still logged, in order."""
         return sorted(_numbers(self._files.names(f"{self.root}/commits")))
+
+    def tellable(self) -> list[int]:
+        """The batches that are over and whose input can be told: it lies between two entries of the
+        offset log, so that of the first that is left cannot, unless it is the query's first."""
+        planned = set(self.planned())
+        first = min(planned, default=0)
+        return [b for b in self.committed() if b in planned and (b > first or b == 0)]
 
     def is_committed(self, batch: int) -> bool:
         return self._files.size(f"{self.root}/commits/{batch}") is not None

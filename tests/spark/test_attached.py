@@ -211,14 +211,9 @@ def command(running: EmbeddedTracker, logs: Logs) -> Iterator[Command]:
             "--creates": "after", "--checkpoint": str(logs.checkpoint), "--sink": str(logs.sink),
         }  # fmt: skip
         arguments = [word for pair in options.items() for word in pair]
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "tracker.cli", "attach", *arguments, *more],
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )  # fmt: skip
-        )
+        command = [sys.executable, "-m", "tracker.cli", "attach", *arguments, *more]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe))
         return started[-1]
 
     yield start
