@@ -56,6 +56,21 @@ def test_a_late_front_holds_min_time_from_its_grant_on(shards: int) -> None:
     assert cluster.agreed(SPEC) == (grant.slot, grant.slot + 4)
 
 
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_front_that_labels_below_its_promise_is_refused_though_another_holds(shards: int) -> None:
+    cluster, first = begun(shards)
+    late = cluster.node(SPEC, "late")
+    assert late.join_front("b").slot == 50
+    first.commit(heartbeats={"a": 90})
+    assert cluster.agreed(SPEC) == (50, 54)
+    refusal = first.refused(created=[(0, 60, 7)])
+    assert refusal.code is RefusalCode.BELOW_MIN_TIME
+    assert "'a'" in refusal.message and "slot 60" in refusal.message and "90" in refusal.message
+    late.commit(created=[(0, 60, 7)])
+    first.commit(created=[(0, 61, 9)], consumed=[(0, 60, 7)])  # a child may follow its item
+    first.commit(created=[(0, 90, 8), (1, 60, 8)])  # and it promised for its segment alone
+
+
 def test_a_joining_front_holds_min_time_while_a_shard_has_not_heard_of_it() -> None:
     cluster, first = begun(2)
     late = cluster.node(SPEC, "late")

@@ -271,6 +271,8 @@ class Nodes(Exchange):
             content = TickContent()
         else:
             pipeline.home.check(node, content, pipeline.announced)
+            if len(content.created) and not len(content.consumed):
+                self._check_labels(pipeline, node, content.created)
             self._check_room(pipeline, content)
         late = Cells.empty()
         if len(content.consumed):
@@ -280,6 +282,28 @@ class Nodes(Exchange):
                 content = replace(content, consumed=content.consumed.select(~is_late))
         pipeline.home.accept(node, content)
         return KeyTick(Tick(pipeline.spec.name, node.key, event.number, content), late)
+
+    def _check_labels(self, pipeline: Pipeline, node: HomeNode, created: Cells) -> None:
+        """Items that come of nothing are a front's: none may lie below what it was granted or has
+        promised, also where another front holds min time. This is what an evicted front meets that
+        goes on with what it labelled before."""
+        floors: dict[int, tuple[int, str]] = {}
+        for front, (segment, promised) in node.fronts.items():
+            if front in node.ungranted:
+                continue
+            grant = pipeline.grant((node.key.node_id, front))
+            floor = (max(grant.slot, promised), front)
+            floors[segment] = min(floor, floors.get(segment, floor))
+        for segment, (floor, front) in floors.items():
+            slots = created.slots[created.segments == segment]
+            if len(slots) and slots.min() < floor:
+                raise Refused(
+                    RefusalCode.BELOW_MIN_TIME,
+                    f"pipeline {pipeline.spec.name!r}, segment {pipeline.spec.segments[segment]!r}: "
+                    f"front {front!r} of node {node.key} created an item at slot {slots.min()}, but "
+                    f"it may label from slot {floor} on: it has promised that much, or was granted "
+                    "it when it joined; label the item with a later slot",
+                )
 
     def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
         spec = pipeline.spec
