@@ -93,6 +93,7 @@ class Engine:
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
         self._unwritten: deque[tuple[int, m.Record]] = deque()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="lowmark-store")
+        self._leaser = ThreadPoolExecutor(1, thread_name_prefix="lowmark-lease")
         self._writing: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
@@ -135,12 +136,17 @@ class Engine:
         """Keeps the lease, whatever else the store is busy with."""
         while not self._stopped:
             try:
-                await asyncio.to_thread(self.store.renew, self.epoch, self._lease_ms)
+                await self._loop.run_in_executor(
+                    self._leaser, self.store.renew, self.epoch, self._lease_ms
+                )
             except (Fenced, LogShortened) as error:
                 self.fail(error)
                 return
             except StoreError as error:
                 log.warning("lease_not_renewed", shard=self.process.shard, reason=str(error))
+            except Exception as error:
+                self.fail(error)
+                return
             await asyncio.sleep(self._lease_ms / 1000 / RENEWALS_PER_LEASE)
 
     # --- events -----------------------------------------------------------------------------------
@@ -346,17 +352,17 @@ class Engine:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
-        await self._loop.run_in_executor(self._writer, self._close_store, release)
+        if release:  # behind a renewal that may be under way
+            await self._loop.run_in_executor(self._leaser, self._release)
+        self._leaser.shutdown()
+        await self._loop.run_in_executor(self._writer, self.store.close)
         self._writer.shutdown()
 
-    def _close_store(self, release: bool) -> None:
+    def _release(self) -> None:
         try:
-            if release:
-                self.store.release(self.epoch)
+            self.store.release(self.epoch)
         except StoreError as error:
             log.warning("lease_not_released", shard=self.process.shard, reason=str(error))
-        finally:
-            self.store.close()
 
 
 def _refused(refusal: Refusal) -> Refused:

@@ -1,0 +1,198 @@
+"""Who gets which shard, and when; what a process says while it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import node_service_pb2_grpc as node_grpc
+from tracker.client.embedded import free_ports
+from tracker.client.errors import refusal_of
+from tracker.core.model import RefusalCode
+from tracker.service import owning
+from tracker.service.addresses import Addresses
+from tracker.service.owning import Claim, Claimant, Owned
+from tracker.service.waiting_room import LIVE_SERVICE, WaitingRoom
+from tracker.store import SqliteStore, StoreError
+
+WAIT_S = 20.0
+LONG_MS = 3_600_000
+
+
+def shard_store(directory: Path, shard: int) -> SqliteStore:
+    return SqliteStore(directory / f"shard-{shard}.db", shard)
+
+
+def owned_before(
+    directory: Path, shard: int, *, address: str = "gone:1", lease_ms: int = 0
+) -> None:
+    """Somebody has had the shard; the lease runs for so long."""
+    store = shard_store(directory, shard)
+    store.acquire(address, address=address, lease_ms=lease_ms)
+    store.close()
+
+
+class Waits:
+    """A claimant in the background; `waiting` is set when it begins to wait."""
+
+    def __init__(self, directory: Path, name: str, own: int | None, shards: int = 2) -> None:
+        self.waiting, self._stop = asyncio.Event(), asyncio.Event()
+
+        async def on_wait() -> None:
+            self.waiting.set()
+
+        claim = Claim(f"sqlite:{directory}", name, name, 1_000, shards, own)
+        self._task = asyncio.ensure_future(Claimant(claim, on_wait).own(self._stop))
+
+    async def shard(self) -> int:
+        owned = await asyncio.wait_for(self._task, WAIT_S)
+        assert owned is not None
+        owned.store.close()
+        return owned.shard
+
+    async def begins_to_wait(self) -> None:
+        await asyncio.wait_for(self.waiting.wait(), WAIT_S)
+        assert not self._task.done()
+
+    async def told_to_stop(self) -> Owned | None:
+        self._stop.set()
+        return await asyncio.wait_for(self._task, WAIT_S)
+
+
+def test_a_process_takes_its_own_shard_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        assert await Waits(tmp_path, "b:1", own=1).shard() == 1
+
+    asyncio.run(story())
+
+
+def test_a_standby_leaves_alone_what_nobody_has_ever_owned(tmp_path: Path) -> None:
+    async def story() -> None:
+        standby = Waits(tmp_path, "s:1", own=None)
+        await standby.begins_to_wait()
+        owned_before(tmp_path, 1)
+        assert await standby.shard() == 1
+        assert not (tmp_path / "shard-0.db").exists()
+
+    asyncio.run(story())
+
+
+def test_a_process_whose_shard_is_taken_is_a_standby_for_the_others(tmp_path: Path) -> None:
+    async def story() -> None:
+        owned_before(tmp_path, 0, lease_ms=LONG_MS)
+        displaced = Waits(tmp_path, "a:1", own=0)
+        await displaced.begins_to_wait()
+        owned_before(tmp_path, 1)
+        assert await displaced.shard() == 1
+
+    asyncio.run(story())
+
+
+def test_it_waits_until_the_lease_is_given_back_or_it_is_told_to_stop(tmp_path: Path) -> None:
+    async def story() -> None:
+        owner = shard_store(tmp_path, 0)
+        epoch = owner.acquire("other:1", address="other:1", lease_ms=LONG_MS)
+        first, second = (Waits(tmp_path, name, own=0, shards=1) for name in ("a:1", "b:1"))
+        await first.begins_to_wait()
+        await second.begins_to_wait()
+        assert await second.told_to_stop() is None
+        owner.release(epoch)
+        assert await first.shard() == 0
+        owner.close()
+
+    asyncio.run(story())
+
+
+class Serving:
+    """Something that listens where an owner would, and holds its connections until it dies."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.connected = asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._hold, "127.0.0.1", self._port)
+
+    async def _hold(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        self.connected.set()
+
+    async def die(self) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+
+def test_an_owner_that_is_seen_to_die_is_replaced_before_its_lease_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "BRIEFLY_S", 0.0)
+
+    async def story() -> None:
+        (port,) = free_ports(1)
+        owned_before(tmp_path, 0, address=f"127.0.0.1:{port}", lease_ms=LONG_MS)
+        standby = Waits(tmp_path, "s:1", own=None)
+        await standby.begins_to_wait()  # the owner does not serve yet: that is not its death
+        owner = Serving(port)
+        await owner.start()
+        await asyncio.wait_for(owner.connected.wait(), WAIT_S)
+        await owner.die()
+        assert await standby.shard() == 0
+
+    asyncio.run(story())
+
+
+def test_a_store_that_cannot_be_used_ends_its_owner_but_not_a_standby(tmp_path: Path) -> None:
+    async def story() -> None:
+        owned_before(tmp_path, 0)
+        (tmp_path / "shard-1.db").write_bytes(b"this is no database" * 1000)
+        with pytest.raises(StoreError, match="damaged or not SQLite"):
+            await Waits(tmp_path, "b:1", own=1).shard()
+        assert await Waits(tmp_path, "s:1", own=None).shard() == 0
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_says_that_it_lives_and_sends_callers_elsewhere() -> None:
+    async def story() -> None:
+        (port,) = free_ports(1)
+        room = WaitingRoom(f"127.0.0.1:{port}")
+        await room.open()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            health: Any = health_pb2_grpc.HealthStub(channel)
+            for name, status in (("", "NOT_SERVING"), (LIVE_SERVICE, "SERVING")):
+                said = await health.Check(health_pb2.HealthCheckRequest(service=name))
+                assert health_pb2.HealthCheckResponse.ServingStatus.Name(said.status) == status
+            nodes: Any = node_grpc.NodeServiceStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as unary:
+                await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
+            with pytest.raises(grpc.aio.AioRpcError) as stream:
+                await nodes.CommitTicks(iter([node_pb.CommitTicksRequest()])).read()
+            for error in (unary.value, stream.value):
+                refused = refusal_of(error)
+                assert refused is not None and refused.refusal.code is RefusalCode.NOT_READY
+        await room.close()
+        again = WaitingRoom(f"127.0.0.1:{port}")  # the port is free for whoever serves there
+        await again.open()
+        await again.close()
+
+    asyncio.run(story())
+
+
+def test_the_newest_owner_says_where_a_shard_is() -> None:
+    addresses, moved = Addresses(["a:1", "b:1"]), []
+    addresses.on_move(1, lambda: moved.append(addresses[1]))
+    addresses.learn(1, 5, "c:1")
+    addresses.learn(1, 5, "c:1")  # heard again
+    addresses.learn(1, 4, "b:1")  # an owner that has been replaced
+    addresses.learn(7, 9, "x:1")  # no such shard
+    addresses.learn(0, 1, "")
+    assert (list(addresses), moved) == (["a:1", "c:1"], ["c:1"])
