@@ -10,6 +10,7 @@ import pytest
 from tests.core.driver import Cluster, content, plain
 from tracker.core.messages import (
     Entries,
+    Entry,
     Frame,
     FrameBody,
     FrontReport,
@@ -19,6 +20,7 @@ from tracker.core.messages import (
     SegmentLow,
     ShardReport,
     TouchedRun,
+    WrittenOff,
 )
 from tracker.core.model import Cells, Edge, NodeKey, PipelineSpec, RefusalCode, Refused, Tick, Unit
 from tracker.core.process.checking import check_frame
@@ -38,7 +40,7 @@ def tick(**parts: object) -> KeyTick:
     return KeyTick(Tick("p", NodeKey("n", 1), 1, content(**parts)), Cells.empty())  # type: ignore[arg-type]
 
 
-def entries(*of: KeyTick | PipelineRegistered) -> Callable[[int], FrameBody]:
+def entries(*of: Entry) -> Callable[[int], FrameBody]:
     return lambda due: Entries(due, of)
 
 
@@ -64,6 +66,10 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
     "something bad after something good": (
         entries(tick(created=[(0, 5, 1)]), tick(created=[(9, 5, 1)])),
         "number 9",
+    ),
+    "a write-off in a segment that is not there": (
+        entries(WrittenOff("p", "n", Cells.of([(-1, 5, 1, 1)]), 0)),
+        "number -1",
     ),
     "a pipeline that cannot be": (
         entries(PipelineRegistered(replace(SPEC, name="q", edges=(Edge("a", "nowhere"),)))),

@@ -17,8 +17,8 @@ from tests.fuzz.messages import parsed, sent
 from tests.fuzz.wired import SPEC, Wired, recovered
 from tracker import convert
 from tracker.convert_storage import record_from_bytes
-from tracker.core.messages import Frame, FrameArrived, Send
-from tracker.core.model import Batch, RefusalCode, Refused, Unit
+from tracker.core.messages import Frame, FrameArrived, RetireNode, Send
+from tracker.core.model import Batch, Cells, RefusalCode, Refused, Unit
 from tracker.core.process import LogLost
 from tracker.core.process.checking import check_frame
 
@@ -38,8 +38,12 @@ def exchanged() -> list[Frame]:
         batch=Batch("query", 1, b"one"),
     )
     node.commit(consumed=[(0, slot, slot) for slot in range(10, 16)], heartbeats={"G": 12})
-    node.commit(leaves=["G"])
+    node.commit(leaves=["G"], created=[(1, 40, 9)])
     node.leave()
+    lost = cluster.node(SPEC, node.key.node_id)
+    lost.commit(created=[(1, 41, 9), (1, 42, 8)])
+    given_up = Cells.of([(1, 41, 9, 1), (1, 42, 8, 1)])
+    cluster.ask(FROM, RetireNode, "p", lost.key.node_id, given_up, 1)
     cluster.settle()
     return [e.frame for e in cluster.effects[seen:] if isinstance(e, Send) and e.shard == TO]
 

@@ -19,6 +19,8 @@ from tracker import convert
 from tracker.core.model import Cells, Edge, PipelineSpec
 
 CELLS = convert.cells_to_pb(Cells.of([(1, 20, 7, 1), (0, 9, 1 << 63, 3)]))
+OPEN = convert.cells_to_pb(Cells.of([(1, 30, 5, 1), (0, 31, 6, 2)]))
+"""What node `w` has created, and is open."""
 Method = Callable[[Services, Any, Any], Any]
 
 
@@ -69,6 +71,24 @@ METHODS: dict[str, tuple[Any, Method]] = {
         pipeline_pb.GetPipelineRequest(pipeline="p"),
         lambda s, request, context: s.pipelines.GetPipeline(request, context),
     ),
+    "ExplainPipeline": (
+        pipeline_pb.ExplainPipelineRequest(
+            pipeline="p", segment="in", from_slot=-5, to_slot=500, max_cells=10
+        ),
+        lambda s, request, context: s.pipelines.ExplainPipeline(request, context),
+    ),
+    "RetireNode": (
+        pipeline_pb.RetireNodeRequest(pipeline="p", node_id="w", write_off=OPEN),
+        lambda s, request, context: s.pipelines.RetireNode(request, context),
+    ),
+    "ListPipelines": (
+        pipeline_pb.ListPipelinesRequest(),
+        lambda s, request, context: s.pipelines.ListPipelines(request, context),
+    ),
+    "ListShards": (
+        pipeline_pb.ListShardsRequest(),
+        lambda s, request, context: s.pipelines.ListShards(request, context),
+    ),
     "GetMinTime": (
         progress_pb.GetMinTimeRequest(pipeline="p"),
         lambda s, request, context: s.progress.GetMinTime(request, context),
@@ -88,7 +108,7 @@ METHODS: dict[str, tuple[Any, Method]] = {
     ),
 }  # fmt: skip
 WAITING = ("ResolveUnits", "WaitUntil", "Subscribe")
-CHANGING = ("JoinNode", "LeaveNode", "StageContributions", "RegisterPipeline")
+CHANGING = ("JoinNode", "LeaveNode", "RetireNode", "StageContributions", "RegisterPipeline")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -100,7 +120,7 @@ def test_a_request_is_answered_or_refused_whole(method: str) -> None:
     def requests_are_answered(requests: list[Any]) -> None:
         cluster = Wired()
         home = cluster.routing.home("p", "w")
-        cluster.node(SPEC, "w")
+        cluster.node(SPEC, "w").commit(created=[(1, 30, 5), (0, 31, 6)])
         services = Services(cluster, home)
         for request in requests:
             before = cluster.state()

@@ -85,6 +85,7 @@ class Wired(Cluster):
             snapshot = snapshot_from_bytes(snapshot_to_bytes(process.snapshot()))
             records = [(at, record_from_bytes(data)) for at, data in self.log(shard)]
             for back in (recovered(self, shard, None, records), recovered(self, shard, snapshot)):
+                back.validate()
                 assert plain(back.pipelines()) == plain(process.pipelines())
                 for spec in process.pipelines():
                     assert back.min_times(spec.name) == process.min_times(spec.name)
@@ -97,7 +98,6 @@ def recovered(cluster: Cluster, shard: int, snapshot: Any, records: Iterable[Any
     """Another process, from what a store holds."""
     process = Process(shard, cluster.routing, 99, cluster.config)
     process.recover(snapshot, records, cluster.now_ns)
-    process.validate()
     return process
 
 

@@ -19,6 +19,7 @@ from tracker.core.messages import (
     PipelineRegistered,
     PipelineReport,
     ShardReport,
+    WrittenOff,
 )
 from tracker.core.model import Cells, PipelineSpec, RefusalCode, Refused
 from tracker.core.process.state import ProcessState
@@ -54,6 +55,8 @@ def _check_entries(process: ProcessState, entries: Iterable[Entry]) -> None:
             return  # from here on nothing is taken
         if isinstance(entry, KeyTick):
             _check_tick(spec, entry)
+        elif isinstance(entry, WrittenOff) and len(entry.cells):
+            _check_places(spec, entry.cells)
 
 
 def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
@@ -65,10 +68,14 @@ def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
     _check_segments(spec, numbers + [join.segment for join in content.joins])
 
 
-def _check_cells(spec: PipelineSpec, cells: Cells) -> None:
+def _check_places(spec: PipelineSpec, cells: Cells) -> None:
     _check_segments(spec, (int(cells.segments.min()), int(cells.segments.max())))
     if int(cells.slots.max()) > HIGHEST_SLOT:
         raise _refused(spec.name, f"slot {int(cells.slots.max())}; the largest is {HIGHEST_SLOT}")
+
+
+def _check_cells(spec: PipelineSpec, cells: Cells) -> None:
+    _check_places(spec, cells)
     least, most = int(cells.counts.min()), int(cells.counts.max())
     if least < 0 or most > MAX_ITEMS_PER_CELL:
         raise _refused(
