@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from tracker.client.embedded import free_ports
 from tracker.client.errors import refusal_of
-from tracker.core.model import RefusalCode
-from tracker.service import owning
+from tracker.core import messages as m
+from tracker.core.model import RefusalCode, Refused
+from tracker.core.process import LogLost
 from tracker.service.addresses import Addresses
 from tracker.service.owning import Claim, Claimant, Owned
+from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.waiting_room import LIVE_SERVICE, WaitingRoom
-from tracker.store import SqliteStore, StoreError
+from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
 
 WAIT_S = 20.0
 LONG_MS = 3_600_000
@@ -132,10 +136,8 @@ class Serving:
 
 
 def test_an_owner_that_is_seen_to_die_is_replaced_before_its_lease_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(owning, "BRIEFLY_S", 0.0)
-
     async def story() -> None:
         (port,) = free_ports(1)
         owned_before(tmp_path, 0, address=f"127.0.0.1:{port}", lease_ms=LONG_MS)
@@ -183,6 +185,93 @@ def test_whoever_waits_says_that_it_lives_and_sends_callers_elsewhere() -> None:
         again = WaitingRoom(f"127.0.0.1:{port}")  # the port is free for whoever serves there
         await again.open()
         await again.close()
+
+    asyncio.run(story())
+
+
+# --- owners that may have been replaced -----------------------------------------------------------
+
+
+class CutOffStore(MemoryStore):
+    """A store that its owner cannot reach while it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = threading.Event()
+        self.asked = threading.Event()
+
+    def renew(self, epoch: int, lease_ms: int) -> None:
+        if self.away.is_set():
+            self.asked.set()
+            raise StoreUnavailable("it does not answer")
+        super().renew(epoch, lease_ms)
+
+
+async def one_of_two(store: MemoryStore) -> TrackerServer:
+    """A process of two; the other one does not run."""
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(2))
+    server = TrackerServer(ServerConfig(0, addresses, lease_ms=200, grace_s=0.1), store)
+    await server.start()
+    return server
+
+
+def more_than_there_is() -> m.FrameArrived:
+    """Another shard says that it holds entries that this one does not know."""
+    return m.FrameArrived(m.Frame(1, 1, m.EntriesReceived(999)))
+
+
+def test_a_log_that_others_know_more_of_is_lost_where_this_is_the_owner() -> None:
+    async def story() -> None:
+        server = await one_of_two(MemoryStore())
+        server.engine.post(more_than_there_is())
+        await asyncio.wait_for(server.wait(), WAIT_S)
+        assert isinstance(server.failure, LogLost)
+        await server.stop()
+
+    asyncio.run(story())
+
+
+def test_a_log_that_others_know_more_of_is_another_owners_where_that_has_taken_over() -> None:
+    """It was cut off from the store, replaced, and heard of the new owner's log from another shard
+    before it could ask the store: nothing is lost."""
+
+    async def story() -> None:
+        store = CutOffStore()
+        server = await one_of_two(store)
+        store.away.set()
+        store.acquire("another", replaces=1)
+        store.asked.clear()
+        server.engine.post(more_than_there_is())
+        await asyncio.to_thread(store.asked.wait, WAIT_S)
+        assert server.failure is None, "it cannot know yet"
+        store.away.clear()
+        await asyncio.wait_for(server.wait(), WAIT_S)
+        assert isinstance(server.failure, Fenced)
+        await server.stop()
+
+    asyncio.run(story())
+
+
+def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> None:
+    """Else a node that its new home has told of more ticks would take them for lost."""
+
+    async def story() -> None:
+        store = CutOffStore()
+        server = await one_of_two(store)
+        server.engine.check_lease()
+        store.away.set()
+        await asyncio.to_thread(store.asked.wait, WAIT_S)
+        with pytest.raises(Refused, match="may have another owner by now"):
+            async with asyncio.timeout(WAIT_S):
+                while True:  # its lease ends by itself, and tells nobody
+                    server.engine.check_lease()
+                    await asyncio.sleep(0.02)
+        store.away.clear()
+        async with asyncio.timeout(WAIT_S):
+            while server.engine._lease_until <= time.monotonic():
+                await asyncio.sleep(0.02)
+        server.engine.check_lease()
+        await server.stop()
 
     asyncio.run(story())
 

@@ -26,7 +26,7 @@ from tracker.convert_storage import (
 )
 from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
-from tracker.core.process import Process, ProcessConfig
+from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 from tracker.service.failpoints import failpoint
@@ -86,6 +86,8 @@ class Engine:
         self.hooks = hooks
         self.epoch = epoch
         self._lease_ms = lease_ms
+        self._lease_until = 0.0
+        """Nobody else owns the shard before this moment (of time.monotonic)."""
         self._snapshot_after_records = snapshot_after_records
         self._renewing: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
@@ -110,6 +112,7 @@ class Engine:
         """Recovers from the store. Raises StoreError if that cannot be read, LogLost if records are
         missing from it."""
         if self._lease_ms:
+            await self._renew_now()
             self._renewing = self._loop.create_task(self._renew())
         snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
         self._records_since_snapshot = len(records)
@@ -136,9 +139,7 @@ class Engine:
         """Keeps the lease, whatever else the store is busy with."""
         while not self._stopped:
             try:
-                await self._loop.run_in_executor(
-                    self._leaser, self.store.renew, self.epoch, self._lease_ms
-                )
+                await self._renew_now()
             except (Fenced, LogShortened) as error:
                 self.fail(error)
                 return
@@ -148,6 +149,45 @@ class Engine:
                 self.fail(error)
                 return
             await asyncio.sleep(self._lease_ms / 1000 / RENEWALS_PER_LEASE)
+
+    async def _renew_now(self) -> None:
+        asked = time.monotonic()
+        await self._loop.run_in_executor(self._leaser, self.store.renew, self.epoch, self._lease_ms)
+        self._lease_until = asked + self._lease_ms / 1000
+
+    def check_lease(self) -> None:
+        """Raises Refused(NOT_READY) while another process may own the shard. What is durable was
+        said rightly whoever says it; but that nothing more is, only the owner knows."""
+        if self._lease_ms and time.monotonic() >= self._lease_until:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"shard {self.process.shard} has not renewed its lease, and may have another owner "
+                "by now; ask another process, or again",
+            )
+
+    def _doubt(self, error: LogLost) -> None:
+        """Another shard knows more of this one's log than there is here. Either that was lost, or
+        this process has been replaced and has not heard of it: the store knows."""
+        self._stopped = True
+        self.dismiss()
+
+        async def find_out() -> None:
+            why: BaseException | None = None
+            while why is None:
+                try:
+                    await self._renew_now()
+                    why = error
+                except (Fenced, LogShortened) as certain:
+                    why = certain
+                except StoreError as unknown:
+                    log.warning("owner_unknown", shard=self.process.shard, reason=str(unknown))
+                    await asyncio.sleep(RETRY_MOST_S)
+            self._stopped = False
+            self.fail(why)
+
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._renewing = self._loop.create_task(find_out())
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -161,6 +201,9 @@ class Engine:
             effects = self.process.handle(event, time.monotonic_ns())
             if isinstance(event, m.Committed):
                 failpoint("apply-after")
+        except LogLost as error:
+            self._doubt(error)
+            return
         except Exception as error:
             self.fail(error)
             return

@@ -188,6 +188,7 @@ class NodeServicer:
                 engine.post(m.SubmitTick(stream, request.tick.number, content))
                 await engine.room()
             elif what == "attach" and stream.spec is None:
+                engine.check_lease()
                 stream.spec = engine.process.spec(request.attach.pipeline)
                 engine.add_session(stream, stream)
                 key = convert.key_from_pb(request.attach.key)
@@ -214,6 +215,7 @@ class NodeServicer:
         self, request: node_pb.ListContributionsRequest, context: Context
     ) -> node_pb.ListContributionsResponse:
         try:
+            self._engine.check_lease()
             staged = self._engine.process.staged(
                 request.pipeline, request.node_id, request.query, request.batch
             )
@@ -251,6 +253,7 @@ class NodeServicer:
         segment = segments.index(request.segment)
         deadline = asyncio.get_running_loop().time() + request.wait_ms / 1000
         while True:
+            self._engine.check_lease()
             with self._units.waiter((request.pipeline, segment)) as waiter:
                 slots = process.resolve_units(request.pipeline, segment, request.names)
                 missing = [place for place, slot in enumerate(slots) if slot is None]

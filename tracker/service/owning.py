@@ -33,8 +33,6 @@ POLL_INTERVAL_S = 0.1
 AWAY_POLL_INTERVAL_S = 0.5
 """... while the store does not answer."""
 WATCH_PAUSE_S = 0.2
-BRIEFLY_S = 0.05
-"""A connection that ends so soon was made by something that stands before a dead process."""
 _CHUNK_BYTES = 1024
 
 
@@ -181,27 +179,27 @@ class Watch:
     def __init__(self, lease: Lease, news: asyncio.Event) -> None:
         self.epoch = lease.epoch
         self.gone = False
+        self._seen = False
+        """Whether it has ever been connected: the owner served."""
         self._address = lease.address
         self._news = news
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        seen = False
         while True:
-            lasted = await self._connected()
-            if seen and not lasted:
+            if await self._connected():
+                continue
+            if self._seen:
                 self.gone = True
                 self._news.set()
                 return
-            seen = seen or lasted
-            if not lasted:
-                await asyncio.sleep(WATCH_PAUSE_S)  # it does not serve yet
+            await asyncio.sleep(WATCH_PAUSE_S)  # it does not serve yet
 
     async def _connected(self) -> bool:
-        """Connects, and returns when that ends: whether it had lasted. A host that does not answer
-        at all may be cut off: nothing is said of it."""
+        """Connects, and returns when that ends; False if it was refused: a machine that lives, and
+        nobody who serves there. One that does not answer at all may be cut off, and its process may
+        live: that is for the lease to say."""
         host, _, port = self._address.rpartition(":")
-        start = asyncio.get_running_loop().time()
         try:
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except ConnectionRefusedError:
@@ -209,6 +207,7 @@ class Watch:
         except (OSError, ValueError):
             await asyncio.sleep(WATCH_PAUSE_S)
             return True
+        start, self._seen = asyncio.get_running_loop().time(), True
         try:
             while await reader.read(_CHUNK_BYTES):
                 pass
@@ -216,7 +215,12 @@ class Watch:
             pass
         finally:
             writer.close()
-        return asyncio.get_running_loop().time() - start >= BRIEFLY_S
+        await asyncio.sleep(WATCH_PAUSE_S if self._brief(start) else 0)
+        return True
+
+    def _brief(self, start: float) -> bool:
+        """Something before the process took the connection, and ended it at once: no hurry then."""
+        return asyncio.get_running_loop().time() - start < WATCH_PAUSE_S
 
     def end(self) -> None:
         self._task.cancel()
