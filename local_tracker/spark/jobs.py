@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 from urllib.parse import quote
 
 from local_tracker.spark.compose import ComposeError, CreatedUnit, fingerprint
-from local_tracker.spark.follower import TrackingError
-from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
+from local_tracker.spark.follower import Stopping, TrackingError
+from local_tracker.spark.logs import local_path
+from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches, written_units
 from local_tracker.spark.query_ticks import QueryRecord, QueryTicks, Tracking
 from local_tracker.spark.routes import Routes
 from local_tracker.spark.rows import RowsError
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
-from tracker.core.model import Batch
+from tracker.core.model import Batch, TickContent
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
+_RESOLVE_TIMEOUT_S = 60.0
+_MAX_RELABELS = 5
+
+_T = TypeVar("_T")
 
 
 class JobNode:
@@ -39,7 +47,10 @@ class JobNode:
         reads: str | Mapping[str, str],
         creates: Sequence[str],
         rows: Mapping[str, str] | None = None,
+        untracked: Sequence[str] = (),
     ) -> None:
+        """The arguments are those of `Tracked.job`."""
+        self._untracked = tuple(local_path(path).rstrip("/") + "/" for path in untracked)
         self._batches = PublishedBatches(out)
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
@@ -58,26 +69,76 @@ class JobNode:
             self.close()
             raise
 
-    def run(self, inputs: Sequence[str], write: Callable[[str], None]) -> int:
-        """Publish what `write(directory)` writes, having read `inputs`; returns the job's number.
-        Raises TrackingError, and nothing is published, if an input was read by one of the last
-        KEPT_MANIFESTS runs."""
-        names = sorted(set(inputs))
+    def run(
+        self, inputs: Sequence[str], write: Callable[[str], None], job_id: str | None = None
+    ) -> int:
+        """Publish what `write(directory)` writes, having read `inputs`; returns the run's number.
+        A run of the same `job_id` that has published before is not run again: its number is returned.
+        Raises TrackingError, and nothing is published, if it had other input, if an input was read by
+        one of the last KEPT_MANIFESTS runs, or if one is not known to the tracker."""
+        names = sorted(n for n in set(inputs) if not local_path(n).startswith(self._untracked))
+        earlier = self._run_before(names, job_id)
+        if earlier is not None:
+            return earlier
+        number = self._next
+        try:
+            record = QueryRecord(number, b"", self._by_segment(names), (), None)
+            # Now, since a run that is published cannot be taken back.
+            slots = self._in_time(self._ticks.least_slots, record)
+
+            def write_and_check(directory: str) -> None:
+                write(directory)
+                written = (CreatedUnit(n, self._routes.creates) for n in written_units(directory))
+                self._ticks.check_rows(replace(record, created=tuple(written)), slots)
+
+            self._batches.publish(
+                self._scope, number, json.dumps(names), job_id or "", write_and_check,
+                lambda name, _: f"b{number:08d}-{self._named}-{name}",
+            )  # fmt: skip
+        except (ComposeError, RowsError) as error:
+            raise TrackingError(
+                f"job {self._node_id!r}, run {number}: {error}; nothing was published"
+            ) from error
+        self._tell(number)
+        return number
+
+    def _run_before(self, names: Sequence[str], job_id: str | None) -> int | None:
+        """The number of the run of that id. Raises TrackingError if what it read, or another run has
+        read, does not allow this one."""
         for number in self._published():
-            again = set(names) & set(self._inputs(self._manifest(number)))
+            manifest = self._manifest(number)
+            before = self._inputs(manifest)
+            if job_id and manifest.run == job_id:
+                if before == list(names):
+                    return number
+                raise TrackingError(
+                    f"job {self._node_id!r}: {job_id!r} was its run {number}, which read "
+                    f"{len(before)} files, {_some(before)}; it is now to read {len(names)}, "
+                    f"{_some(names)}: run it over the same input, or under another job id"
+                )
+            again = sorted(set(names) & set(before))
             if again:
                 raise TrackingError(
-                    f"job {self._node_id!r}: {sorted(again)[0]} has been read by its run {number}, and "
+                    f"job {self._node_id!r}: {again[0]} has been read by its run {number}, and "
                     f"counts as consumed; {len(again)} of {len(names)} input files were: read the new "
                     f"ones alone"
                 )
-        number = self._next
-        self._batches.publish(
-            self._scope, number, json.dumps(names), "", write,
-            lambda name, _: f"b{number:08d}-{self._named}-{name}",
-        )  # fmt: skip
-        self._tell(number)
-        return number
+        return None
+
+    def _in_time(
+        self, ask: Callable[[QueryRecord, threading.Event], _T], record: QueryRecord
+    ) -> _T:
+        """What the ticks say of a run. Raises TrackingError for input that nobody has told of."""
+        with _stopping_after(_RESOLVE_TIMEOUT_S) as stopping:
+            try:
+                return ask(record, stopping)
+            except Stopping:
+                names = [name for group in record.consumed.values() for name in group]
+                raise TrackingError(
+                    f"job {self._node_id!r}: its input, {_some(names)}, was not created by any tick "
+                    f"within {_RESOLVE_TIMEOUT_S:.0f} s, so its slots cannot be told; track who wrote "
+                    f"it, or name its directory among those that are not tracked (untracked)"
+                ) from None
 
     def close(self) -> None:
         self._node.close()
@@ -94,23 +155,41 @@ class JobNode:
 
     def _tell(self, number: int) -> None:
         manifest = self._manifest(number)
-        consumed: dict[int, tuple[str, ...]] = {}
         try:
-            for name in self._inputs(manifest):
-                segment = self._routes.reads.segment(name)
-                consumed[segment] = (*consumed.get(segment, ()), name)
+            consumed = self._by_segment(self._inputs(manifest))
             created = tuple(
                 CreatedUnit(name, self._routes.creates)
                 for name in self._batches.units(self._scope, number)
             )
             digest = fingerprint(manifest.offsets, consumed, created)
             record = QueryRecord(number, digest, consumed, created, None)
-            content = self._ticks.tick(record, threading.Event())
-            self._node.commit(content).result(_COMMIT_TIMEOUT_S)
+            self._commit(record, self._in_time(self._ticks.tick, record))
         except (ComposeError, RowsError, RefusedError) as error:
-            raise TrackingError(f"job {self._node_id!r}, run {number}: {error}") from error
+            raise TrackingError(
+                f"job {self._node_id!r}, run {number}, which has been published: {error}"
+            ) from error
         self._next = number + 1
         self._batches.forget(self._scope, number - KEPT_MANIFESTS)
+
+    def _commit(self, record: QueryRecord, content: TickContent) -> None:
+        relabels = 0
+        while True:
+            try:
+                self._node.commit(content).result(_COMMIT_TIMEOUT_S)
+                return
+            except RefusedError as error:
+                relabels += 1
+                other = self._ticks.relabelled(record, error.refusal)
+                if other is None or relabels > _MAX_RELABELS:
+                    raise
+                content = other
+
+    def _by_segment(self, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
+        """Raises ComposeError for files that are in no segment."""
+        found: dict[int, list[str]] = {}
+        for name in names:
+            found.setdefault(self._routes.reads.segment(name), []).append(name)
+        return {segment: tuple(group) for segment, group in found.items()}
 
     def _manifest(self, number: int) -> Manifest:
         manifest = self._batches.manifest(self._scope, number)
@@ -123,3 +202,19 @@ class JobNode:
     @staticmethod
     def _inputs(manifest: Manifest) -> list[str]:
         return [str(name) for name in json.loads(manifest.offsets)]
+
+
+@contextmanager
+def _stopping_after(timeout_s: float) -> Iterator[threading.Event]:
+    """An event that is set when the time is up."""
+    event = threading.Event()
+    timer = threading.Timer(timeout_s, event.set)
+    timer.start()
+    try:
+        yield event
+    finally:
+        timer.cancel()
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{names[0]} and so on" if len(names) > 1 else "".join(names) or "none"

@@ -145,6 +145,11 @@ class PublishedBatches:
         return self.directory / _FOLDER / scope
 
 
+def written_units(directory: str) -> list[str]:
+    """The unit names of the files in a folder that is about to be published, as they are there."""
+    return [unit_name(str(Path(directory) / name)) for name in _data_files(Path(directory))]
+
+
 def _data_files(folder: Path) -> list[str]:
     """The files that a reader of a written folder would read, relative to it, in order."""
     found = []

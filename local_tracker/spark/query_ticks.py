@@ -229,15 +229,31 @@ class QueryTicks:
         return record.fingerprint
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
-        consumed = self._with_slots(record, stopping)
-        rows = Cells.concatenate([self._consumed_rows(record), self._consumed_ranges(record)])
-        oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
-        slots = label_slots([*consumed, *oldest], self._delays)
+        consumed, rows, slots = self._input(record, stopping)
         if self._tracking.emits is not None:
             slots = self._emitted(record, slots, self._tracking.emits)
         elif record.created and not slots:
             slots = self._min_times()
         return self._compose(record, consumed, slots, rows)
+
+    def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
+        """The least slot that a batch may create in, by segment, from what it consumed; waits, and
+        raises, as `tick` does."""
+        return self._input(record, stopping)[2]
+
+    def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
+        """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for
+        those who can still take them back. slots: as `least_slots` tells."""
+        self._created_rows(record, slots)
+
+    def _input(
+        self, record: QueryRecord, stopping: threading.Event
+    ) -> tuple[tuple[Unit, ...], Cells, dict[int, int]]:
+        """The units that a batch consumed, the cells of rows and ranges, and the least slots."""
+        consumed = self._with_slots(record, stopping)
+        rows = Cells.concatenate([self._consumed_rows(record), self._consumed_ranges(record)])
+        oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
+        return consumed, rows, label_slots([*consumed, *oldest], self._delays)
 
     def _emitted(
         self, record: QueryRecord, slots: Mapping[int, int], labels: FrontLabels

@@ -174,7 +174,9 @@ class Tracked:
         node_id: str,
         reads: str | Mapping[str, str],
         creates: Sequence[str] = (),
+        job_id: str | None = None,
         rows: Mapping[str, str] | None = None,
+        untracked: Sequence[str] = (),
         fmt: str = "parquet",
         partition_by: Sequence[str] = (),
         **options: str,
@@ -184,20 +186,23 @@ class Tracked:
         0, when the tracker has it.
 
         The job consumes all files that the DataFrame's sources list (`inputFiles()`); each may be read
-        by one run of a node. The other arguments are those of `start` and `writer`. After a crash the
-        next run tells what the last one published. Raises TrackingError; unless the message says
-        otherwise nothing was published.
+        by one run of a node. job_id: whatever names the run to its scheduler; when it is run again
+        after it has published, nothing is done, and the number is returned. untracked: directories of
+        input that is not tracked, such as a table that is joined. The other arguments are those of
+        `start` and `writer`. After a crash the next run tells what the last one published. Raises
+        TrackingError; unless the message says that a run has been published, nothing was.
         """
         job = JobNode(
-            self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows
-        )
+            self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows,
+            untracked=untracked,
+        )  # fmt: skip
 
         def write(directory: str) -> None:
             writer = frame.write.format(fmt).options(**options)
             (writer.partitionBy(*partition_by) if partition_by else writer).save(directory)
 
         try:
-            return job.run(frame.inputFiles(), write)
+            return job.run(frame.inputFiles(), write, job_id)
         finally:
             job.close()
 

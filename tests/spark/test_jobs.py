@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tracker
+from local_tracker.spark import jobs
 from local_tracker.spark.follower import TrackingError
 from local_tracker.spark.jobs import JobNode
 from tests.spark.support import WAIT_S
@@ -41,10 +45,9 @@ def running() -> Iterator[EmbeddedTracker]:
 def node(running: EmbeddedTracker, tmp_path: Path) -> Iterator[Callable[..., JobNode]]:
     made: list[JobNode] = []
 
-    def make(creates: tuple[str, ...] = ("after",)) -> JobNode:
-        made.append(
-            JobNode(running.target, "p", "job", str(tmp_path), reads="read", creates=creates)
-        )
+    def make(creates: tuple[str, ...] = ("after",), **more: Any) -> JobNode:
+        options = {"reads": "read", "creates": creates, **more}
+        made.append(JobNode(running.target, "p", "job", str(tmp_path), **options))
         return made[-1]
 
     yield make
@@ -117,6 +120,83 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
     front.join()
     front.leave_front("front").result(WAIT_S)
     min_time(running, "after", FOREVER)
+
+
+# --- runs that have a name ------------------------------------------------------------------------
+
+
+def test_a_job_that_has_published_is_not_run_again(node: Callable[..., JobNode]) -> None:
+    def forbidden(directory: str) -> None:
+        raise AssertionError(f"written again into {directory}")
+
+    assert node().run([source_file(1)], write, "monday") == 0
+    job = node()
+    assert job.run([source_file(1)], forbidden, "monday") == 0
+    assert job.run([source_file(2)], write, "tuesday") == 1
+
+
+def test_a_name_is_for_one_input(node: Callable[..., JobNode], tmp_path: Path) -> None:
+    job = node()
+    job.run([source_file(1)], write, "monday")
+    with pytest.raises(TrackingError, match=r"'monday' was its run 0, .* under another job id"):
+        job.run([source_file(2)], write, "monday")
+    with pytest.raises(TrackingError, match="has been read by its run 0"):
+        job.run([source_file(1)], write, "tuesday")
+    assert len(list(tmp_path.glob("b*"))) == 1
+
+
+# --- refused before anything is published ---------------------------------------------------------
+
+
+def test_input_that_nobody_has_told_of(
+    node: Callable[..., JobNode], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_RESOLVE_TIMEOUT_S", 0.5)
+    with pytest.raises(TrackingError, match=r"dim.parquet, was not created by any tick"):
+        node().run(["file:///data/tables/dim.parquet"], write)
+    assert not list(tmp_path.glob("b*"))
+
+
+def test_input_in_no_segment(node: Callable[..., JobNode], tmp_path: Path) -> None:
+    job = node(reads={"/data/in": "read"})
+    with pytest.raises(
+        TrackingError, match=r"is in none of the directories.*nothing was published"
+    ):
+        job.run([source_file(1), "file:///data/tables/dim.parquet"], write)
+    assert not list(tmp_path.glob("b*"))
+
+
+def test_tables_that_are_not_tracked_may_be_read_in_each_run(
+    running: EmbeddedTracker, node: Callable[..., JobNode]
+) -> None:
+    table = "file:///data/tables/dim.parquet"
+    job = node(untracked=["/data/tables"])
+    assert job.run([source_file(1), table], write) == 0
+    assert job.run([source_file(2), table], write) == 1
+    min_time(running, "read", 3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [({"row": [1]}, "has no column 'at'"), ({"at": [0, 7]}, "has slot 0, .* allows 1 and later")],
+)
+def test_rows_that_cannot_be_tracked(
+    node: Callable[..., JobNode], tmp_path: Path, columns: dict[str, list[int]], named: str
+) -> None:
+    def write_rows(directory: str) -> None:
+        Path(directory).mkdir(parents=True)
+        pq.write_table(pa.table(columns), f"{directory}/part-0.parquet")
+
+    job = node(rows={"after": "at"})
+    with pytest.raises(TrackingError, match=f"{named}.*nothing was published"):
+        job.run([source_file(1)], write_rows)
+    assert not list(tmp_path.glob("b*"))
+    assert job.run([source_file(1)], lambda d: write_slots(d, 1, 5)) == 0
+
+
+def write_slots(directory: str, *slots: int) -> None:
+    Path(directory).mkdir(parents=True)
+    pq.write_table(pa.table({"at": slots}), f"{directory}/part-0.parquet")
 
 
 def killed(*_: object) -> None:
