@@ -182,9 +182,28 @@ class Spool:
         body = pack_cells(cells for s in steps for cells in (s.created, s.consumed))
         record = text + body
         lengths = _LENGTHS.pack(len(text), len(body), zlib.crc32(record))
-        _write_all(self._file, lengths + record)
-        if sync:
-            os.fdatasync(self._file)
+        before = os.fstat(self._file).st_size
+        try:
+            _write_all(self._file, lengths + record)
+            if sync:
+                os.fdatasync(self._file)
+        except OSError as error:
+            raise HandOverError(
+                self._take_back(before),
+                f"the spool {self._path} cannot be written ({error}): nothing more is taken; make "
+                "room and start the local tracker again, which goes on from what is in it",
+            ) from error
+
+    def _take_back(self, size_bytes: int) -> str:
+        """What was not written to its end must not be found by the next process. Returns the code of
+        the error: whether that is sure."""
+        try:
+            os.ftruncate(self._file, size_bytes)
+            os.lseek(self._file, size_bytes, os.SEEK_SET)
+            os.fsync(self._file)
+        except OSError:
+            return "unknown_outcome"
+        return "full"
 
 
 def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -198,8 +217,8 @@ def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]
         record = content[begin:end]
         if end > len(content):
             return
-        if zlib.crc32(record) != checksum:
-            if end == len(content):
+        if not header_bytes or zlib.crc32(record) != checksum:
+            if not any(content[end:]):  # zeros: the file had grown before it was written
                 return
             raise HandOverError(
                 "invalid",

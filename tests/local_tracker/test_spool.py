@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,18 @@ def test_a_record_cut_off_anywhere_is_as_if_it_had_not_been_begun(tmp_path: Path
     assert set(seen) == set(range(len(known)))
 
 
+def test_a_tail_of_zeros_is_cut_off(tmp_path: Path) -> None:
+    """A machine that lost power may have made the file longer, and not have written into it."""
+    path = tmp_path / "s"
+    spool = Spool(str(path))
+    known = write(spool)
+    spool.close()
+    path.write_bytes(path.read_bytes() + bytes(100))
+    again = Spool(str(path))
+    assert said(again) == known[-1]
+    again.close()
+
+
 def test_damage_before_the_end_is_said_and_not_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "s"
     spool = Spool(str(path))
@@ -134,6 +148,56 @@ def test_the_longest_silent_senders_are_forgotten(
         spool.done(number)
     assert list(spool.senders) == ["u", "w"]
     spool.close()
+
+
+def test_a_full_disk_is_said_and_what_was_written_before_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    spool.flush(1, (step("v", 1),))
+    before = said(spool)
+    write = os.write
+
+    def half_of_it(descriptor: int, data: bytes) -> int:
+        write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", half_of_it)
+        with pytest.raises(HandOverError, match=r"/s cannot be written .*make room") as refused:
+            spool.flush(2, (step("v", 2),))
+    assert refused.value.code == "full"
+    spool.close()
+    again = Spool(f"{tmp_path}/s")
+    assert said(again) == before, "the half that was written is cut off"
+    again.close()
+
+
+def test_a_record_that_could_not_be_synced_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is told that it was not taken, and may do the step again under another number."""
+    spool = Spool(f"{tmp_path}/s")
+    before = said(spool)
+
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as worn_out:
+        worn_out.setattr(os, "fdatasync", broken)
+        with pytest.raises(HandOverError) as refused:
+            spool.flush(1, (step("v", 1),))
+        assert refused.value.code == "full"
+        worn_out.setattr(os, "ftruncate", broken)
+        with pytest.raises(HandOverError) as unknown:
+            spool.flush(1, (step("v", 1),))
+        assert unknown.value.code == "unknown_outcome"
+    spool.close()
+    again = Spool(f"{tmp_path}/s")
+    assert said(again) != before, (
+        "nobody could take it back, and nobody was told that it was not taken"
+    )
+    again.close()
 
 
 def test_it_belongs_to_one_process(tmp_path: Path) -> None:

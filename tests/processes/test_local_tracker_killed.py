@@ -166,6 +166,7 @@ class Steps(FileReader):
         super().__init__(directory)
         self._worker = worker
         self.count = 0
+        self.before_step: Callable[[], None] = lambda: None
         self.while_step: Callable[[], None] = lambda: None
 
     def _open(self) -> None:
@@ -185,6 +186,7 @@ class Steps(FileReader):
             self._done(file, file_done_ns, child_done_ns)
 
     def _step(self, consumed: list[Ack], created: list[Ack]) -> None:
+        self.before_step()
         place = len(self._worker.lines)
         self._worker.tell(json.dumps({"consumed": consumed, "created": created}))
         self.count += 1
