@@ -270,7 +270,10 @@ def attach(
     else:
         typer.echo(f"{node_id}: told up to batch {followed.last_durable_batch}")
     if not clean:
-        fail(f"{node_id}: not all batches that are over are told; start again to tell the rest", EXIT_REFUSED)
+        fail(
+            f"{node_id}: not all batches that are over are told; start again to tell the rest",
+            EXIT_REFUSED,
+        )
 
 
 def _pairs(option: str, given: list[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ honoured is the core's to judge.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -549,13 +548,3 @@ def _pipeline_report_from_pb(message: peer_pb.PipelineReport) -> m.PipelineRepor
         runs=tuple(run_from_pb(run) for run in message.runs),
         announced=slots_from_pb(message.announced),
     )
-
-
-def unpack(message_type: Any, data: bytes, what: str) -> Any:
-    """Parses bytes as a message; raises Refused(INVALID) naming `what` if they are not one."""
-    from google.protobuf.message import DecodeError
-
-    try:
-        return message_type.FromString(data)
-    except DecodeError as error:
-        raise _invalid(f"{what} of {len(data)} bytes cannot be read: {error}") from None

@@ -1,6 +1,15 @@
-"""Between stored bytes and the core's records and snapshots."""
+"""Between stored bytes and the core's records and snapshots.
+
+What is stored is a message and a checksum of it: a store may give back what a failing disk has changed,
+and many a changed byte would still read as a message, of something that never happened.
+"""
 
 from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import storage_pb2 as storage_pb
@@ -9,6 +18,29 @@ from tracker.core import messages as m
 from tracker.core import snapshot as s
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.written_off import WrittenOffCell
+
+_CHECKSUM_BYTES = 4
+
+
+def _sealed(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data + zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _unsealed(message_type: Any, stored: bytes, what: str) -> Any:
+    """The message that was stored; raises Refused(INVALID) naming `what` if these bytes never were."""
+    data, checksum = stored[:-_CHECKSUM_BYTES], stored[-_CHECKSUM_BYTES:]
+    if zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little") != checksum:
+        raise Refused(
+            RefusalCode.INVALID,
+            f"{what} of {len(stored)} bytes is not as it was written: its checksum differs",
+        )
+    try:
+        return message_type.FromString(data)
+    except DecodeError as error:
+        raise Refused(
+            RefusalCode.INVALID, f"{what} of {len(stored)} bytes cannot be read: {error}"
+        ) from None
 
 
 def record_to_bytes(record: m.Record) -> bytes:
@@ -39,12 +71,12 @@ def record_to_bytes(record: m.Record) -> bytes:
             message.swept.pipeline = record.pipeline
             message.swept.segment = record.segment
             message.swept.below = record.below
-    return message.SerializeToString()
+    return _sealed(message)
 
 
 def record_from_bytes(data: bytes) -> m.Record:
     """Raises Refused(INVALID) for bytes that are no record of this version."""
-    message = convert.unpack(storage_pb.Record, data, "a stored record")
+    message = _unsealed(storage_pb.Record, data, "a stored record")
     match message.WhichOneof("record"):
         case "home":
             return m.HomeEntry(message.home.number, convert.entry_from_pb(message.home.entry))
@@ -86,12 +118,12 @@ def snapshot_to_bytes(snapshot: s.ProcessSnapshot) -> bytes:
     )
     for number, pipeline, key in snapshot.closed:
         message.closed.add(number=number, pipeline=pipeline, key=convert.key_to_pb(key))
-    return message.SerializeToString()
+    return _sealed(message)
 
 
 def snapshot_from_bytes(data: bytes) -> s.ProcessSnapshot:
     """Raises Refused(INVALID) for bytes that are no snapshot."""
-    message = convert.unpack(storage_pb.Snapshot, data, "a stored snapshot")
+    message = _unsealed(storage_pb.Snapshot, data, "a stored snapshot")
     return s.ProcessSnapshot(
         position=message.position,
         home_last=message.home_last,

@@ -78,6 +78,8 @@ def _value(draw: st.DrawFn, field: Any, depth: int) -> Any:
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_INT64:
             return draw(int64s)
+        case FieldDescriptor.CPPTYPE_UINT64:
+            return draw(uint64s)
         case FieldDescriptor.CPPTYPE_INT32:
             return draw(int32s)
         case FieldDescriptor.CPPTYPE_ENUM:
