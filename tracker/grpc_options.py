@@ -9,6 +9,7 @@ MAX_TICK_BYTES = 32 * 1024 * 1024 - 1024
 before it, still is a message."""
 KEEPALIVE_MS = 2_000
 KEEPALIVE_TIMEOUT_MS = 3_000
+CONNECT_TIMEOUT_MS = 2_000
 """A process that is paused, or cut off, is given up after both."""
 
 _SHARED = (
@@ -23,6 +24,8 @@ _SHARED = (
 CHANNEL_OPTIONS = (
     *_SHARED,
     ("grpc.initial_reconnect_backoff_ms", 50),
+    # How long making a connection may take: a process that is paused takes it, and says nothing.
+    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_retries", 0),
 )

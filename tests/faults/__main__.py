@@ -66,6 +66,7 @@ def the_run(seconds: float, seed: int, sabotage: str, finish_s: float) -> dict[s
         except AssertionError as error:
             trouble = str(error)
             print(f"run: {trouble}", flush=True)
+            system.stop_nodes()  # what is written down while it is read is no history
         found = system.violations()
         return {
             "network": network.kind, "seconds": seconds, "seed": seed,

@@ -235,6 +235,11 @@ class System:
             assert subscriber.end() == 0, subscriber.errors()
         assert self.local_tracker.stop() == 0, self.local_tracker.errors()
 
+    def stop_nodes(self) -> None:
+        """Ends all that writes down what happens, where a run cannot be finished."""
+        for process in (*self.subscribers, *self.nodes.values(), self.worker, self.local_tracker):
+            self._discard(process)
+
     def history(self) -> Path:
         """Writes down all that has happened, as `tests.check` reads it."""
         recorder = Recorder(self.directory / "parts" / "run.jsonl")

@@ -13,7 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import structlog
@@ -30,6 +32,7 @@ from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 from tracker.service.failpoints import failpoint
+from tracker.service.leasing import LeaseKeeper
 from tracker.store import Fenced, LogShortened, Store, StoreError
 
 log = structlog.get_logger(__name__)
@@ -41,7 +44,6 @@ SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 1.0
-RENEWALS_PER_LEASE = 4
 FLUSH_AT_STOP_S = 10.0
 """How long a process that stops waits for its last commit; a store that fails cannot hold it."""
 
@@ -86,16 +88,14 @@ class Engine:
         self.hooks = hooks
         self.epoch = epoch
         self._lease_ms = lease_ms
-        self._lease_until = 0.0
-        """Nobody else owns the shard before this moment (of time.monotonic)."""
+        self._keeper = LeaseKeeper(store, epoch, lease_ms, self._lease_ended) if lease_ms else None
         self._snapshot_after_records = snapshot_after_records
-        self._renewing: asyncio.Task[None] | None = None
+        self._doubting: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
         self._sessions: dict[Hashable, Session] = {}
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
         self._unwritten: deque[tuple[int, m.Record]] = deque()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="lowmark-store")
-        self._leaser = ThreadPoolExecutor(1, thread_name_prefix="lowmark-lease")
         self._writing: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
@@ -111,9 +111,8 @@ class Engine:
     async def start(self) -> None:
         """Recovers from the store. Raises StoreError if that cannot be read, LogLost if records are
         missing from it."""
-        if self._lease_ms:
-            await self._renew_now()
-            self._renewing = self._loop.create_task(self._renew())
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.start)
         snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
         self._records_since_snapshot = len(records)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
@@ -135,30 +134,15 @@ class Engine:
             ) from refused
         return snapshot, records
 
-    async def _renew(self) -> None:
-        """Keeps the lease, whatever else the store is busy with."""
-        while not self._stopped:
-            try:
-                await self._renew_now()
-            except (Fenced, LogShortened) as error:
-                self.fail(error)
-                return
-            except StoreError as error:
-                log.warning("lease_not_renewed", shard=self.process.shard, reason=str(error))
-            except Exception as error:
-                self.fail(error)
-                return
-            await asyncio.sleep(self._lease_ms / 1000 / RENEWALS_PER_LEASE)
-
-    async def _renew_now(self) -> None:
-        asked = time.monotonic()
-        await self._loop.run_in_executor(self._leaser, self.store.renew, self.epoch, self._lease_ms)
-        self._lease_until = asked + self._lease_ms / 1000
+    def _lease_ended(self, error: BaseException) -> None:
+        """From the keeper's thread."""
+        with suppress(RuntimeError):  # the loop is gone, and with it all that could go wrong
+            self._loop.call_soon_threadsafe(self.fail, error)
 
     def check_lease(self) -> None:
         """Raises Refused(NOT_READY) while another process may own the shard. What is durable was
         said rightly whoever says it; but that nothing more is, only the owner knows."""
-        if self._lease_ms and time.monotonic() >= self._lease_until:
+        if self._keeper is not None and not self._keeper.held:
             raise Refused(
                 RefusalCode.NOT_READY,
                 f"shard {self.process.shard} has not renewed its lease, and may have another owner "
@@ -175,7 +159,7 @@ class Engine:
             why: BaseException | None = None
             while why is None:
                 try:
-                    await self._renew_now()
+                    await asyncio.to_thread(self.store.renew, self.epoch, self._lease_ms)
                     why = error
                 except (Fenced, LogShortened) as certain:
                     why = certain
@@ -185,9 +169,7 @@ class Engine:
             self._stopped = False
             self.fail(why)
 
-        if self._renewing is not None:
-            self._renewing.cancel()
-        self._renewing = self._loop.create_task(find_out())
+        self._doubting = self._loop.create_task(find_out())
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -392,20 +374,13 @@ class Engine:
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        if release:  # behind a renewal that may be under way
-            await self._loop.run_in_executor(self._leaser, self._release)
-        self._leaser.shutdown()
+        if self._doubting is not None:
+            self._doubting.cancel()
+            await asyncio.gather(self._doubting, return_exceptions=True)
+        if self._keeper is not None:
+            await asyncio.to_thread(partial(self._keeper.stop, release=release))
         await self._loop.run_in_executor(self._writer, self.store.close)
         self._writer.shutdown()
-
-    def _release(self) -> None:
-        try:
-            self.store.release(self.epoch)
-        except StoreError as error:
-            log.warning("lease_not_released", shard=self.process.shard, reason=str(error))
 
 
 def _refused(refusal: Refusal) -> Refused:

@@ -14,9 +14,12 @@ from tracker.core.process import LogLost
 from tracker.service.owning import Claim, Claimant, Owned
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.waiting_room import WaitingRoom
-from tracker.store import Fenced, StoreError
+from tracker.store import Fenced, StoreError, StoreUnavailable
 
 log = structlog.get_logger(__name__)
+
+PAUSE_S = 0.2
+"""Before a process that could not begin to serve tries again."""
 
 
 def configure_logging(level: str = "info", *, as_json: bool | None = None) -> None:
@@ -56,6 +59,11 @@ async def serve(config: ServerConfig) -> int:
             if owned is None:
                 break
             failure = await _serve_owned(config, owned, stop)
+        except (Fenced, StoreUnavailable) as error:
+            # Taken over, or the store went away, before it served: it waits again.
+            log.warning("not_serving", reason=str(error))
+            await asyncio.sleep(PAUSE_S)
+            continue
         except (StoreError, LogLost, OSError, ValueError) as error:
             log.error("cannot_start", shard=config.shard, reason=str(error))
             return 1

@@ -1,0 +1,74 @@
+"""Keeping a lease, in a thread of its own: neither recovery nor a busy loop can end it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from tracker.store import Fenced, LogShortened, Store, StoreError
+
+log = structlog.get_logger(__name__)
+
+RENEWALS_PER_LEASE = 4
+JOIN_S = 10.0
+
+
+class LeaseKeeper:
+    """Renews the lease of an owner, several times in its length, until it is stopped or replaced."""
+
+    def __init__(
+        self, store: Store, epoch: int, lease_ms: int, ended: Callable[[BaseException], None]
+    ) -> None:
+        """`ended` is called, in the keeper's thread, when another owner has taken the store, or
+        records are gone from it."""
+        self._store, self._epoch, self._lease_ms = store, epoch, lease_ms
+        self._ended = ended
+        self._stop = threading.Event()
+        self._renewing = threading.Lock()
+        self._until = 0.0
+        self._thread = threading.Thread(target=self._run, name="lowmark-lease", daemon=True)
+
+    def start(self) -> None:
+        """Renews once, then goes on in the background. Raises StoreError."""
+        self.renew()
+        self._thread.start()
+
+    @property
+    def held(self) -> bool:
+        """Whether it is certain that nobody else owns the store."""
+        return time.monotonic() < self._until
+
+    def renew(self) -> None:
+        """Renews it now. Raises StoreError."""
+        with self._renewing:
+            asked = time.monotonic()
+            self._store.renew(self._epoch, self._lease_ms)
+            self._until = asked + self._lease_ms / 1000
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._lease_ms / 1000 / RENEWALS_PER_LEASE):
+            try:
+                self.renew()
+            except (Fenced, LogShortened) as error:
+                self._ended(error)
+                return
+            except StoreError as error:
+                log.warning("lease_not_renewed", reason=str(error))
+            except Exception as error:
+                self._ended(error)
+                return
+
+    def stop(self, *, release: bool) -> None:
+        """Returns when no renewal is under way; gives the lease back, if it is to. Blocks as long as
+        the store does."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+        if release:
+            try:
+                self._store.release(self._epoch)
+            except StoreError as error:
+                log.warning("lease_not_released", reason=str(error))
