@@ -144,6 +144,37 @@ def test_what_was_handed_over_before_a_stop_is_there_after_it(tmp_path: Path) ->
     asyncio.run(story())
 
 
+def as_version_1_kept_it(path: Path) -> None:
+    """Rewrites a file: no checksum behind a record, and nothing of leases."""
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE log SET record = substr(record, 1, length(record) - 4)")
+        file.execute("UPDATE snapshot SET data = substr(data, 1, length(data) - 4)")
+        file.execute("DELETE FROM meta WHERE name NOT IN ('shard', 'epoch', 'owner')")
+        file.execute("PRAGMA user_version=1")
+
+
+def test_a_process_goes_on_with_what_the_version_before_has_stored(tmp_path: Path) -> None:
+    async def story() -> None:
+        server = TrackerServer(config(tmp_path))
+        await server.start()
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            await register(channel)
+            stream = await attached(channel)
+            await commit(stream, 1)
+            await stream.read()
+            await server.engine.write_snapshot()
+            await commit(stream, 2)
+            await stream.read()
+            await server.stop()
+        as_version_1_kept_it(tmp_path / "shard-0.db")
+        again = TrackerServer(config(tmp_path))
+        await again.start()
+        assert again.engine.process.describe("p", 0).nodes[0].node_time == 2
+        await again.stop()
+
+    asyncio.run(story())
+
+
 class FailingStore(MemoryStore):
     """Fails to write when it is told to."""
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,8 @@ def test_a_file_of_the_version_before_opens_with_all_that_it_holds(tmp_path: Pat
     epoch = store.acquire("now", lease_ms=1000)
     assert epoch == 8
     stored = store.load(epoch)
-    assert (stored.snapshot, list(stored.records)) == ((4, b"4"), [(5, b"5"), (6, b"6")])
+    four, five, six = (b + zlib.crc32(b).to_bytes(4, "little") for b in (b"4", b"5", b"6"))
+    assert (stored.snapshot, list(stored.records)) == ((4, four), [(5, five), (6, six)])
     store.commit(epoch, [(7, b"7")])
     store.close()
     SqliteStore(path, 4).close()

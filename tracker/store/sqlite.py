@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -105,9 +106,12 @@ class SqliteStore:
             self._db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
 
     def _upgrade(self) -> None:
-        """From format 1, which knew no leases."""
+        """From format 1, which knew no leases, and whose records had no checksum behind them."""
+        self._db.create_function("sealed", 1, _sealed, deterministic=True)
         with _transaction(self._db):
             self._set(**_SINCE_VERSION_2)
+            self._db.execute("UPDATE log SET record = sealed(record)")
+            self._db.execute("UPDATE snapshot SET data = sealed(data)")
             self._db.execute(f"PRAGMA user_version={_VERSION}")
 
     def _set(self, **values: object) -> None:
@@ -279,6 +283,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=_BUSY_TIMEOUT_MS / 1000
     )
+
+
+def _sealed(record: bytes) -> bytes:
+    return record + zlib.crc32(record).to_bytes(4, "little")
 
 
 @contextmanager
