@@ -14,8 +14,9 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracker.core.ack_values import unit_value
+from tracker.core.ack_values import range_value, unit_value
 from tracker.core.model import Cells, Unit
+from tracker.core.ranges import NotedRanges, note
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 FINGERPRINT_BYTES = 16
@@ -60,6 +61,24 @@ def units_batch(segment: int, number: int, slot: int, names: Sequence[str]) -> P
     units = tuple(Unit(segment, name, slot) for name in names)
     contents = "\n".join([str(slot), *sorted(name.rsplit("/", 1)[-1] for name in names)])
     return PublishedBatch(number, slot, slot, cells, units, _digest(contents.encode()))
+
+
+def ranges_batch(
+    segment: int, number: int, slot: int, ranges: Sequence[tuple[str, int, int]]
+) -> PublishedBatch:
+    """A batch whose items are records, by the ranges (partition, begin, end) of their offsets, at least
+    one, all labelled `slot`."""
+    if not ranges:
+        raise ValueError(f"batch {number} holds no range")
+    rows = [(segment, slot, range_value(p, begin, end), end - begin) for p, begin, end in ranges]
+    values = np.array([value for _, _, value, _ in rows], np.uint64)
+    checksum = int(np.bitwise_xor.reduce(values))
+    count = sum(count for *_, count in rows)
+    contents = note(NotedRanges(number, slot, tuple(sorted(ranges))))
+    return PublishedBatch(
+        number, slot, slot, Cells.of([(segment, slot, checksum, count)]), (),
+        _digest(contents.encode()),
+    )  # fmt: skip
 
 
 def _cells(segment: int, slots: NDArray[np.int64], values: NDArray[np.uint64]) -> Cells:

@@ -89,9 +89,10 @@ class OpenBatch:
     values: NDArray[np.uint64]
 
 
-Send = Callable[[OpenBatch], Sequence[str] | None]
+Send = Callable[[OpenBatch], Sequence[str] | PublishedBatch | None]
 """Publishes a batch. Returns the names of the units that it became, all under the batch's one slot, if
-they are the items; else None: the items are the rows, by their labels."""
+they are the items; None where the items are the rows, by their labels; else the batch itself, of items
+of another kind, within the slots of the labels."""
 
 Recover = Callable[[int, Batch | None], Sequence[PublishedBatch]]
 """Finds what was published before: from the number of the fed segment and the last batch that the
@@ -290,7 +291,11 @@ class Front:
             with self._changed:
                 self._started.withdraw()
             raise
-        published = self.batch_of(batch.number, batch.slots, batch.values, units)
+        published = (
+            units
+            if isinstance(units, PublishedBatch)
+            else self.batch_of(batch.number, batch.slots, batch.values, units)
+        )
         with self._changed:
             self._started.published(published)
             self._tell()

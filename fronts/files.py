@@ -11,7 +11,6 @@ seen. A file that was not renamed was not published; the rows in it are to be wr
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
@@ -38,7 +37,8 @@ from fronts.client import (
     NotPublishedError,
     OpenBatch,
 )
-from fronts.core import MAX_WAITING_BATCHES, FrontStateError, RolledBackError
+from fronts.core import MAX_WAITING_BATCHES, RolledBackError
+from fronts.locks import take_lock
 from tracker.core.model import Batch
 from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.units import LabelledFile, file_name, parse_file_name, unit_name
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 SLOT_COLUMN, VALUE_COLUMN = "global_time", "ack_value"
 """Columns (int64) of a front by rows: a row's slot, and its ack value as a signed number."""
-
-_LOCK_RETRY_S = 0.05
 
 
 class Format(Enum):
@@ -218,23 +216,9 @@ class FileFront:
     # --- recovering -------------------------------------------------------------------------------
 
     def _take_directory(self, timeout_s: float) -> int:
-        """Two runs of a front would give different files one number, so a lock, which ends with its
-        process, keeps the second out."""
+        """Two runs of a front would give different files one number, so a lock keeps the second out."""
         path = self.directory / f".{quote(self._front.identity, safe='')}.lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return fd
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    os.close(fd)
-                    raise FrontStateError(
-                        f"front {self._front.identity!r} runs in another process, which holds {path}; "
-                        f"it did not end within {timeout_s:g} s; end it, or name this front otherwise"
-                    ) from None
-                time.sleep(_LOCK_RETRY_S)
+        return take_lock(path, timeout_s, self._front.identity)
 
     def _release_directory(self) -> None:
         if self._lock_fd is not None:

@@ -208,9 +208,16 @@ def attach(
         str, typer.Option(help="the node that the query is, the same at each start")
     ],
     reads: Annotated[
-        list[str],
-        typer.Option(help="the segment of its input, or DIRECTORY=SEGMENT for each source"),
-    ],
+        list[str] | None,
+        typer.Option(help="the segment of its input files, or DIRECTORY=SEGMENT for each source"),
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
+            "their segment, and the journal of the front that labels them"
+        ),
+    ] = None,
     creates: Annotated[
         list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
     ] = None,
@@ -237,6 +244,8 @@ def attach(
     from local_tracker.spark.follower import TrackingError
     from local_tracker.spark.logs import CheckpointLog
 
+    if not reads and not ranges:
+        raise typer.BadParameter("what the query reads must be told: --reads, --ranges, or both")
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -249,7 +258,8 @@ def attach(
     try:
         followed = AttachedQuery(
             target, pipeline, node_id, checkpoint,
-            reads=reads[0] if len(reads) == 1 and "=" not in reads[0] else _pairs("--reads", reads),
+            reads=_reads(reads or []),
+            ranges=_ranges(ranges or []),
             creates=creates or (), sink=sink, rows=_pairs("--rows", rows or []),
             first_batch=from_batch,
         ).start()  # fmt: skip
@@ -274,6 +284,22 @@ def attach(
             f"{node_id}: not all batches that are over are told; start again to tell the rest",
             EXIT_REFUSED,
         )
+
+
+def _reads(given: list[str]) -> str | dict[str, str]:
+    return given[0] if len(given) == 1 and "=" not in given[0] else _pairs("--reads", given)
+
+
+def _ranges(given: list[str]) -> dict[str, Any]:
+    from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
+
+    sources = {}
+    for number, where in _pairs("--ranges", given).items():
+        segment, colon, journal = where.partition(":")
+        if not colon or not journal:
+            raise typer.BadParameter(f"--ranges {number}={where!r} is not SOURCE=SEGMENT:JOURNAL")
+        sources[number] = OffsetRanges(segment, PublishedRanges(journal).slots)
+    return sources
 
 
 def _pairs(option: str, given: list[str]) -> dict[str, str]:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from local_tracker.spark.follower import FollowerLimits, TrackingError
-    from local_tracker.spark.ranges import OffsetRanges
+    from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
     from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
 
 __all__ = [
-    "BatchWriter", "FollowerLimits", "OffsetRanges", "Tracked", "TrackedQuery", "TrackingError",
+    "BatchWriter", "FollowerLimits", "NotYetPublished", "OffsetRanges", "PublishedRanges", "Tracked",
+    "TrackedQuery", "TrackingError",
 ]  # fmt: skip
 
 
@@ -23,10 +24,10 @@ def __getattr__(name: str) -> Any:
         from local_tracker.spark import follower
 
         return getattr(follower, name)
-    if name == "OffsetRanges":
+    if name in ("NotYetPublished", "OffsetRanges", "PublishedRanges"):
         from local_tracker.spark import ranges
 
-        return ranges.OffsetRanges
+        return getattr(ranges, name)
     if name in __all__:
         from local_tracker.spark import tracked
 

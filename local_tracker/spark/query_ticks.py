@@ -26,7 +26,13 @@ from local_tracker.spark.follower import Stopping
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
-from local_tracker.spark.ranges import OffsetRanges, Range, range_cells, ranges
+from local_tracker.spark.ranges import (
+    NotYetPublished,
+    OffsetRanges,
+    Range,
+    range_cells,
+    ranges,
+)
 from local_tracker.spark.rows import row_cells
 from local_tracker.worker.noted import forget, noted
 from tracker.client import Admin, NodeClient
@@ -36,6 +42,8 @@ from tracker.core.units import slot_in_name
 
 _RESOLVE_WAIT_MS = 1_000
 _NAMES_SHOWN = 3
+_LOOK_AGAIN_S = 0.02
+_LOOKS_PER_WARNING = 500
 
 log = logging.getLogger("lowmark.spark")
 
@@ -251,7 +259,9 @@ class QueryTicks:
     ) -> tuple[tuple[Unit, ...], Cells, dict[int, int]]:
         """The units that a batch consumed, the cells of rows and ranges, and the least slots."""
         consumed = self._with_slots(record, stopping)
-        rows = Cells.concatenate([self._consumed_rows(record), self._consumed_ranges(record)])
+        rows = Cells.concatenate(
+            [self._consumed_rows(record), self._consumed_ranges(record, stopping)]
+        )
         oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
         return consumed, rows, label_slots([*consumed, *oldest], self._delays)
 
@@ -271,11 +281,24 @@ class QueryTicks:
             if segment in self._tracking.rows
         )
 
-    def _consumed_ranges(self, record: QueryRecord) -> Cells:
-        return Cells.concatenate(
-            range_cells(source, [wanted for at, wanted in record.ranges if at == number])
-            for number, source in self._tracking.ranges.items()
-        )
+    def _consumed_ranges(self, record: QueryRecord, stopping: threading.Event) -> Cells:
+        """Waits until whoever publishes the ranges has told their slots."""
+        looks = 0
+        while True:
+            try:
+                return Cells.concatenate(
+                    range_cells(source, [wanted for at, wanted in record.ranges if at == number])
+                    for number, source in self._tracking.ranges.items()
+                )
+            except NotYetPublished as error:
+                looks += 1
+                if looks % _LOOKS_PER_WARNING == 0:
+                    log.warning(
+                        "batch %d of query %s waits for %s: does their front run?",
+                        record.batch, self._query_id, error,
+                    )  # fmt: skip
+            if stopping.wait(_LOOK_AGAIN_S):
+                raise Stopping
 
     def _created_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> Cells:
         parts = []

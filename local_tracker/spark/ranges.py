@@ -9,11 +9,15 @@ reads them, by the records' own timestamps, say, or by what the producer noted.
 from __future__ import annotations
 
 import json
+import os
+import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tracker.core.ack_values import range_value
 from tracker.core.model import Cells
+from tracker.core.ranges import parse_note
 
 Pieces = Iterable[tuple[int, int, int]]
 """Parts of a range: (begin, end, slot), each end the next begin."""
@@ -21,6 +25,10 @@ Pieces = Iterable[tuple[int, int, int]]
 
 class RangesError(Exception):
     """Offsets cannot be told; names the source and the offsets."""
+
+
+class NotYetPublished(Exception):
+    """The slots of a range are not known yet; they are asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +47,15 @@ class OffsetRanges:
 
     segment: the one that its records are in. slots(partition, begin, end): the pieces of a range, with
     the slot of each, in order and without gaps; it is asked when the batch is over, and again after a
-    restart. first: where partitions begin (0 if not named). Nested offsets, as Kafka's, make partitions
-    `topic/0`.
+    restart, and raises NotYetPublished where it has to be asked later (`PublishedRanges(...).slots`
+    does). first: where partitions begin (0 if not named). Nested offsets, as Kafka's, make partitions
+    `topic/0`. only: the names that number records, of an offset that holds other numbers too.
     """
 
     segment: str
     slots: Callable[[str, int, int], Pieces]
     first: Mapping[str, int] = field(default_factory=dict)
+    only: frozenset[str] | None = None
 
 
 def partitions(text: str | None, what: str) -> dict[str, int]:
@@ -81,6 +91,8 @@ def ranges(
     begins, ends = partitions(before, what), partitions(after, what)
     found = []
     for partition, end in sorted(ends.items()):
+        if source.only is not None and partition not in source.only:
+            continue
         begin = begins.get(partition, source.first.get(partition, 0))
         if end < begin:
             raise RangesError(
@@ -110,3 +122,88 @@ def range_cells(source: OffsetRanges, consumed: Iterable[Range]) -> Cells:
                 f"gap there; the batch consumed {wanted.begin} to {wanted.end}"
             )
     return Cells.of(rows)
+
+
+class PublishedRanges:
+    """What range fronts (`fronts.ranges`) have noted in their journals, for the readers of the log.
+    Thread-safe."""
+
+    def __init__(self, *journals: str) -> None:
+        """journals: local files; one that is not there yet has nothing."""
+        self._journals = [_Journal(path) for path in journals]
+        self._lock = threading.Lock()
+
+    def slots(self, partition: str, begin: int, end: int) -> Pieces:
+        """The pieces of a range. Raises NotYetPublished where the front has not come so far, and
+        RangesError where it never published a part of it, or has let go of it."""
+        with self._lock:
+            for journal in self._journals:
+                journal.read_on()
+            noted = [n for j in self._journals if (n := j.noted.get(partition)) is not None]
+        newest = max((each.ends[-1] for each in noted), default=None)
+        if newest is None or newest < end:
+            raise NotYetPublished(
+                f"offsets up to {end} of partition {partition!r}; published are those up to {newest}"
+            )
+        pieces = sorted(piece for each in noted for piece in each.pieces(begin, end))
+        at = begin
+        for first, last, _ in pieces:
+            if first != at:
+                break
+            at = last
+        if at != end:
+            raise RangesError(
+                f"no front has published offset {at} of partition {partition!r} alone, or its journal "
+                f"has let go of it, which is below min time: it was never in the pipeline, or counted "
+                f"as consumed; begin behind it (first), or see who else labels the partition"
+            )
+        return pieces
+
+
+@dataclass(slots=True)
+class _Noted:
+    """The published ranges of a partition, in order."""
+
+    begins: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+
+    def pieces(self, begin: int, end: int) -> list[tuple[int, int, int]]:
+        first = bisect_right(self.ends, begin)
+        last = bisect_left(self.begins, end)
+        return [
+            (max(begin, self.begins[i]), min(end, self.ends[i]), self.slots[i])
+            for i in range(first, last)
+        ]
+
+
+class _Journal:
+    """Reads what a journal has more than the last time, and anew when it was replaced."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.noted: dict[str, _Noted] = {}
+        self._inode: int | None = None
+        self._read_bytes = 0
+
+    def read_on(self) -> None:
+        try:
+            with open(self.path, "rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_ino != self._inode or found.st_size < self._read_bytes:
+                    self.noted, self._inode, self._read_bytes = {}, found.st_ino, 0
+                file.seek(self._read_bytes)
+                whole, newline, _ = file.read().rpartition(b"\n")  # a line may be half written
+        except FileNotFoundError:
+            return
+        self._read_bytes += len(whole) + len(newline)
+        for line in whole.decode().splitlines():
+            try:
+                batch = parse_note(line)
+            except ValueError as error:
+                raise RangesError(f"{self.path} is damaged: {error}") from None
+            for partition, begin, end in batch.ranges:
+                noted = self.noted.setdefault(partition, _Noted())
+                noted.begins.append(begin)
+                noted.ends.append(end)
+                noted.slots.append(batch.slot)

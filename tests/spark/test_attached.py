@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tracker
+from fronts import RangeFront
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follower import TrackingError
 from tests.spark.support import WAIT_S
@@ -258,3 +259,37 @@ def test_the_command_ends_by_a_signal_though_a_batch_waits(
     assert process.returncode == 1
     assert said == "parse: told up to batch 0\n"
     assert "parse: not all batches that are over are told" in errors
+
+
+def test_the_command_follows_ranges_of_offsets(
+    running: EmbeddedTracker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of a query over Kafka, say, whose records a front has labelled."""
+    journal, checkpoint = str(tmp_path / "ranges"), tmp_path / "cp"
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    running.register(PipelineSpec("log", ("parse",), fronts=("topic",)))
+    with RangeFront(running.target, "log", "topic", "parse", journal, clock=lambda: 0) as front:
+        front.publish({"flights/0": 8, "flights/1": 9})
+        front.publish({"flights/0": 16})
+        for batch, ends in enumerate(([5, 0], [16, 9])):
+            offsets = json.dumps({"flights": {str(p): end for p, end in enumerate(ends)}})
+            (checkpoint / f"offsets/{batch}").write_text(
+                f'v1\n{{"batchTimestampMs":1700000000000}}\n{offsets}'
+            )
+            (checkpoint / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
+        command = [
+            sys.executable, "-m", "tracker.cli", "attach", "--target", running.target,
+            "--pipeline", "log", "--node-id", "parse", "--checkpoint", str(checkpoint), "--once",
+        ]  # fmt: skip
+        told = subprocess.run(
+            [*command, "--ranges", f"0=parse:{journal}"], timeout=WAIT_S, check=False
+        )
+        assert told.returncode == 0, capfd.readouterr().err
+        nothing = subprocess.run(command, timeout=WAIT_S, check=False)
+        assert nothing.returncode == 2
+        assert "--reads, --ranges, or both" in capfd.readouterr().err
+        front.leave()
+    with running.subscriber("log") as subscriber:
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)

@@ -1,0 +1,231 @@
+"""The front of a partitioned log, and its readers: ranges cancel however they are cut, through crashes."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fronts import RangeFront
+from fronts.core import FrontStateError, RolledBackError
+from local_tracker.spark.ranges import (
+    NotYetPublished,
+    OffsetRanges,
+    PublishedRanges,
+    RangesError,
+    range_cells,
+    ranges,
+)
+from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tracker.core.ack_values import range_value
+from tracker.core.ranges import NotedRanges, note
+
+
+class Log:
+    """A tracker, a clock, a journal, and the runs of a front with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.journal = directory / "ranges"
+        self.tracker = FakeTracker()
+        self.now_ns = 0
+        self.min_time = 0
+        self.runs: list[RangeFront] = []
+
+    def start(self, timeout_s: float = WAIT_S, **options: Any) -> RangeFront:
+        front = RangeFront(
+            "unused:1", "p", "f", "in", self.journal, clock=lambda: self.now_ns,
+            heartbeat_interval_ms=1, node=self.tracker.connect(), min_time=lambda: self.min_time,
+            **options,
+        )  # fmt: skip
+        self.runs.append(front)
+        return front.start(timeout_s)
+
+    def kill(self) -> None:
+        """The last run ends as its process would: no commit, and the lock is gone."""
+        assert self.tracker.node is not None
+        self.tracker.node.crash(False)
+        self.runs[-1]._release()
+        self.tracker.holding = False
+
+    def reader(self) -> PublishedRanges:
+        return PublishedRanges(str(self.journal))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    log = Log(tmp_path)
+    yield log
+    log.tracker.release()
+    for front in log.runs:
+        front.close()
+
+
+def test_what_is_new_is_one_batch_under_one_slot(log: Log) -> None:
+    front = log.start(first={"b": 100})
+    log.now_ns = 50
+    assert front.publish({"a": 3, "b": 104}) == 0
+    assert front.publish({"a": 3}) is None
+    log.now_ns = 70
+    assert front.publish({"a": 7}) == 1
+    assert front.wait_durable(WAIT_S)
+    both = range_value("a", 0, 3) ^ range_value("b", 100, 104)
+    assert log.tracker.created == [(5, both, 7), (7, range_value("a", 3, 7), 4)]
+    assert front.ends == {"a": 7, "b": 104}
+
+
+def test_ends_do_not_go_back(log: Log) -> None:
+    front = log.start()
+    front.publish({"a": 3})
+    with pytest.raises(ValueError, match="ends at 2 and was at 3 before"):
+        front.publish({"a": 2})
+
+
+def test_a_reader_finds_the_slots_of_its_own_ranges(log: Log) -> None:
+    reader = log.reader()
+    with pytest.raises(NotYetPublished):
+        reader.slots("a", 0, 1)
+    front = log.start()
+    for slot, end in ((5, 3), (6, 4), (9, 10)):
+        log.now_ns = slot * 10
+        front.publish({"a": end})
+    assert reader.slots("a", 0, 10) == [(0, 3, 5), (3, 4, 6), (4, 10, 9)]
+    assert reader.slots("a", 2, 5) == [(2, 3, 5), (3, 4, 6), (4, 5, 9)]
+    assert reader.slots("a", 5, 6) == [(5, 6, 9)]
+    with pytest.raises(NotYetPublished, match=r"offsets up to 11 .* those up to 10"):
+        reader.slots("a", 5, 11)
+    log.now_ns = 110
+    front.publish({"a": 12})
+    assert reader.slots("a", 9, 11) == [(9, 10, 9), (10, 11, 11)]
+
+
+def test_what_nobody_published_is_an_error(log: Log) -> None:
+    log.start(first={"a": 5}).publish({"a": 8})
+    with pytest.raises(RangesError, match="no front has published offset 3 of partition 'a'"):
+        log.reader().slots("a", 3, 7)
+
+
+cuts = st.lists(st.integers(min_value=1, max_value=40), max_size=6, unique=True).map(sorted)
+
+
+@given(cuts, cuts, st.lists(st.integers(min_value=0, max_value=3), min_size=7, max_size=7))
+def test_a_readers_ranges_cancel_a_fronts_however_both_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    published: list[int],
+    read: list[int],
+    slots: list[int],
+) -> None:
+    """In each slot apart: what was created and not yet consumed is what the reader has not read."""
+    journal = tmp_path_factory.mktemp("log") / "ranges"
+    ends = [0, *published, 41]
+    cells: dict[int, int] = {}
+    lines = []
+    for number, (begin, end) in enumerate(itertools.pairwise(ends)):
+        slot = slots[number % len(slots)]
+        lines.append(note(NotedRanges(number, slot, (("p", begin, end),))) + "\n")
+        cells[slot] = cells.get(slot, 0) ^ range_value("p", begin, end)
+    journal.write_text("".join(lines))
+    source = OffsetRanges("in", PublishedRanges(str(journal)).slots)
+    offsets = [0, *read, 41]
+    for before, after in itertools.pairwise(offsets):
+        batch = ranges(0, source, f'{{"p": {before}}}', f'{{"p": {after}}}', "batch")
+        for _, slot, checksum, _ in range_cells(source, batch).rows():
+            cells[slot] ^= checksum
+    assert set(cells.values()) == {0}
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+def test_what_was_noted_is_committed_by_the_next_run(log: Log) -> None:
+    front = log.start()
+    front.publish({"a": 3})
+    assert front.wait_durable(WAIT_S)
+    log.tracker.holding = True
+    log.now_ns = 50
+    front.publish({"a": 9})
+    log.kill()
+    log.now_ns = 90
+    front = log.start()
+    assert front.ends == {"a": 9}
+    assert front.publish({"a": 10}) == 2
+    assert front.wait_durable(WAIT_S)
+    assert log.tracker.created[1:] == [
+        (5, range_value("a", 3, 9), 6), (9, range_value("a", 9, 10), 1),
+    ]  # fmt: skip
+
+
+def test_a_line_that_was_cut_off_was_not_published(log: Log) -> None:
+    log.start().publish({"a": 3})
+    log.kill()
+    with open(log.journal, "a") as file:
+        file.write("1 7 a:3:")
+    assert log.reader().slots("a", 1, 3) == [(1, 3, 0)]
+    log.now_ns = 90
+    front = log.start()
+    assert front.publish({"a": 9}) == 1
+    assert log.reader().slots("a", 3, 9) == [(3, 9, 9)]
+
+
+def test_a_full_disk_publishes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    front = log.start()
+    front.publish({"a": 3})
+    whole = log.journal.read_bytes()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space left"):
+            front.publish({"a": 9})
+    assert log.journal.read_bytes() == whole
+    log.now_ns = 90
+    assert front.publish({"a": 9}) == 1
+    assert front.wait_durable(WAIT_S)
+    assert log.tracker.created[-1] == (9, range_value("a", 3, 9), 6)
+
+
+@pytest.mark.parametrize("damage", ["", "0 0 a:0:3\n", "0 0 a:0:3\nnothing\n"])
+def test_a_journal_that_is_not_the_trackers_is_refused(log: Log, damage: str) -> None:
+    front = log.start()
+    front.publish({"a": 3})
+    front.publish({"a": 5})
+    assert front.wait_durable(WAIT_S)
+    log.kill()
+    log.journal.write_text(damage)
+    with pytest.raises(RolledBackError, match=r"restore"):
+        log.start()
+
+
+def test_one_run_at_a_time(log: Log) -> None:
+    log.start()
+    with pytest.raises(FrontStateError, match="runs in another process"):
+        log.start(timeout_s=0)
+
+
+# --- what is no longer needed ---------------------------------------------------------------------
+
+
+def test_what_is_below_min_time_goes_when_the_journal_is_long(log: Log) -> None:
+    front = log.start(prune_above_bytes=200)
+    reader = log.reader()
+    front.publish({"quiet": 1})
+    for number in range(40):
+        log.now_ns, log.min_time = number * 10, number - 5
+        front.publish({"a": number + 1})
+        assert reader.slots("a", max(0, number - 5), number + 1)
+    assert log.journal.stat().st_size < 400
+    with pytest.raises(RangesError, match="below min time"):
+        log.reader().slots("a", 0, 40)
+    assert front.wait_durable(WAIT_S)
+    log.kill()
+    front = log.start()
+    assert front.ends == {"quiet": 1, "a": 40}
+    assert front.publish({"a": 41}) == 41
