@@ -26,7 +26,7 @@ from tracker.core.model import PipelineSpec
 from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
 from tracker.service.server import ServerConfig, TrackerServer
-from tracker.store import MemoryStore, StoreError
+from tracker.store import LogShortened, MemoryStore, StoreError
 
 WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("a",), front_count=1)
@@ -205,6 +205,38 @@ def test_a_write_that_fails_is_tried_again_and_nothing_acknowledged_in_between()
             store.fails.clear()
             answer = await asyncio.wait_for(stream.read(), WAIT_S)
             assert answer.committed.number == 1
+        await server.stop()
+
+    asyncio.run(story())
+
+
+class ShortenedStore(MemoryStore):
+    """Has lost records when it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = threading.Event()
+
+    def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
+        if self.lost.is_set():
+            raise LogShortened("acknowledged records are gone")
+        super().commit(epoch, records)
+
+
+def test_a_process_whose_store_has_lost_records_stops_and_acknowledges_nothing_more() -> None:
+    async def story() -> None:
+        store = ShortenedStore()
+        server = TrackerServer(config(), store)
+        await server.start()
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            await register(channel)
+            stream = await attached(channel)
+            store.lost.set()
+            await commit(stream, 1)
+            await asyncio.wait_for(server.wait(), WAIT_S)
+            assert isinstance(server.failure, LogShortened)
+            code, _ = await status_of(stream)
+            assert code is grpc.StatusCode.UNAVAILABLE
         await server.stop()
 
     asyncio.run(story())
