@@ -26,6 +26,7 @@ from local_tracker.worker.protocol import (
     HandedOver,
     HandOverError,
     Header,
+    checked_text,
     parse_address,
     receive_frame,
     send_frame,
@@ -387,5 +388,5 @@ def _heartbeat(item: object) -> Heartbeat:
         and type(item[1]) is int
         and -(2**63) <= item[1] < 2**63
     ):
-        return Heartbeat(item[0], item[1])
+        return Heartbeat(checked_text("a front's name", item[0]), item[1])
     raise HandOverError("protocol", f"{item!r} is not a front's name and a slot")

@@ -1,6 +1,6 @@
 """The durable record of an eager local tracker (rule 9): which steps it took, in which flush.
 
-A file of records, each with its length and checksum, written and synced before it matters:
+A file of records, each with its lengths and checksums, written and synced before it matters:
 
 - *flush* number, with its steps: they belong to this flush, which may be committed now;
 - *split* number: the flush was refused as a whole, and its steps are flushes of their own instead,
@@ -35,6 +35,10 @@ MAX_FILE_BYTES = 8 << 20
 """Above it the record is written anew, with what is still needed."""
 
 _LENGTHS = struct.Struct(">III")  # of header and body, checksum of both
+_LENGTHS_CHECKSUM = struct.Struct(
+    ">I"
+)  # without it a damaged length would look like a file cut off
+_PREFIX_BYTES = _LENGTHS.size + _LENGTHS_CHECKSUM.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +124,34 @@ class Spool:
             ) from None
 
     def _read(self) -> None:
-        content = self._path.read_bytes()
-        for header, body in _records(content, str(self._path)):
-            match header["kind"]:
-                case "identity":
-                    self.identity, self.last_number = header["identity"], header["number"]
-                case "sender":
-                    error = header["error"] and (header["error"][0], header["error"][1])
-                    self.senders[header["sender"]] = LastStep(
-                        header["number"], header["settled"], error
-                    )
-                case "flush":
-                    self._take_flush(header["number"], _steps(header["steps"], body))
-                case "split":
-                    self._take_split(header["number"])
-                case "done":
-                    error = header["error"] and (header["error"][0], header["error"][1])
-                    self._take_done(header["number"], error)
+        for header, body in _records(self._path.read_bytes(), str(self._path)):
+            try:
+                self._take(header, body)
+            except (AttributeError, HandOverError, LookupError, TypeError, ValueError) as error:
+                raise HandOverError(
+                    "invalid",
+                    f"the spool {self._path} has a record that this version cannot read "
+                    f"({error!r}); start the version that wrote it",
+                ) from None
+
+    def _take(self, header: dict[str, Any], body: bytes) -> None:
+        match header["kind"]:
+            case "identity":
+                self.identity, self.last_number = header["identity"], header["number"]
+            case "sender":
+                error = header["error"] and (header["error"][0], header["error"][1])
+                self.senders[header["sender"]] = LastStep(
+                    header["number"], header["settled"], error
+                )
+            case "flush":
+                self._take_flush(header["number"], _steps(header["steps"], body))
+            case "split":
+                self._take_split(header["number"])
+            case "done":
+                error = header["error"] and (header["error"][0], header["error"][1])
+                self._take_done(header["number"], error)
+            case other:
+                raise ValueError(f"there is no record of kind {other!r}")
 
     def _rewrite(self) -> None:
         """What is still needed, in a new file that takes the place of the old one."""
@@ -182,6 +197,7 @@ class Spool:
         body = pack_cells(cells for s in steps for cells in (s.created, s.consumed))
         record = text + body
         lengths = _LENGTHS.pack(len(text), len(body), zlib.crc32(record))
+        lengths += _LENGTHS_CHECKSUM.pack(zlib.crc32(lengths))
         before = os.fstat(self._file).st_size
         try:
             _write_all(self._file, lengths + record)
@@ -210,23 +226,32 @@ def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]
     """(header, body) of each record. A last one that was not written to its end is left out: nothing
     has been done by it. Raises HandOverError for damage anywhere else."""
     at = 0
-    while at + _LENGTHS.size <= len(content):
-        header_bytes, body_bytes, checksum = _LENGTHS.unpack_from(content, at)
-        begin = at + _LENGTHS.size
+    while at + _PREFIX_BYTES <= len(content):
+        begin = at + _PREFIX_BYTES
+        lengths = content[at : at + _LENGTHS.size]
+        if _LENGTHS_CHECKSUM.unpack_from(content, at + _LENGTHS.size)[0] != zlib.crc32(lengths):
+            if not any(content[at:]):  # zeros: the file had grown before it was written
+                return
+            raise _damaged(content, at, path)
+        header_bytes, body_bytes, checksum = _LENGTHS.unpack(lengths)
         end = begin + header_bytes + body_bytes
         record = content[begin:end]
         if end > len(content):
             return
-        if not header_bytes or zlib.crc32(record) != checksum:
-            if not any(content[end:]):  # zeros: the file had grown before it was written
+        if zlib.crc32(record) != checksum:
+            if not any(content[end:]):
                 return
-            raise HandOverError(
-                "invalid",
-                f"the spool {path} is damaged at byte {at} of {len(content)}; restore it, or remove "
-                f"it and restart the workers whose steps it held",
-            )
+            raise _damaged(content, at, path)
         yield json.loads(record[:header_bytes]), record[header_bytes:]
         at = end
+
+
+def _damaged(content: bytes, at: int, path: str) -> HandOverError:
+    return HandOverError(
+        "invalid",
+        f"the spool {path} is damaged at byte {at} of {len(content)}; restore it, or remove it and "
+        "restart the workers whose steps it held",
+    )
 
 
 def _steps(headers: list[Any], body: bytes) -> tuple[Step, ...]:

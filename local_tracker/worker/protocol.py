@@ -41,6 +41,10 @@ MAX_BODY_BYTES = 1 << 24
 MAX_CELLS = 65_536
 """Cells of one step, or of one contribution; a widest frame of them stays below 4 MiB."""
 
+MAX_TEXT_CHARACTERS = 1_024
+"""Of names in a header."""
+_SHOWN_CHARACTERS = 80
+
 _LENGTHS = struct.Struct(">II")
 _COLUMNS = (("<i4", 4), ("<i8", 8), ("<u8", 8), ("<i8", 8))
 _CELL_BYTES = sum(width for _, width in _COLUMNS)
@@ -193,29 +197,47 @@ class Fields:
 
     def __init__(self, header: object) -> None:
         if not isinstance(header, dict):
-            raise HandOverError("protocol", f"{header!r} is not a JSON object")
+            raise HandOverError("protocol", f"{_shown(header)} is not a JSON object")
         self._header = header
 
     def text(self, name: str) -> str:
         value = self._header.get(name)
         if not isinstance(value, str):
-            raise HandOverError("protocol", f"field {name!r} is {value!r}, not a text")
-        return value
+            raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not a text")
+        return checked_text(f"field {name!r}", value)
 
     def integer(self, name: str) -> int:
         value = self._header.get(name)
         if type(value) is not int or not -(2**63) <= value < 2**63:
-            raise HandOverError("protocol", f"field {name!r} is {value!r}, not an int64")
+            raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not an int64")
         return value
 
     def items(self, name: str) -> list[object]:
         value = self._header.get(name)
         if not isinstance(value, list):
-            raise HandOverError("protocol", f"field {name!r} is {value!r}, not a list")
+            raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not a list")
         return value
 
     def flag(self, name: str) -> bool:
         return self._header.get(name) is True
+
+
+def checked_text(what: str, value: str) -> str:
+    """A text that can travel on: not too long, and no half of a character. Raises HandOverError."""
+    if len(value) > MAX_TEXT_CHARACTERS:
+        raise HandOverError(
+            "protocol", f"{what} has {len(value)} characters; the limit is {MAX_TEXT_CHARACTERS}"
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise HandOverError("protocol", f"{what} is {value!r}, which is no Unicode text") from None
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def send_frame(connection: socket.socket, header: Header, body: bytes = b"") -> None:
@@ -237,7 +259,7 @@ def receive_frame(connection: socket.socket) -> tuple[Header, bytes] | None:
     body = _receive(connection, body_bytes)
     try:
         header = json.loads(text or b"")
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise HandOverError("protocol", f"the header of a frame is not JSON: {error}") from None
     if not isinstance(header, dict):
         raise HandOverError("protocol", "the header of a frame is not a JSON object")

@@ -14,6 +14,7 @@ from local_tracker.worker.protocol import (
     MAX_HEADER_BYTES,
     CellReader,
     Deadline,
+    Fields,
     HandOverError,
     connect,
     is_local_tracker,
@@ -74,6 +75,24 @@ def test_a_frame_that_makes_no_sense_is_refused(pair: Pair, sent: bytes, message
     pair[0].sendall(sent)
     with pytest.raises(HandOverError, match=message) as refused:
         receive_frame(pair[1])
+    assert refused.value.code == "protocol"
+
+
+def test_a_header_nested_without_end_is_refused(pair: Pair) -> None:
+    header = b"[" * 100_000
+    pair[0].sendall(struct.pack(">II", len(header), 0) + header)
+    with pytest.raises(HandOverError, match="is not JSON") as refused:
+        receive_frame(pair[1])
+    assert refused.value.code == "protocol"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("\ud800", "no Unicode text"), ("x" * 2_000, "2000 characters; the limit is 1024")],
+)
+def test_a_text_that_could_not_travel_on_is_refused(text: str, message: str) -> None:
+    with pytest.raises(HandOverError, match=message) as refused:
+        Fields({"sender": text}).text("sender")
     assert refused.value.code == "protocol"
 
 
