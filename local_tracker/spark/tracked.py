@@ -143,7 +143,7 @@ class Tracked:
         try:
             joined = node.join(_JOIN_TIMEOUT_S)
             routes = Routes(node, joined.spec, reads, creates, node_id, rows or {}, ranges or {})
-            front = self._join_front(node, emits, creates)
+            front = self._join_front(node, emits, creates, routes)
             with self._task_settings(node_id):
                 query = writer.start()
             tracked_query = self._follow(
@@ -216,10 +216,15 @@ class Tracked:
     # --- inside -----------------------------------------------------------------------------------
 
     def _join_front(
-        self, node: NodeClient, emits: str | None, creates: Sequence[str]
+        self, node: NodeClient, emits: str | None, creates: Sequence[str], routes: Routes
     ) -> tuple[str, FrontLabels] | None:
         if emits is None:
             return None
+        if by_rows := [name for name in creates if node.segment(name) in routes.rows]:
+            raise TrackingError(
+                f"the query is to create by rows in {by_rows[0]!r}, in slots of their own, and emits "
+                f"there as front {emits!r}, in slots of the moment: leave out one of the two"
+            )
         if len(creates) != 1:
             raise TrackingError(
                 f"emits={emits!r} makes the query a front of the one segment that it creates in; it "
