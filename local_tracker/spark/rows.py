@@ -83,17 +83,32 @@ def _tables(name: str, column: str, with_values: bool) -> Iterator[Any]:
                     present = [*present, *file.schema_arrow.names[:1]]
                 yield from file.iter_batches(BATCH_ROWS, columns=present)
         elif lowered.endswith((".json", ".jsonl")):
-            import pyarrow.json as pa_json
-
             if os.path.getsize(path):
-                yield from pa_json.read_json(path).to_batches(BATCH_ROWS)
+                yield from _json(path, column, with_values).to_batches(BATCH_ROWS)
         else:
             raise RowsError(
                 f"{name}: rows are read back from Parquet and JSON files alone; write one of them, or "
                 f"track the segment by units"
             )
-    except OSError as error:
-        raise RowsError(f"{name} cannot be read back: {error}") from error
+    except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
+        raise RowsError(
+            f"{name} cannot be read back, with its slots in column {column!r}: {error}"
+        ) from error
+
+
+def _json(path: str, column: str, with_values: bool) -> Any:
+    """The needed columns of lines of JSON; what else is in the lines may be anything."""
+    import pyarrow as pa
+    import pyarrow.json as pa_json
+
+    wanted = [column, *([VALUE_COLUMN] if with_values else [])]
+    options = pa_json.ParseOptions(
+        explicit_schema=pa.schema([(name, pa.int64()) for name in wanted]),
+        unexpected_field_behavior="ignore",
+    )
+    table = pa_json.read_json(path, parse_options=options)
+    absent = [n for n in wanted if n in table.column_names and table[n].null_count == len(table)]
+    return table.drop_columns(absent)
 
 
 def _integers(name: str, column: str, values: Any) -> NDArray[np.int64]:

@@ -55,6 +55,39 @@ def test_json_is_read_too(tmp_path: Path) -> None:
     assert sorted((s, n) for _, s, _, n in row_cells(0, names, "at").rows()) == [(5, 1), (6, 2)]
 
 
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        (['{"text": 5}'], "no column 'at'"),
+        (['{"at": 5}', '{"text": "x"}'], "1 rows have no value in column 'at'"),
+        (['{"at": 5}', '{"at": "six"}'], "cannot be read back, with its slots in column 'at'"),
+        (['{"at": 5'], "cannot be read back"),
+    ],
+)
+def test_lines_without_a_slot_are_refused(tmp_path: Path, lines: list[str], named: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(RowsError, match=named):
+        row_cells(0, [unit_name(str(path))], "at")
+
+
+def test_what_else_is_in_a_line_may_be_anything(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"at": 5, "what": 1}\n{"what": {"is": "it"}, "at": 5}\n')
+    assert [(s, n) for _, s, _, n in row_cells(0, [unit_name(str(path))], "at").rows()] == [(5, 2)]
+
+
+def test_a_fronts_own_ack_values_count_in_json_too(tmp_path: Path) -> None:
+    labelled = tmp_path / "s5-shop-00000000.json"
+    labelled.write_text('{"at": 5, "ack_value": 3}\n{"at": 5, "ack_value": -1}\n')
+    plain = tmp_path / "s5-shop-00000001.json"
+    plain.write_text('{"at": 6}\n')
+    names = [unit_name(str(path)) for path in (labelled, plain)]
+    first, second = sorted(row_cells(0, names, "at").rows(), key=lambda cell: cell[1])
+    assert first == (0, 5, 3 ^ (2**64 - 1), 2)
+    assert (second[1], second[3]) == (6, 1)
+
+
 def test_a_fronts_own_ack_values_count(tmp_path: Path) -> None:
     name = parquet(tmp_path / "s5-shop-00000000.parquet", at=[5, 5], ack_value=[3, -1])
     assert row_cells(0, [name], "at").rows() == [(0, 5, 3 ^ (2**64 - 1), 2)]
