@@ -6,6 +6,7 @@ files that were committed; for sources with partitioned offsets, by their ranges
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -346,7 +347,13 @@ class QueryTicks:
     ) -> dict[int, tuple[str, ...]]:
         """A batch's names by segment number. A file that two sources of the query read (a
         self-join) is consumed once; raises ComposeError if they don't read it in one batch."""
-        for sources in self._twins():
+        # From outside it cannot be seen which sources list one directory, but what they took can.
+        overlapping = [
+            pair
+            for pair in itertools.combinations(sorted(by_source), 2)
+            if not set(by_source[pair[0]]).isdisjoint(by_source[pair[1]])
+        ]
+        for sources in (*self._twins(), *overlapping):
             read = [set(by_source.get(source, ())) for source in sources]
             if any(names != read[0] for names in read):
                 raise ComposeError(
