@@ -17,6 +17,7 @@ _UNITS_NS = {
     "h": 3600 * 10**9,
     "d": 86_400 * 10**9,
 }
+_MOST_NS = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,7 +28,10 @@ def parse_duration_ns(value: object) -> int:
         raise ValueError(
             f"{value!r} is not a duration; write a number and ns, us, ms, s, m, h or d"
         )
-    return round(float(match[1]) * _UNITS_NS[match[2]])
+    nanoseconds = float(match[1]) * _UNITS_NS[match[2]]
+    if nanoseconds > _MOST_NS:
+        raise ValueError(f"a duration of {nanoseconds / 1e9:g} s is longer than can be counted")
+    return round(nanoseconds)
 
 
 def parse_moment_ns(text: str) -> int:

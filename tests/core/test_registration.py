@@ -107,7 +107,10 @@ def test_a_conflicting_pipeline_is_refused_with_the_difference(
         ({"front_count": 2}, "front_count 2"),
         ({"fronts": (), "front_count": -1}, "-1"),
         ({"fronts": ()}, "complete at once"),
+        ({"fronts": (), "front_count": FOREVER}, f"front_count is {FOREVER}"),
         ({"silent_front": SilentFront.EVICT}, "evict_after_ms"),
+        ({"evict_after_ms": -1}, "evict_after_ms is -1"),
+        ({"evict_after_ms": FOREVER}, f"evict_after_ms is {FOREVER}"),
     ],
 )
 def test_what_cannot_be_a_pipeline_is_refused(change: dict[str, Any], named: str) -> None:

@@ -89,6 +89,11 @@ def _check_fronts(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
             "it declares no front and is not open, so it would be complete at once; "
             "declare its fronts by name or number, or register it as open"
         )
+    for name, value in (
+        ("front_count", spec.front_count), ("evict_after_ms", spec.evict_after_ms)
+    ):  # fmt: skip
+        if not 0 <= value < FOREVER:
+            raise refuse(f"{name} is {value}; it must not be negative, and be below {FOREVER}")
     if spec.silent_front is SilentFront.EVICT and spec.evict_after_ms <= 0:
         raise refuse(
             f"silent fronts are to be evicted after {spec.evict_after_ms} ms; "
