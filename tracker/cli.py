@@ -73,6 +73,7 @@ pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and l
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(cli_operations.nodes_app, name="nodes")
 app.command()(cli_operations.explain)
+pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
 
 

@@ -22,6 +22,7 @@ from tracker.client import Admin, Explanation
 from tracker.core.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
 from tracker.core.model import Cells
 from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.moments import parse_slot
 
 nodes_app = typer.Typer(no_args_is_help=True, help="Look after nodes that are gone.")
 
@@ -97,6 +98,56 @@ def retire(
     _tell_outcome(node_id, names, lost, stayed, as_json)
     if stayed:
         fail("some cells hold other items by now and stay; look again with lowmark explain", 1)
+
+
+def restart(
+    pipeline: PipelineName,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="a slot, or an ISO date or time; not before min time, where it begins if not given",
+        ),
+    ] = None,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a pipeline anew from its min time: a new generation. What is open is dropped and listed,
+    all nodes are closed and must join again, and whatever they send of before is refused.
+
+    Fronts are told from which slot on to commit anew what they have published. Nothing that was
+    announced is taken back. What is open is shown, and asked for, before it is dropped.
+    """
+    if as_json and not yes:
+        raise typer.BadParameter("--json cannot ask: add --yes")
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        info = admin.pipeline(pipeline)
+        from_slot = _from_slot(from_, info.spec.slack_ns)
+        if not as_json:
+            for segment in info.state.segments:
+                typer.echo(
+                    f"{segment.segment}: {segment.open_items} items open in {segment.open_slots} slots"
+                )
+        if not yes:
+            question = f"Drop what is open in {pipeline}, close its nodes and begin anew?"
+            typer.confirm(question, abort=True)
+        generation, began = admin.restart(pipeline, info.state.generation, from_slot)
+    if as_json:
+        print_json({"pipeline": pipeline, "generation": generation, "from_slot": began})
+    else:
+        typer.echo(
+            f"{pipeline} is in generation {generation}, from slot {began} on; start its nodes again"
+        )
+
+
+def _from_slot(text: str | None, slack_ns: int) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return parse_slot(text, slack_ns)
 
 
 def _find_node(admin: Admin, pipeline: str, node_id: str) -> NodeExplanation:

@@ -39,7 +39,7 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.slots import DEFAULT_SLACK_NS
+from tracker.core.slots import DEFAULT_SLACK_NS, LOWEST_SLOT
 
 REFUSAL_KEY = "lowmark-refusal-bin"
 """Trailing metadata of a refused call: a serialised `Refusal`."""
@@ -218,6 +218,7 @@ def state_to_pb(state: PipelineDescription) -> pipeline_pb.PipelineState:
         begun=state.begun,
         late_items=state.late_items,
         written_off_items=state.written_off_items,
+        generation=state.generation,
     )
     for segment in state.segments:
         message.segments.add(
@@ -257,6 +258,7 @@ def state_from_pb(message: pipeline_pb.PipelineState) -> PipelineDescription:
         nodes=tuple(NodeDescription(key_from_pb(n.key), n.node_time) for n in message.nodes),
         late_items=message.late_items,
         written_off_items=message.written_off_items,
+        generation=message.generation,
     )
 
 
@@ -290,6 +292,8 @@ def joined_to_pb(joined: m.Joined) -> node_pb.JoinNodeResponse:
         last_batches=[batch_to_pb(batch) for batch in joined.last_batches],
         previous_node_time=joined.previous_node_time,
         fronts=[grant_to_pb(grant, joined.spec) for grant in joined.fronts],
+        generation=joined.generation,
+        replay_from=joined.replay_from,
     )
 
 
@@ -301,6 +305,8 @@ def joined_from_pb(message: node_pb.JoinNodeResponse) -> m.Joined:
         tuple(batch_from_pb(batch) for batch in message.last_batches),
         message.previous_node_time,
         tuple(grant_from_pb(grant, spec) for grant in message.fronts),
+        message.generation,
+        message.replay_from if message.generation else LOWEST_SLOT,
     )
 
 
@@ -369,8 +375,10 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
             if len(late):
                 message.tick.late.CopyFrom(cells_to_pb(late))
             return message
-        case m.KeyOpened(pipeline, key, kind):
+        case m.KeyOpened(pipeline, key, kind, restart):
             opened = peer_pb.KeyOpened(pipeline=pipeline, key=key_to_pb(key), kind=kind)
+            if restart is not None:
+                opened.restart.CopyFrom(restart_to_pb(restart))
             return peer_pb.Entry(opened=opened)
         case m.KeyClosed(pipeline, key, last, evicted, retired):
             closed = peer_pb.KeyClosed(
@@ -383,11 +391,18 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
             return peer_pb.Entry(closed=closed)
         case m.KeyDropped(pipeline, key):
             return peer_pb.Entry(dropped=peer_pb.KeyDropped(pipeline=pipeline, key=key_to_pb(key)))
-        case m.WrittenOff(pipeline, node_id, cells, at_ms):
+        case m.WrittenOff(pipeline, node_id, cells, at_ms, generation):
             written_off = peer_pb.WrittenOff(
-                pipeline=pipeline, node_id=node_id, cells=cells_to_pb(cells), at_ms=at_ms
+                pipeline=pipeline,
+                node_id=node_id,
+                cells=cells_to_pb(cells),
+                at_ms=at_ms,
+                generation=generation,
             )
             return peer_pb.Entry(written_off=written_off)
+        case m.PipelineRestarted(pipeline, restart):
+            restarted = peer_pb.PipelineRestarted(pipeline=pipeline, restart=restart_to_pb(restart))
+            return peer_pb.Entry(restarted=restarted)
         case m.PipelineRegistered(spec):
             return peer_pb.Entry(register=spec_to_pb(spec))
 
@@ -401,7 +416,8 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
             return m.KeyTick(tick, cells_from_pb(t.late))
         case "opened":
             o = message.opened
-            return m.KeyOpened(o.pipeline, key_from_pb(o.key), o.kind)
+            restart = restart_from_pb(o.restart) if o.HasField("restart") else None
+            return m.KeyOpened(o.pipeline, key_from_pb(o.key), o.kind, restart)
         case "closed":
             c = message.closed
             return m.KeyClosed(c.pipeline, key_from_pb(c.key), c.last_number, c.evicted, c.retired)
@@ -409,10 +425,27 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
             return m.KeyDropped(message.dropped.pipeline, key_from_pb(message.dropped.key))
         case "written_off":
             w = message.written_off
-            return m.WrittenOff(w.pipeline, w.node_id, cells_from_pb(w.cells), w.at_ms)
+            cells = cells_from_pb(w.cells)
+            return m.WrittenOff(w.pipeline, w.node_id, cells, w.at_ms, w.generation)
+        case "restarted":
+            begun = restart_from_pb(message.restarted.restart)
+            return m.PipelineRestarted(message.restarted.pipeline, begun)
         case "register":
             return m.PipelineRegistered(spec_from_pb(message.register))
     raise _invalid("an entry of a home log says nothing; is the other process of a newer version?")
+
+
+def restart_to_pb(restart: m.Restart) -> peer_pb.Restart:
+    return peer_pb.Restart(
+        generation=restart.generation, from_slot=restart.from_slot, at_ms=restart.at_ms
+    )
+
+
+def restart_from_pb(message: peer_pb.Restart) -> m.Restart:
+    """Raises Refused(INVALID) for a generation that cannot begin by a restart."""
+    if message.generation < 1:
+        raise _invalid(f"a restart begins generation {message.generation}; they count from 1")
+    return m.Restart(message.generation, message.from_slot, message.at_ms)
 
 
 def frame_to_pb(frame: m.Frame) -> peer_pb.ExchangeRequest:
@@ -499,6 +532,7 @@ def _pipeline_report_to_pb(report: m.PipelineReport) -> peer_pb.PipelineReport:
         pipeline=report.pipeline,
         runs=[run_to_pb(run) for run in report.runs],
         announced=slots_to_pb(report.announced),
+        generation=report.generation,
     )
     for low in report.lows:
         message.lows.add(
@@ -547,4 +581,5 @@ def _pipeline_report_from_pb(message: peer_pb.PipelineReport) -> m.PipelineRepor
         left=tuple((left.node_id, left.front) for left in message.left),
         runs=tuple(run_from_pb(run) for run in message.runs),
         announced=slots_from_pb(message.announced),
+        generation=message.generation,
     )

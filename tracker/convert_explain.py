@@ -14,7 +14,9 @@ from tracker.core.explain import (
     PipelineExplanation,
     SegmentExplanation,
 )
+from tracker.core.messages import Restart
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.pipeline import Dropped, DroppedCells
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell
 
@@ -79,6 +81,18 @@ def explanation_to_pb(
             at_ms=lost.at_ms,
             came_back=lost.came_back,
         )
+    for begun in explanation.restarts:
+        start = message.restarts.add(
+            generation=begun.restart.generation, from_slot=begun.floor, at_ms=begun.restart.at_ms
+        )
+        for dropped in begun.cells:
+            start.dropped.add(
+                segment=names[dropped.segment],
+                cells=dropped.cells,
+                items=dropped.items,
+                lowest=dropped.lowest,
+                highest=dropped.highest,
+            )
     for shard in explanation.shards:
         message.shards.add(
             shard=shard.shard,
@@ -140,6 +154,17 @@ def explanation_from_pb(
                 number[c.segment], c.slot, 0, c.items, c.node_id, c.at_ms, c.came_back, False
             )
             for c in message.written_off
+        ),
+        tuple(
+            Dropped(
+                Restart(begun.generation, begun.from_slot, begun.at_ms),
+                begun.from_slot,
+                tuple(
+                    DroppedCells(number[d.segment], d.cells, d.items, d.lowest, d.highest)
+                    for d in begun.dropped
+                ),
+            )
+            for begun in message.restarts
         ),
         tuple(ShardDescription(s.shard, s.connected, s.entries_behind) for s in message.shards),
     )

@@ -17,6 +17,7 @@ from tracker import convert
 from tracker.core import messages as m
 from tracker.core import snapshot as s
 from tracker.core.model import RefusalCode, Refused
+from tracker.core.pipeline import Dropped, DroppedCells
 from tracker.core.written_off import WrittenOffCell
 
 _CHECKSUM_BYTES = 4
@@ -56,14 +57,17 @@ def record_to_bytes(record: m.Record) -> bytes:
             message.received.entries.extend(convert.entry_to_pb(e) for e in record.entries)
         case m.Pinned():
             message.pinned.pipeline = record.pipeline
+            message.pinned.generation = record.generation
             for pin in record.pins:
                 message.pinned.pins.add(node_id=pin.node_id, front=pin.front, slot=pin.slot)
         case m.Announcement():
             message.announcement.pipeline = record.pipeline
+            message.announcement.generation = record.generation
             message.announcement.min_times.extend(convert.slots_to_pb(record.min_times))
         case m.Staged():
             message.staged.pipeline = record.pipeline
             message.staged.node_id = record.node_id
+            message.staged.generation = record.generation
             message.staged.contributions.extend(
                 convert.contribution_to_pb(c) for c in record.contributions
             )
@@ -71,6 +75,7 @@ def record_to_bytes(record: m.Record) -> bytes:
             message.swept.pipeline = record.pipeline
             message.swept.segment = record.segment
             message.swept.below = record.below
+            message.swept.generation = record.generation
     return _sealed(message)
 
 
@@ -86,18 +91,17 @@ def record_from_bytes(data: bytes) -> m.Record:
             return m.ReceivedEntries(r.shard, r.first, entries)
         case "pinned":
             pins = tuple(m.FrontPin(p.node_id, p.front, p.slot) for p in message.pinned.pins)
-            return m.Pinned(message.pinned.pipeline, pins)
+            return m.Pinned(message.pinned.pipeline, pins, message.pinned.generation)
         case "announcement":
             a = message.announcement
-            return m.Announcement(a.pipeline, convert.slots_from_pb(a.min_times))
+            return m.Announcement(a.pipeline, convert.slots_from_pb(a.min_times), a.generation)
         case "staged":
-            contributions = tuple(
-                convert.contribution_from_pb(c) for c in message.staged.contributions
-            )
-            return m.Staged(message.staged.pipeline, message.staged.node_id, contributions)
+            st = message.staged
+            contributions = tuple(convert.contribution_from_pb(c) for c in st.contributions)
+            return m.Staged(st.pipeline, st.node_id, contributions, st.generation)
         case "swept":
             w = message.swept
-            return m.Swept(w.pipeline, w.segment, w.below)
+            return m.Swept(w.pipeline, w.segment, w.below, w.generation)
     raise Refused(
         RefusalCode.INVALID,
         "a stored record says nothing that this version knows; was the store written by a newer one?",
@@ -190,6 +194,19 @@ def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot
             came_back=cell.came_back,
             watched=cell.watched,
         )
+    message.reached.extend(pipeline.reached)
+    for dropped in pipeline.restarts:
+        begun = message.restarts.add(
+            restart=convert.restart_to_pb(dropped.restart), floor=dropped.floor
+        )
+        for lost in dropped.cells:
+            begun.cells.add(
+                segment=lost.segment,
+                cells=lost.cells,
+                items=lost.items,
+                lowest=lost.lowest,
+                highest=lost.highest,
+            )
     for segment, items in pipeline.written_off_items:
         message.written_off_items.add(segment=segment, items=items)
     return message
@@ -256,4 +273,16 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
             for c in message.written_off
         ),
         written_off_items=tuple((i.segment, i.items) for i in message.written_off_items),
+        restarts=tuple(
+            Dropped(
+                convert.restart_from_pb(begun.restart),
+                begun.floor,
+                tuple(
+                    DroppedCells(c.segment, c.cells, c.items, c.lowest, c.highest)
+                    for c in begun.cells
+                ),
+            )
+            for begun in message.restarts
+        ),
+        reached=tuple(message.reached),
     )

@@ -97,6 +97,19 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
             }
             for cell in written_off_of(explanation)
         ],
+        "restarts": [
+            {
+                "shard": part.shard,
+                "generation": begun.restart.generation,
+                "from_slot": begun.floor,
+                "at_ms": begun.restart.at_ms,
+                "dropped": [
+                    asdict(dropped) | {"segment": names[dropped.segment]} for dropped in begun.cells
+                ],
+            }
+            for part in explanation.parts
+            for begun in part.restarts
+        ],
         "silent_shards": {str(shard): why for shard, why in explanation.silent_shards.items()},
     }
 
@@ -164,6 +177,7 @@ def explanation_text(explanation: Explanation) -> str:
     lines += _open(explanation)
     lines += _nodes(explanation)
     lines += _written_off(explanation)
+    lines += _restarts(explanation)
     lines += [
         f"shard {shard} does not answer; what it holds is not shown: {why}"
         for shard, why in explanation.silent_shards.items()
@@ -270,3 +284,21 @@ def _written_off(explanation: Explanation) -> Iterator[str]:
             f"  {explanation.spec.segments[cell.segment]} slot {cell.slot}: {cell.items} items, "
             f"because of {cell.node_id}, {moment} UTC{back}"
         )
+
+
+def _restarts(explanation: Explanation) -> Iterator[str]:
+    """The last restart, and what it dropped."""
+    begun = [(part.shard, each) for part in explanation.parts for each in part.restarts]
+    newest = max((each.restart.generation for _, each in begun), default=0)
+    last = [(shard, each) for shard, each in begun if each.restart.generation == newest]
+    if not last:
+        return
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(last[0][1].restart.at_ms / 1000))
+    yield f"restarted: generation {newest}, {moment} UTC, from slot {last[0][1].floor}"
+    for shard, each in last:
+        for dropped in each.cells:
+            yield (
+                f"  dropped in shard {shard}: {dropped.items} items of segment "
+                f"{explanation.spec.segments[dropped.segment]} in {dropped.cells} cells, slots "
+                f"{dropped.lowest}..{dropped.highest}"
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,9 +115,15 @@ SPEC = PipelineSpec(
         m.HomeEntry(6, m.KeyClosed("p", NodeKey("n", 1), 9, True)),
         m.HomeEntry(6, m.KeyClosed("p", NodeKey("n", 1), 9, True, True)),
         m.HomeEntry(7, m.KeyDropped("p", NodeKey("n", 1))),
+        m.HomeEntry(8, m.KeyOpened("p", NodeKey("n", 2), "front", m.Restart(3, -7, 9))),
+        m.HomeEntry(9, m.PipelineRestarted("p", m.Restart(2, 5, 1_700_000_000_000))),
         m.Pinned("p", (m.FrontPin("n", "F", -3),)),
+        m.Pinned("p", (m.FrontPin("n", "F", -3),), 4),
         m.Announcement("p", ((0, 7), (1, 2**63 - 1))),
+        m.Announcement("p", ((0, 7),), 4),
+        m.Staged("p", "n", (), 4),
         m.Swept("p", 1, 12),
+        m.Swept("p", 1, 12, 4),
     ],
     ids=lambda record: type(getattr(record, "entry", record)).__name__,
 )
@@ -125,10 +133,11 @@ def test_each_kind_of_record_survives_the_store(record: m.Record) -> None:
 
 def test_a_write_off_survives_the_store() -> None:
     cells = Cells.of([(0, -3, 2**64 - 1, 5), (1, 4, 7, 0)])
-    record = m.HomeEntry(8, m.WrittenOff("p", "n", cells, 1_700_000_000_000))
+    record = m.HomeEntry(8, m.WrittenOff("p", "n", cells, 1_700_000_000_000, 6))
     again = record_from_bytes(record_to_bytes(record))
     assert isinstance(again, m.HomeEntry) and isinstance(again.entry, m.WrittenOff)
     assert (again.entry.node_id, again.entry.at_ms) == ("n", 1_700_000_000_000)
+    assert again.entry.generation == 6
     assert again.entry.cells.rows() == cells.rows()
 
 
@@ -145,6 +154,7 @@ def test_every_frame_survives_the_wire() -> None:
                 (("n", "G"),),
                 (m.TouchedRun(1, 6, ((0, -4),)),),
                 ((0, 9),),
+                generation=3,
             ),
         ),
         ((0, 5), (1, 4)),
@@ -206,6 +216,25 @@ def test_a_snapshot_survives_the_store() -> None:
     assert (lost.segment, lost.slot, lost.checksum, lost.items) == (1, 900, 5, 2)
     known = {node.key.node_id: (node.gone, node.creates) for node in explained.nodes}
     assert known == {"n": ("", (0, 1)), "gone": ("retired", ())}
+
+
+def test_a_restarted_pipeline_survives_the_store() -> None:
+    process = Process(0, RoutingTable.uniform(1), 1)
+    for event in (
+        m.RegisterPipeline("r", replace(SPEC, fronts=(), open=True)),
+        m.RestartPipeline("a", "p", 0, -2, 77),
+        m.JoinNode("j", "p", "n", "front"),
+    ):
+        process.handle(event, 0)
+        process.handle(m.Committed(process.position), 0)
+    snapshot = snapshot_from_bytes(snapshot_to_bytes(process.snapshot()))
+    again = Process(0, RoutingTable.uniform(1), 2)
+    again.recover(snapshot, [], 0)
+    (before,), (after,) = process.snapshot().pipelines, again.snapshot().pipelines
+    assert (after.restarts, after.reached) == (before.restarts, (-2, -2))
+    assert after.said == before.said == (-5, -5), "nothing was said of what was left out"
+    (begun,) = again.explain("p", ExplainQuery(), 0).restarts
+    assert (begun.restart, begun.floor) == (m.Restart(1, -2, 77), -2)
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))

@@ -149,6 +149,22 @@ class Admin:
             request,
         )
 
+    def restart(
+        self, pipeline: str, generation: int, from_slot: int | None = None
+    ) -> tuple[int, int]:
+        """Begins the generation after `generation` from a slot on (None: from the pipeline's min time):
+        what is open is dropped and listed, and all nodes have to join again. Returns its number and its
+        slot, when every shard has begun it; may be repeated. Raises RefusedError; UnavailableError
+        where a shard is away, which begins it when it is back."""
+        request = pipeline_pb.RestartPipelineRequest(
+            pipeline=pipeline, generation=generation, from_slot=from_slot
+        )
+        answer = self._call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RestartPipeline,
+            request,
+        )
+        return answer.generation, answer.from_slot
+
     def _call(self, make: Callable[[grpc.Channel], Callable[..., Answer]], request: Any) -> Answer:
         answer, self._last = self._connection.call(
             make, request, self._timeout_s, prefer=self._last

@@ -50,6 +50,7 @@ class PipelineDescription:
     nodes: tuple[NodeDescription, ...]
     late_items: int
     written_off_items: int = 0
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

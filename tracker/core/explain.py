@@ -16,7 +16,7 @@ from tracker.core.cut import Vectors
 from tracker.core.describe import ShardDescription
 from tracker.core.home import HomeNode
 from tracker.core.model import NodeKey, Unit
-from tracker.core.pipeline import Pipeline
+from tracker.core.pipeline import Dropped, Pipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay
 from tracker.core.written_off import WrittenOffCell
 
@@ -111,6 +111,7 @@ class PipelineExplanation:
     open_cells: int
     nodes: tuple[NodeExplanation, ...]
     written_off: tuple[WrittenOffCell, ...]
+    restarts: tuple[Dropped, ...]
     shards: tuple[ShardDescription, ...]
 
 

@@ -20,6 +20,7 @@ from tracker.core.model import (
     Tick,
     TickContent,
 )
+from tracker.core.slots import LOWEST_SLOT
 
 # --- entries of a home log (rule 3): what a home tells every shard, in one order ------------------
 
@@ -32,12 +33,37 @@ class PipelineRegistered:
 
 
 @dataclass(frozen=True, slots=True)
+class Restart:
+    """How a generation of a pipeline begins, after the first one, 0: from which slot on, and when an
+    operator asked for it (unix time, for people)."""
+
+    generation: int
+    from_slot: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRestarted:
+    """A new generation of a pipeline: what is open is dropped, and all keys of older ones end. Said by
+    the registrar; a shard begins it at the first entry of any log that is of it."""
+
+    pipeline: str
+    restart: Restart
+
+
+@dataclass(frozen=True, slots=True)
 class KeyOpened:
-    """A key begins, and with it an older key of the same node ends, in one entry."""
+    """A key begins, and with it an older key of the same node ends, in one entry. `restart`: the
+    generation that it belongs to; None for the first."""
 
     pipeline: str
     key: NodeKey
     kind: str
+    restart: Restart | None = None
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.restart is None else self.restart.generation
 
 
 @dataclass(slots=True, eq=False)
@@ -74,18 +100,29 @@ class WrittenOff:
     """An operator gives up what is open in some cells, because of a node that is gone (rule 9). A cell
     is cleared where its checksum is still the one given here, the one that the operator was shown;
     any other holds items of somebody else and stays. Sent to another shard, it holds that shard's
-    cells alone. at_ms: when, in unix time, for people."""
+    cells alone. at_ms: when, in unix time, for people. It is of one generation, and nothing in a later
+    one."""
 
     pipeline: str
     node_id: str
     cells: Cells
     at_ms: int
+    generation: int = 0
 
 
-Entry = PipelineRegistered | KeyOpened | KeyTick | KeyClosed | KeyDropped | WrittenOff
+Entry = (
+    PipelineRegistered
+    | PipelineRestarted
+    | KeyOpened
+    | KeyTick
+    | KeyClosed
+    | KeyDropped
+    | WrittenOff
+)
 
 
 # --- records: what a shard's store holds ----------------------------------------------------------
+# Those with a generation are nothing in a later one: it may have begun while they became durable.
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +157,7 @@ class Pinned:
 
     pipeline: str
     pins: tuple[FrontPin, ...]
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +166,7 @@ class Announcement:
 
     pipeline: str
     min_times: tuple[tuple[int, int], ...]
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +176,7 @@ class Staged:
     pipeline: str
     node_id: str
     contributions: tuple[StagedContribution, ...]
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +186,7 @@ class Swept:
     pipeline: str
     segment: int
     below: int
+    generation: int = 0
 
 
 Record = HomeEntry | ReceivedEntries | Pinned | Announcement | Staged | Swept
@@ -210,7 +251,7 @@ class SegmentLow:
 class PipelineReport:
     """A shard's state of one pipeline at a moment, or its changes since the report before (rule 5).
 
-    left: (node id, front); announced: (segment, min time).
+    left: (node id, front); announced: (segment, min time) in this generation.
     """
 
     pipeline: str
@@ -219,6 +260,7 @@ class PipelineReport:
     left: tuple[tuple[str, str], ...] = ()
     runs: tuple[TouchedRun, ...] = ()
     announced: tuple[tuple[int, int], ...] = ()
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +342,19 @@ class RetireNode:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartPipeline:
+    """An operator begins the generation after `generation`, from a slot on (None: from the pipeline's
+    min time). May be repeated: it begins one generation. Answered by `Answer(request, Restart)` when
+    every shard has begun it. at_ms: when, in unix time, for people."""
+
+    request: Hashable
+    pipeline: str
+    generation: int
+    from_slot: int | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
     of the key silences the older one, which gets `SessionRefused`."""
@@ -373,6 +428,7 @@ Event = (
     | JoinNode
     | LeaveNode
     | RetireNode
+    | RestartPipeline
     | AttachSession
     | DetachSession
     | SubmitTick
@@ -418,13 +474,16 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The answer to `JoinNode`."""
+    """The answer to `JoinNode`. In a generation after the first, what was published or read from slot
+    `replay_from` on is to be committed anew; nothing below it can be."""
 
     key: NodeKey
     spec: PipelineSpec
     last_batches: tuple[Batch, ...]
     previous_node_time: int
     fronts: tuple[Grant, ...]
+    generation: int = 0
+    replay_from: int = LOWEST_SLOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +491,7 @@ class Answer:
     """The answer to an event with a request: a value or a refusal."""
 
     request: Hashable
-    result: PipelineSpec | Joined | Refusal | None
+    result: PipelineSpec | Joined | Restart | Refusal | None
 
 
 @dataclass(frozen=True, slots=True)

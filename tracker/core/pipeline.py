@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from tracker.core.cells import shown_items
 from tracker.core.cut import Combiner, Vectors
 from tracker.core.describe import (
@@ -12,25 +15,73 @@ from tracker.core.describe import (
 )
 from tracker.core.graph import SegmentGraph
 from tracker.core.home import HomePipeline
-from tracker.core.messages import FrontPin, Grant
+from tracker.core.messages import FrontPin, Grant, Restart
 from tracker.core.model import PipelineSpec
 from tracker.core.shard import FrontId, ShardPipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
+MAX_LISTED_RESTARTS = 100
+"""Restarts of a pipeline that are remembered, the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedCells:
+    """What of a segment's was open at a shard when a generation began; items are advisory."""
+
+    segment: int
+    cells: int
+    items: int
+    lowest: int
+    highest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A restart, the slot from which this process let it begin, and what it dropped at this shard."""
+
+    restart: Restart
+    floor: int
+    cells: tuple[DroppedCells, ...]
+
+
+def _sums(shard: ShardPipeline) -> tuple[DroppedCells, ...]:
+    sums = []
+    for segment in range(len(shard.spec.segments)):
+        cells = shard.cells.segment_cells(segment)
+        if len(cells):
+            items = shown_items(shard.cells.open_items[segment])
+            lowest, highest = int(cells.slots.min()), int(cells.slots.max())
+            sums.append(DroppedCells(segment, len(cells), items, lowest, highest))
+    return tuple(sums)
+
 
 class Pipeline:
-    """The state machines of one pipeline, side by side."""
+    """The state machines of one pipeline, side by side, in its present generation."""
 
     def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
         self.spec = spec
         self.graph = SegmentGraph(spec)
+        self._vectors, self._own = vectors, own
+        self.restarts: list[Dropped] = []
+        """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
+        self.restart: Restart | None = None
+        """How this generation began; None in the first."""
+        self.said = [spec.start_slot] * len(spec.segments)
+        """Min times that may be told to anyone: they grow through all generations."""
+        self._begin(spec.start_slot)
+
+    def _begin(self, floor: int) -> None:
+        """A generation begins: everything is done below `floor`, and nothing is there yet."""
+        spec = self.spec
+        self.floor = floor
         self.shard = ShardPipeline(spec)
         self.home = HomePipeline(spec)
-        self.combiner = Combiner(self.graph, vectors, own)
-        self.announced = [spec.start_slot] * len(spec.segments)
-        """Min times appended to the log: what pins and refusals go by, since they will be said."""
-        self.said = list(self.announced)
-        """Min times that are durable, hence may be told to anyone."""
+        self.combiner = Combiner(self.graph, self._vectors, self._own)
+        self.announced = [floor] * len(spec.segments)
+        """Min times of this generation appended to the log: what pins and refusals go by, since they
+        will be said."""
+        self.reached = list(self.announced)
+        """Those of them that are durable."""
         self.unreported: dict[int, int] = {}
         """Said since the last report to the other shards."""
         self.reported = False
@@ -43,6 +94,29 @@ class Pipeline:
         self.front_heard_ns: dict[FrontId, int] = {}
         self.moved_ns = [0] * len(spec.segments)
         """When this process last moved a segment's min time, or started; for people."""
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.restart is None else self.restart.generation
+
+    def begin_generation(self, restart: Restart) -> None:
+        """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
+        has said of the whole pipeline: so no front is granted less than anyone has heard of. What was
+        dropped is listed."""
+        older, floor = self.shard, max(restart.from_slot, min(self.said))
+        self.restarts.append(Dropped(restart, floor, _sums(older)))
+        del self.restarts[:-MAX_LISTED_RESTARTS]
+        self.restart = restart
+        self._begin(floor)
+        self.shard.carry_over(older)
+        self.shard.mark_all_changed()
+
+    def resume(self, restarts: Sequence[Dropped], reached: Sequence[int]) -> None:
+        """Takes up the generation that a snapshot is of."""
+        self.restarts = list(restarts)
+        if restarts:
+            self.restart, self.floor = restarts[-1].restart, restarts[-1].floor
+        self.reached, self.announced = list(reached), list(reached)
 
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
@@ -109,6 +183,7 @@ class Pipeline:
                 for key, number in sorted(self.shard.node_times.items())
                 if key not in self.shard.closed
             ),
+            generation=self.generation,
             late_items=shown_items(
                 sum(low.late_items for view in views for low in view.lows.values())
             ),

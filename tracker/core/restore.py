@@ -54,6 +54,8 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
         ),
         written_off=tuple(shard.written_off.cells.values()),
         written_off_items=tuple(shard.written_off.items.items()),
+        restarts=tuple(pipeline.restarts),
+        reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
     )
 
 
@@ -80,7 +82,7 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
     """The pipeline that a snapshot was taken of."""
     pipeline = Pipeline(saved.spec, vectors, own)
     pipeline.said = list(saved.said)
-    pipeline.announced = list(saved.said)
+    pipeline.resume(saved.restarts, saved.reached or saved.said)
     shard = pipeline.shard
     shard.begun = saved.begun
     shard.joined = dict.fromkeys(saved.joined)

@@ -98,8 +98,9 @@ class ShardPipeline:
         self.kinds[entry.key] = entry.kind
 
     def close_key(self, entry: KeyClosed, home: int) -> None:
-        if entry.key in self.node_times:
-            self.closed[entry.key] = None
+        if entry.key not in self.node_times:
+            return  # of a generation that is over: its fronts are not those that there are now
+        self.closed[entry.key] = None
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
                 self._remove_front(front, home)
@@ -112,12 +113,12 @@ class ShardPipeline:
 
     def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
         """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped
-        by its number (rule 2). Returns the segments in which names of units have arrived."""
+        by its number (rule 2); one of a generation that is over, by its key, which is known no more.
+        Returns the segments in which names of units have arrived."""
         tick = entry.tick
-        if tick.number <= self.node_times.get(tick.key, 0):
+        if tick.number <= self.node_times.get(tick.key, tick.number):
             return set()
         self.node_times[tick.key] = tick.number
-        self.kinds.setdefault(tick.key, "")
         content = tick.content
         for cells, sign in ((content.created, 1), (content.consumed, -1)):
             if len(cells):
@@ -254,6 +255,11 @@ class ShardPipeline:
             self.cells.apply(cells, 1)
             self._count_late(cells)
         self.changes.segments[segment] = None
+
+    def carry_over(self, older: ShardPipeline) -> None:
+        """Takes over what outlives a generation: the ledgers."""
+        self.late, self.written_off = older.late, older.written_off
+        self.written_off.forget_all()
 
     # --- reporting --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from tracker.core.model import (
     StagedContribution,
     Unit,
 )
+from tracker.core.pipeline import Dropped
 from tracker.core.written_off import WrittenOffCell
 
 
@@ -69,7 +70,8 @@ class LateSnapshot:
 class PipelineSnapshot:
     """One pipeline at a process. `said`: the announced min times by segment number; `runs`: entries
     of which it is not known that every shard has applied them; `written_off_items`: by segment
-    number."""
+    number; `restarts`: how its generations after the first began; `reached`: the min times announced in
+    the present one, if it is not the first."""
 
     spec: PipelineSpec
     said: tuple[int, ...]
@@ -85,6 +87,8 @@ class PipelineSnapshot:
     staged: tuple[tuple[str, StagedContribution], ...]
     written_off: tuple[WrittenOffCell, ...] = ()
     written_off_items: tuple[tuple[int, int], ...] = ()
+    restarts: tuple[Dropped, ...] = ()
+    reached: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,6 +83,10 @@ class WrittenOffLedger:
         """Min time has passed: what is consumed below it goes to the late ledger as it is."""
         self._let_go([place for place in self._watched if place[0] == segment and place[1] < slot])
 
+    def forget_all(self) -> None:
+        """The generation in which they were written off is over."""
+        self._let_go(list(self._watched))
+
     def consumed(self, cells: Cells) -> list[WrittenOffCell]:
         """The watched cells among those in which items were consumed."""
         return [self.cells[place] for place in self._places(cells)]

@@ -98,3 +98,18 @@ class PipelineServicer:
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
         return pipeline_pb.RetireNodeResponse()
+
+    async def RestartPipeline(
+        self, request: pipeline_pb.RestartPipelineRequest, context: Context
+    ) -> pipeline_pb.RestartPipelineResponse:
+        from_slot = request.from_slot if request.HasField("from_slot") else None
+        at_ms = time.time_ns() // 1_000_000
+        try:
+            restart = await self._engine.ask(
+                m.RestartPipeline(object(), request.pipeline, request.generation, from_slot, at_ms)
+            )
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return pipeline_pb.RestartPipelineResponse(
+            generation=restart.generation, from_slot=restart.from_slot
+        )

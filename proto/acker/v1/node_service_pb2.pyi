@@ -60,8 +60,16 @@ class JoinNodeResponse(_message.Message):
     LAST_BATCHES_FIELD_NUMBER: _builtins.int
     PREVIOUS_NODE_TIME_FIELD_NUMBER: _builtins.int
     FRONTS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    REPLAY_FROM_FIELD_NUMBER: _builtins.int
     previous_node_time: _builtins.int
     """Number of the last durable tick of the incarnation before; 0 if there was none."""
+    generation: _builtins.int
+    """How often the pipeline was restarted."""
+    replay_from: _builtins.int
+    """If it was: what was published or read from this slot on is to be committed anew; nothing below it
+    can be.
+    """
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """The key to commit under; its first tick has number 1."""
@@ -86,10 +94,12 @@ class JoinNodeResponse(_message.Message):
         last_batches: _abc.Iterable[_types_pb2.Batch] | None = ...,
         previous_node_time: _builtins.int = ...,
         fronts: _abc.Iterable[Global___FrontGrant] | None = ...,
+        generation: _builtins.int = ...,
+        replay_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fronts", b"fronts", "key", b"key", "last_batches", b"last_batches", "previous_node_time", b"previous_node_time", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fronts", b"fronts", "generation", b"generation", "key", b"key", "last_batches", b"last_batches", "previous_node_time", b"previous_node_time", "replay_from", b"replay_from", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

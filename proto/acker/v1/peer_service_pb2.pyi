@@ -134,6 +134,7 @@ class Entry(_message.Message):
     CLOSED_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
+    RESTARTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> _types_pb2.PipelineSpec:
         """A pipeline is registered."""
@@ -158,6 +159,10 @@ class Entry(_message.Message):
     def written_off(self) -> Global___WrittenOff:
         """An operator gives up what is open in some cells."""
 
+    @_builtins.property
+    def restarted(self) -> Global___PipelineRestarted:
+        """A new generation of a pipeline."""
+
     def __init__(
         self,
         *,
@@ -167,12 +172,13 @@ class Entry(_message.Message):
         closed: Global___KeyClosed | None = ...,
         dropped: Global___KeyDropped | None = ...,
         written_off: Global___WrittenOff | None = ...,
+        restarted: Global___PipelineRestarted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -187,6 +193,7 @@ class KeyOpened(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     kind: _builtins.str
@@ -195,20 +202,83 @@ class KeyOpened(_message.Message):
     def key(self) -> _types_pb2.NodeKey:
         """The key."""
 
+    @_builtins.property
+    def restart(self) -> Global___Restart:
+        """The generation that it belongs to; none: the first."""
+
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         key: _types_pb2.NodeKey | None = ...,
         kind: _builtins.str = ...,
+        restart: Global___Restart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "restart", b"restart"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeyOpened: _TypeAlias = KeyOpened  # noqa: Y015
+
+@_typing.final
+class Restart(_message.Message):
+    """How a generation of a pipeline begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Its number, from 1; the first one is 0, and begins by registering."""
+    from_slot: _builtins.int
+    """The slot from which everything is to be done."""
+    at_ms: _builtins.int
+    """When an operator asked for it, in milliseconds of unix time."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        from_slot: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "from_slot", b"from_slot", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Restart: _TypeAlias = Restart  # noqa: Y015
+
+@_typing.final
+class PipelineRestarted(_message.Message):
+    """A new generation of a pipeline: what is open is dropped, and all keys end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    @_builtins.property
+    def restart(self) -> Global___Restart:
+        """How it begins."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        restart: Global___Restart | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelineRestarted: _TypeAlias = PipelineRestarted  # noqa: Y015
 
 @_typing.final
 class KeyTick(_message.Message):
@@ -332,12 +402,15 @@ class WrittenOff(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
     AT_MS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
     """Id of the node."""
     at_ms: _builtins.int
     """When, in milliseconds of unix time; for people."""
+    generation: _builtins.int
+    """The pipeline's generation; it is nothing in a later one."""
     @_builtins.property
     def cells(self) -> _types_pb2.Cells:
         """The cells, each with the checksum that the operator was shown: a cell that has another one by
@@ -351,10 +424,11 @@ class WrittenOff(_message.Message):
         node_id: _builtins.str = ...,
         cells: _types_pb2.Cells | None = ...,
         at_ms: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "cells", b"cells", "node_id", b"node_id", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "cells", b"cells", "generation", b"generation", "node_id", b"node_id", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -485,8 +559,11 @@ class PipelineReport(_message.Message):
     LEFT_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
+    generation: _builtins.int
+    """The pipeline's generation at the sender."""
     @_builtins.property
     def lows(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentLow]:
         """Lowest non-zero slots that changed."""
@@ -505,7 +582,7 @@ class PipelineReport(_message.Message):
 
     @_builtins.property
     def announced(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentSlot]:
-        """Min times that the sender has announced and that changed."""
+        """Min times that the sender has announced in this generation and that changed."""
 
     def __init__(
         self,
@@ -516,10 +593,11 @@ class PipelineReport(_message.Message):
         left: _abc.Iterable[Global___FrontName] | None = ...,
         runs: _abc.Iterable[Global___TouchedRun] | None = ...,
         announced: _abc.Iterable[Global___SegmentSlot] | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "fronts", b"fronts", "left", b"left", "lows", b"lows", "pipeline", b"pipeline", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "fronts", b"fronts", "generation", b"generation", "left", b"left", "lows", b"lows", "pipeline", b"pipeline", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

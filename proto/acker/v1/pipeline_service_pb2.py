@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61\x63ker/v1/pipeline_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"?\n\x17RegisterPipelineRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\"Q\n\x18RegisterPipelineResponse\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"&\n\x12GetPipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\"c\n\x13GetPipelineResponse\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\x12&\n\x05state\x18\x02 \x01(\x0b\x32\x17.acker.v1.PipelineState\"\x16\n\x14ListPipelinesRequest\"I\n\x15ListPipelinesResponse\x12\x30\n\tpipelines\x18\x01 \x03(\x0b\x32\x1d.acker.v1.GetPipelineResponse\"\x13\n\x11ListShardsRequest\":\n\x12ListShardsResponse\x12$\n\x06shards\x18\x01 \x03(\x0b\x32\x14.acker.v1.ShardState\"W\n\nShardState\x12\r\n\x05shard\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x16\n\x0e\x65ntries_behind\x18\x04 \x01(\x03\"\xe5\x01\n\rPipelineState\x12\x10\n\x08min_time\x18\x01 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\x12\r\n\x05\x62\x65gun\x18\x03 \x01(\x08\x12(\n\x08segments\x18\x04 \x03(\x0b\x32\x16.acker.v1.SegmentState\x12$\n\x06\x66ronts\x18\x05 \x03(\x0b\x32\x14.acker.v1.FrontState\x12\"\n\x05nodes\x18\x06 \x03(\x0b\x32\x13.acker.v1.NodeState\x12\x12\n\nlate_items\x18\x07 \x01(\x03\x12\x19\n\x11written_off_items\x18\x08 \x01(\x03\"f\n\x0cSegmentState\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x10\n\x08min_time\x18\x02 \x01(\x03\x12\x0b\n\x03low\x18\x03 \x01(\x03\x12\x12\n\nopen_slots\x18\x04 \x01(\x03\x12\x12\n\nopen_items\x18\x05 \x01(\x03\"t\n\nFrontState\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\t\x12\x11\n\theartbeat\x18\x04 \x01(\x03\x12\x11\n\tsilent_ms\x18\x05 \x01(\x03\x12\x0f\n\x07settled\x18\x06 \x01(\x08\">\n\tNodeState\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x11\n\tnode_time\x18\x02 \x01(\x03\"\x96\x01\n\x16\x45xplainPipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x16\n\tfrom_slot\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x07to_slot\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tmax_cells\x18\x05 \x01(\x05\x42\x0c\n\n_from_slotB\n\n\x08_to_slot\"\x8e\x02\n\x17\x45xplainPipelineResponse\x12\r\n\x05shard\x18\x01 \x01(\x05\x12.\n\x08segments\x18\x02 \x03(\x0b\x32\x1c.acker.v1.SegmentExplanation\x12!\n\x05\x63\x65lls\x18\x03 \x03(\x0b\x32\x12.acker.v1.OpenCell\x12\x12\n\nopen_cells\x18\x04 \x01(\x03\x12(\n\x05nodes\x18\x05 \x03(\x0b\x32\x19.acker.v1.NodeExplanation\x12-\n\x0bwritten_off\x18\x06 \x03(\x0b\x32\x18.acker.v1.WrittenOffCell\x12$\n\x06shards\x18\x07 \x03(\x0b\x32\x14.acker.v1.ShardState\"\x8a\x01\n\x12SegmentExplanation\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x10\n\x08min_time\x18\x02 \x01(\x03\x12\x13\n\x0bstanding_ms\x18\x03 \x01(\x03\x12\x1d\n\x05holds\x18\x04 \x03(\x0b\x32\x0e.acker.v1.Hold\x12\x1d\n\x05units\x18\x05 \x03(\x0b\x32\x0e.acker.v1.Unit\"\x8f\x01\n\x04Hold\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x11\n\x04slot\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05shard\x18\x04 \x01(\x05\x12\x0c\n\x04home\x18\x05 \x01(\x05\x12\x0f\n\x07\x65ntries\x18\x06 \x01(\x03\x12\x0f\n\x07node_id\x18\x07 \x01(\t\x12\r\n\x05\x66ront\x18\x08 \x01(\tB\x07\n\x05_slot\"J\n\x08OpenCell\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x04\x12\r\n\x05items\x18\x04 \x01(\x03\"\xb9\x01\n\x0fNodeExplanation\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tnode_time\x18\x03 \x01(\x03\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x11\n\tsilent_ms\x18\x05 \x01(\x03\x12\x0c\n\x04gone\x18\x06 \x01(\t\x12\x10\n\x08\x63onsumes\x18\x07 \x03(\t\x12\x0f\n\x07\x63reates\x18\x08 \x03(\t\x12\x0e\n\x06\x66ronts\x18\t \x03(\t\"q\n\x0eWrittenOffCell\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\r\n\x05items\x18\x03 \x01(\x03\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x11\n\tcame_back\x18\x06 \x01(\x08\"Z\n\x11RetireNodeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\"\n\twrite_off\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\"\x14\n\x12RetireNodeResponse2\xf4\x03\n\x0fPipelineService\x12Y\n\x10RegisterPipeline\x12!.acker.v1.RegisterPipelineRequest\x1a\".acker.v1.RegisterPipelineResponse\x12J\n\x0bGetPipeline\x12\x1c.acker.v1.GetPipelineRequest\x1a\x1d.acker.v1.GetPipelineResponse\x12P\n\rListPipelines\x12\x1e.acker.v1.ListPipelinesRequest\x1a\x1f.acker.v1.ListPipelinesResponse\x12G\n\nListShards\x12\x1b.acker.v1.ListShardsRequest\x1a\x1c.acker.v1.ListShardsResponse\x12V\n\x0f\x45xplainPipeline\x12 .acker.v1.ExplainPipelineRequest\x1a!.acker.v1.ExplainPipelineResponse\x12G\n\nRetireNode\x12\x1b.acker.v1.RetireNodeRequest\x1a\x1c.acker.v1.RetireNodeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61\x63ker/v1/pipeline_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"?\n\x17RegisterPipelineRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\"Q\n\x18RegisterPipelineResponse\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\"&\n\x12GetPipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\"c\n\x13GetPipelineResponse\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpec\x12&\n\x05state\x18\x02 \x01(\x0b\x32\x17.acker.v1.PipelineState\"\x16\n\x14ListPipelinesRequest\"I\n\x15ListPipelinesResponse\x12\x30\n\tpipelines\x18\x01 \x03(\x0b\x32\x1d.acker.v1.GetPipelineResponse\"\x13\n\x11ListShardsRequest\":\n\x12ListShardsResponse\x12$\n\x06shards\x18\x01 \x03(\x0b\x32\x14.acker.v1.ShardState\"W\n\nShardState\x12\r\n\x05shard\x18\x01 \x01(\x05\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x16\n\x0e\x65ntries_behind\x18\x04 \x01(\x03\"\xf9\x01\n\rPipelineState\x12\x10\n\x08min_time\x18\x01 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x02 \x01(\x08\x12\r\n\x05\x62\x65gun\x18\x03 \x01(\x08\x12(\n\x08segments\x18\x04 \x03(\x0b\x32\x16.acker.v1.SegmentState\x12$\n\x06\x66ronts\x18\x05 \x03(\x0b\x32\x14.acker.v1.FrontState\x12\"\n\x05nodes\x18\x06 \x03(\x0b\x32\x13.acker.v1.NodeState\x12\x12\n\nlate_items\x18\x07 \x01(\x03\x12\x19\n\x11written_off_items\x18\x08 \x01(\x03\x12\x12\n\ngeneration\x18\t \x01(\x03\"f\n\x0cSegmentState\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x10\n\x08min_time\x18\x02 \x01(\x03\x12\x0b\n\x03low\x18\x03 \x01(\x03\x12\x12\n\nopen_slots\x18\x04 \x01(\x03\x12\x12\n\nopen_items\x18\x05 \x01(\x03\"t\n\nFrontState\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\t\x12\x11\n\theartbeat\x18\x04 \x01(\x03\x12\x11\n\tsilent_ms\x18\x05 \x01(\x03\x12\x0f\n\x07settled\x18\x06 \x01(\x08\">\n\tNodeState\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x11\n\tnode_time\x18\x02 \x01(\x03\"\x96\x01\n\x16\x45xplainPipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x16\n\tfrom_slot\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x07to_slot\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\tmax_cells\x18\x05 \x01(\x05\x42\x0c\n\n_from_slotB\n\n\x08_to_slot\"\xbb\x02\n\x17\x45xplainPipelineResponse\x12\r\n\x05shard\x18\x01 \x01(\x05\x12.\n\x08segments\x18\x02 \x03(\x0b\x32\x1c.acker.v1.SegmentExplanation\x12!\n\x05\x63\x65lls\x18\x03 \x03(\x0b\x32\x12.acker.v1.OpenCell\x12\x12\n\nopen_cells\x18\x04 \x01(\x03\x12(\n\x05nodes\x18\x05 \x03(\x0b\x32\x19.acker.v1.NodeExplanation\x12-\n\x0bwritten_off\x18\x06 \x03(\x0b\x32\x18.acker.v1.WrittenOffCell\x12$\n\x06shards\x18\x07 \x03(\x0b\x32\x14.acker.v1.ShardState\x12+\n\x08restarts\x18\x08 \x03(\x0b\x32\x19.acker.v1.GenerationStart\"\x8a\x01\n\x12SegmentExplanation\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x10\n\x08min_time\x18\x02 \x01(\x03\x12\x13\n\x0bstanding_ms\x18\x03 \x01(\x03\x12\x1d\n\x05holds\x18\x04 \x03(\x0b\x32\x0e.acker.v1.Hold\x12\x1d\n\x05units\x18\x05 \x03(\x0b\x32\x0e.acker.v1.Unit\"\x8f\x01\n\x04Hold\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07segment\x18\x02 \x01(\t\x12\x11\n\x04slot\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05shard\x18\x04 \x01(\x05\x12\x0c\n\x04home\x18\x05 \x01(\x05\x12\x0f\n\x07\x65ntries\x18\x06 \x01(\x03\x12\x0f\n\x07node_id\x18\x07 \x01(\t\x12\r\n\x05\x66ront\x18\x08 \x01(\tB\x07\n\x05_slot\"J\n\x08OpenCell\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x04\x12\r\n\x05items\x18\x04 \x01(\x03\"\xb9\x01\n\x0fNodeExplanation\x12\x1e\n\x03key\x18\x01 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tnode_time\x18\x03 \x01(\x03\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x11\n\tsilent_ms\x18\x05 \x01(\x03\x12\x0c\n\x04gone\x18\x06 \x01(\t\x12\x10\n\x08\x63onsumes\x18\x07 \x03(\t\x12\x0f\n\x07\x63reates\x18\x08 \x03(\t\x12\x0e\n\x06\x66ronts\x18\t \x03(\t\"q\n\x0eWrittenOffCell\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\r\n\x05items\x18\x03 \x01(\x03\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x11\n\tcame_back\x18\x06 \x01(\x08\"Z\n\x11RetireNodeRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\"\n\twrite_off\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\"\x14\n\x12RetireNodeResponse\"d\n\x16RestartPipelineRequest\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x16\n\tfrom_slot\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0c\n\n_from_slot\"@\n\x17RestartPipelineResponse\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x11\n\tfrom_slot\x18\x02 \x01(\x03\"p\n\x0fGenerationStart\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x11\n\tfrom_slot\x18\x02 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\x12\'\n\x07\x64ropped\x18\x04 \x03(\x0b\x32\x16.acker.v1.DroppedCells\"^\n\x0c\x44roppedCells\x12\x0f\n\x07segment\x18\x01 \x01(\t\x12\r\n\x05\x63\x65lls\x18\x02 \x01(\x03\x12\r\n\x05items\x18\x03 \x01(\x03\x12\x0e\n\x06lowest\x18\x04 \x01(\x03\x12\x0f\n\x07highest\x18\x05 \x01(\x03\x32\xcc\x04\n\x0fPipelineService\x12Y\n\x10RegisterPipeline\x12!.acker.v1.RegisterPipelineRequest\x1a\".acker.v1.RegisterPipelineResponse\x12J\n\x0bGetPipeline\x12\x1c.acker.v1.GetPipelineRequest\x1a\x1d.acker.v1.GetPipelineResponse\x12P\n\rListPipelines\x12\x1e.acker.v1.ListPipelinesRequest\x1a\x1f.acker.v1.ListPipelinesResponse\x12G\n\nListShards\x12\x1b.acker.v1.ListShardsRequest\x1a\x1c.acker.v1.ListShardsResponse\x12V\n\x0f\x45xplainPipeline\x12 .acker.v1.ExplainPipelineRequest\x1a!.acker.v1.ExplainPipelineResponse\x12G\n\nRetireNode\x12\x1b.acker.v1.RetireNodeRequest\x1a\x1c.acker.v1.RetireNodeResponse\x12V\n\x0fRestartPipeline\x12 .acker.v1.RestartPipelineRequest\x1a!.acker.v1.RestartPipelineResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,31 +51,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHARDSTATE']._serialized_start=536
   _globals['_SHARDSTATE']._serialized_end=623
   _globals['_PIPELINESTATE']._serialized_start=626
-  _globals['_PIPELINESTATE']._serialized_end=855
-  _globals['_SEGMENTSTATE']._serialized_start=857
-  _globals['_SEGMENTSTATE']._serialized_end=959
-  _globals['_FRONTSTATE']._serialized_start=961
-  _globals['_FRONTSTATE']._serialized_end=1077
-  _globals['_NODESTATE']._serialized_start=1079
-  _globals['_NODESTATE']._serialized_end=1141
-  _globals['_EXPLAINPIPELINEREQUEST']._serialized_start=1144
-  _globals['_EXPLAINPIPELINEREQUEST']._serialized_end=1294
-  _globals['_EXPLAINPIPELINERESPONSE']._serialized_start=1297
-  _globals['_EXPLAINPIPELINERESPONSE']._serialized_end=1567
-  _globals['_SEGMENTEXPLANATION']._serialized_start=1570
-  _globals['_SEGMENTEXPLANATION']._serialized_end=1708
-  _globals['_HOLD']._serialized_start=1711
-  _globals['_HOLD']._serialized_end=1854
-  _globals['_OPENCELL']._serialized_start=1856
-  _globals['_OPENCELL']._serialized_end=1930
-  _globals['_NODEEXPLANATION']._serialized_start=1933
-  _globals['_NODEEXPLANATION']._serialized_end=2118
-  _globals['_WRITTENOFFCELL']._serialized_start=2120
-  _globals['_WRITTENOFFCELL']._serialized_end=2233
-  _globals['_RETIRENODEREQUEST']._serialized_start=2235
-  _globals['_RETIRENODEREQUEST']._serialized_end=2325
-  _globals['_RETIRENODERESPONSE']._serialized_start=2327
-  _globals['_RETIRENODERESPONSE']._serialized_end=2347
-  _globals['_PIPELINESERVICE']._serialized_start=2350
-  _globals['_PIPELINESERVICE']._serialized_end=2850
+  _globals['_PIPELINESTATE']._serialized_end=875
+  _globals['_SEGMENTSTATE']._serialized_start=877
+  _globals['_SEGMENTSTATE']._serialized_end=979
+  _globals['_FRONTSTATE']._serialized_start=981
+  _globals['_FRONTSTATE']._serialized_end=1097
+  _globals['_NODESTATE']._serialized_start=1099
+  _globals['_NODESTATE']._serialized_end=1161
+  _globals['_EXPLAINPIPELINEREQUEST']._serialized_start=1164
+  _globals['_EXPLAINPIPELINEREQUEST']._serialized_end=1314
+  _globals['_EXPLAINPIPELINERESPONSE']._serialized_start=1317
+  _globals['_EXPLAINPIPELINERESPONSE']._serialized_end=1632
+  _globals['_SEGMENTEXPLANATION']._serialized_start=1635
+  _globals['_SEGMENTEXPLANATION']._serialized_end=1773
+  _globals['_HOLD']._serialized_start=1776
+  _globals['_HOLD']._serialized_end=1919
+  _globals['_OPENCELL']._serialized_start=1921
+  _globals['_OPENCELL']._serialized_end=1995
+  _globals['_NODEEXPLANATION']._serialized_start=1998
+  _globals['_NODEEXPLANATION']._serialized_end=2183
+  _globals['_WRITTENOFFCELL']._serialized_start=2185
+  _globals['_WRITTENOFFCELL']._serialized_end=2298
+  _globals['_RETIRENODEREQUEST']._serialized_start=2300
+  _globals['_RETIRENODEREQUEST']._serialized_end=2390
+  _globals['_RETIRENODERESPONSE']._serialized_start=2392
+  _globals['_RETIRENODERESPONSE']._serialized_end=2412
+  _globals['_RESTARTPIPELINEREQUEST']._serialized_start=2414
+  _globals['_RESTARTPIPELINEREQUEST']._serialized_end=2514
+  _globals['_RESTARTPIPELINERESPONSE']._serialized_start=2516
+  _globals['_RESTARTPIPELINERESPONSE']._serialized_end=2580
+  _globals['_GENERATIONSTART']._serialized_start=2582
+  _globals['_GENERATIONSTART']._serialized_end=2694
+  _globals['_DROPPEDCELLS']._serialized_start=2696
+  _globals['_DROPPEDCELLS']._serialized_end=2790
+  _globals['_PIPELINESERVICE']._serialized_start=2793
+  _globals['_PIPELINESERVICE']._serialized_end=3381
 # @@protoc_insertion_point(module_scope)

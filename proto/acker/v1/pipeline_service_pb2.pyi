@@ -253,6 +253,7 @@ class PipelineState(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     LATE_ITEMS_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """The least min time of its segments, exclusive."""
     complete: _builtins.bool
@@ -263,6 +264,8 @@ class PipelineState(_message.Message):
     """Items consumed that had been declared complete before (items of an evicted front, say)."""
     written_off_items: _builtins.int
     """Items that operators have written off."""
+    generation: _builtins.int
+    """How often it was restarted."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentState]:
         """By segment."""
@@ -286,10 +289,11 @@ class PipelineState(_message.Message):
         nodes: _abc.Iterable[Global___NodeState] | None = ...,
         late_items: _builtins.int = ...,
         written_off_items: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "complete", b"complete", "fronts", b"fronts", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "complete", b"complete", "fronts", b"fronts", "generation", b"generation", "late_items", b"late_items", "min_time", b"min_time", "nodes", b"nodes", "segments", b"segments", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -461,6 +465,7 @@ class ExplainPipelineResponse(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     """Number of its shard."""
     open_cells: _builtins.int
@@ -485,6 +490,10 @@ class ExplainPipelineResponse(_message.Message):
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
         """The shards as it sees them."""
 
+    @_builtins.property
+    def restarts(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerationStart]:
+        """The restarts of the pipeline, oldest first, with what each dropped in its cells; at most 100."""
+
     def __init__(
         self,
         *,
@@ -495,10 +504,11 @@ class ExplainPipelineResponse(_message.Message):
         nodes: _abc.Iterable[Global___NodeExplanation] | None = ...,
         written_off: _abc.Iterable[Global___WrittenOffCell] | None = ...,
         shards: _abc.Iterable[Global___ShardState] | None = ...,
+        restarts: _abc.Iterable[Global___GenerationStart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "nodes", b"nodes", "open_cells", b"open_cells", "segments", b"segments", "shard", b"shard", "shards", b"shards", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "nodes", b"nodes", "open_cells", b"open_cells", "restarts", b"restarts", "segments", b"segments", "shard", b"shard", "shards", b"shards", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -788,3 +798,135 @@ class RetireNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetireNodeResponse: _TypeAlias = RetireNodeResponse  # noqa: Y015
+
+@_typing.final
+class RestartPipelineRequest(_message.Message):
+    """Asks for a new generation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    generation: _builtins.int
+    """The generation that the pipeline is in: the next one begins."""
+    from_slot: _builtins.int
+    """The slot from which it begins; if not given: the pipeline's min time."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        from_slot: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "from_slot", b"from_slot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "from_slot", b"from_slot", "generation", b"generation", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__from_slot: _TypeAlias = _typing.Literal["from_slot"]  # noqa: Y015
+    _WhichOneofArgType__from_slot: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__from_slot) -> _WhichOneofReturnType__from_slot | None: ...
+
+Global___RestartPipelineRequest: _TypeAlias = RestartPipelineRequest  # noqa: Y015
+
+@_typing.final
+class RestartPipelineResponse(_message.Message):
+    """Says that every shard has begun it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Its number."""
+    from_slot: _builtins.int
+    """The slot from which everything is to be done."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        from_slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_slot", b"from_slot", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartPipelineResponse: _TypeAlias = RestartPipelineResponse  # noqa: Y015
+
+@_typing.final
+class GenerationStart(_message.Message):
+    """How a generation began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Its number, from 1."""
+    from_slot: _builtins.int
+    """The slot from which it began."""
+    at_ms: _builtins.int
+    """When it was asked for, in milliseconds of unix time."""
+    @_builtins.property
+    def dropped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedCells]:
+        """What was open then in the asked process's cells."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        from_slot: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+        dropped: _abc.Iterable[Global___DroppedCells] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "dropped", b"dropped", "from_slot", b"from_slot", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerationStart: _TypeAlias = GenerationStart  # noqa: Y015
+
+@_typing.final
+class DroppedCells(_message.Message):
+    """What of a segment's was dropped."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Name of the segment."""
+    cells: _builtins.int
+    """Cells."""
+    items: _builtins.int
+    """Items in them; advisory."""
+    lowest: _builtins.int
+    """The lowest slot."""
+    highest: _builtins.int
+    """The highest slot."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        cells: _builtins.int = ...,
+        items: _builtins.int = ...,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "highest", b"highest", "items", b"items", "lowest", b"lowest", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DroppedCells: _TypeAlias = DroppedCells  # noqa: Y015

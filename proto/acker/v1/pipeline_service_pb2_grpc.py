@@ -65,6 +65,11 @@ class PipelineServiceStub:
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeResponse.FromString,
                 _registered_method=True)
+        self.RestartPipeline = channel.unary_unary(
+                '/acker.v1.PipelineService/RestartPipeline',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.FromString,
+                _registered_method=True)
 
 
 class PipelineServiceServicer:
@@ -117,6 +122,15 @@ class PipelineServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RestartPipeline(self, request, context):
+        """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
+        listed, and every node has to join again. Goes to the shard that registered it; answered when
+        every shard has begun it. Repeated for the same generation, it is one restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PipelineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -149,6 +163,11 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.RetireNode,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeResponse.SerializeToString,
+            ),
+            'RestartPipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartPipeline,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -314,6 +333,33 @@ class PipelineService:
             '/acker.v1.PipelineService/RetireNode',
             acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.RetireNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartPipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/RestartPipeline',
+            acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,11 @@ class PipelineServiceStub:
     it left open is waited for, or written off where the operator names it. Goes to the node's home;
     answered when every shard has applied it. Repeating it changes nothing.
     """
+    RestartPipeline: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RestartPipelineRequest, _pipeline_service_pb2.RestartPipelineResponse]
+    """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
+    listed, and every node has to join again. Goes to the shard that registered it; answered when
+    every shard has begun it. Repeated for the same generation, it is one restart.
+    """
 
 @_typing.type_check_only
 class PipelineServiceAsyncStub(PipelineServiceStub):
@@ -76,6 +81,11 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
     it left open is waited for, or written off where the operator names it. Goes to the node's home;
     answered when every shard has applied it. Repeating it changes nothing.
+    """
+    RestartPipeline: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RestartPipelineRequest, _pipeline_service_pb2.RestartPipelineResponse]  # type: ignore[assignment]
+    """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
+    listed, and every node has to join again. Goes to the shard that registered it; answered when
+    every shard has begun it. Repeated for the same generation, it is one restart.
     """
 
 class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -134,6 +144,17 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
         it left open is waited for, or written off where the operator names it. Goes to the node's home;
         answered when every shard has applied it. Repeating it changes nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def RestartPipeline(
+        self,
+        request: _pipeline_service_pb2.RestartPipelineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.RestartPipelineResponse, _abc.Awaitable[_pipeline_service_pb2.RestartPipelineResponse]]:
+        """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
+        listed, and every node has to join again. Goes to the shard that registered it; answered when
+        every shard has begun it. Repeated for the same generation, it is one restart.
         """
 
 def add_PipelineServiceServicer_to_server(servicer: PipelineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

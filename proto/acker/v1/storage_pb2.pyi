@@ -174,8 +174,11 @@ class PinnedRecord(_message.Message):
 
     PIPELINE_FIELD_NUMBER: _builtins.int
     PINS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
+    generation: _builtins.int
+    """The pipeline's generation; it is nothing in a later one."""
     @_builtins.property
     def pins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinRecord]:
         """The pins."""
@@ -185,10 +188,11 @@ class PinnedRecord(_message.Message):
         *,
         pipeline: _builtins.str = ...,
         pins: _abc.Iterable[Global___PinRecord] | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pins", b"pins", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "pins", b"pins", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,8 +206,11 @@ class AnnouncementRecord(_message.Message):
 
     PIPELINE_FIELD_NUMBER: _builtins.int
     MIN_TIMES_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
+    generation: _builtins.int
+    """The pipeline's generation; it is nothing in a later one."""
     @_builtins.property
     def min_times(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.SegmentSlot]:
         """By segment."""
@@ -213,10 +220,11 @@ class AnnouncementRecord(_message.Message):
         *,
         pipeline: _builtins.str = ...,
         min_times: _abc.Iterable[_peer_service_pb2.SegmentSlot] | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["min_times", b"min_times", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "min_times", b"min_times", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,10 +239,13 @@ class StagedRecord(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
     """The query's node id."""
+    generation: _builtins.int
+    """The pipeline's generation; it is nothing in a later one."""
     @_builtins.property
     def contributions(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.StagedContribution]:
         """The contributions."""
@@ -245,10 +256,11 @@ class StagedRecord(_message.Message):
         pipeline: _builtins.str = ...,
         node_id: _builtins.str = ...,
         contributions: _abc.Iterable[_types_pb2.StagedContribution] | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributions", b"contributions", "node_id", b"node_id", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contributions", b"contributions", "generation", b"generation", "node_id", b"node_id", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -263,22 +275,26 @@ class SweptRecord(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
     BELOW_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     segment: _builtins.int
     """Number of the segment."""
     below: _builtins.int
     """The slot."""
+    generation: _builtins.int
+    """The pipeline's generation; it is nothing in a later one."""
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         segment: _builtins.int = ...,
         below: _builtins.int = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["below", b"below", "pipeline", b"pipeline", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["below", b"below", "generation", b"generation", "pipeline", b"pipeline", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,6 +418,8 @@ class PipelineSnapshot(_message.Message):
     STAGED_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     @_builtins.property
@@ -456,6 +474,14 @@ class PipelineSnapshot(_message.Message):
     def written_off_items(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentItems]:
         """By segment, how many items were written off; also of cells that are listed no more."""
 
+    @_builtins.property
+    def restarts(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestartSnapshot]:
+        """How its generations after the first began, oldest first."""
+
+    @_builtins.property
+    def reached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """If it is not in the first: min times announced in the present one, by segment number."""
+
     def __init__(
         self,
         *,
@@ -473,10 +499,12 @@ class PipelineSnapshot(_message.Message):
         staged: _abc.Iterable[Global___StagedSnapshot] | None = ...,
         written_off: _abc.Iterable[Global___WrittenOffSnapshot] | None = ...,
         written_off_items: _abc.Iterable[Global___SegmentItems] | None = ...,
+        restarts: _abc.Iterable[Global___RestartSnapshot] | None = ...,
+        reached: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -654,6 +682,78 @@ class WrittenOffSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WrittenOffSnapshot: _TypeAlias = WrittenOffSnapshot  # noqa: Y015
+
+@_typing.final
+class RestartSnapshot(_message.Message):
+    """How a generation began at the shard."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESTART_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    floor: _builtins.int
+    """The slot from which it began there."""
+    @_builtins.property
+    def restart(self) -> _peer_service_pb2.Restart:
+        """As asked for."""
+
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___DroppedSnapshot]:
+        """What it dropped there."""
+
+    def __init__(
+        self,
+        *,
+        restart: _peer_service_pb2.Restart | None = ...,
+        floor: _builtins.int = ...,
+        cells: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "floor", b"floor", "restart", b"restart"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartSnapshot: _TypeAlias = RestartSnapshot  # noqa: Y015
+
+@_typing.final
+class DroppedSnapshot(_message.Message):
+    """What of a segment's was open when a generation began."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    LOWEST_FIELD_NUMBER: _builtins.int
+    HIGHEST_FIELD_NUMBER: _builtins.int
+    segment: _builtins.int
+    """Number of the segment."""
+    cells: _builtins.int
+    """Cells."""
+    items: _builtins.int
+    """Items in them; advisory."""
+    lowest: _builtins.int
+    """The lowest slot."""
+    highest: _builtins.int
+    """The highest slot."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.int = ...,
+        cells: _builtins.int = ...,
+        items: _builtins.int = ...,
+        lowest: _builtins.int = ...,
+        highest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "highest", b"highest", "items", b"items", "lowest", b"lowest", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DroppedSnapshot: _TypeAlias = DroppedSnapshot  # noqa: Y015
 
 @_typing.final
 class SegmentItems(_message.Message):

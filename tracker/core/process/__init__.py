@@ -20,6 +20,7 @@ from tracker.core.messages import (
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
+    RestartPipeline,
     RetireNode,
     StageContributions,
     SubmitTick,
@@ -56,7 +57,12 @@ class Process(Recovery):
             case PeerDisconnected():
                 self.links[event.shard].connected = False
             case (
-                RegisterPipeline() | JoinNode() | LeaveNode() | RetireNode() | StageContributions()
+                RegisterPipeline()
+                | JoinNode()
+                | LeaveNode()
+                | RetireNode()
+                | RestartPipeline()
+                | StageContributions()
             ):
                 self._request(event)
         self._refresh_if_due(now_ns)

@@ -19,18 +19,22 @@ from tracker.core.messages import (
     KeyTick,
     Pinned,
     PipelineRegistered,
+    PipelineRestarted,
     ReceivedEntries,
     Record,
+    Restart,
+    SessionRefused,
     Staged,
     Swept,
     TicksDurable,
     UnitsArrived,
     WrittenOff,
 )
-from tracker.core.model import NodeKey, PipelineSpec
+from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.nodes import Nodes
+from tracker.core.slots import LOWEST_SLOT
 
 
 class Applying(Nodes):
@@ -55,9 +59,14 @@ class Applying(Nodes):
                     self._give_grants(pipeline)
 
     def _answer(self, record: Record, request: Hashable) -> None:
-        result: Joined | None = None
+        result: Joined | Refusal | None = None
         if isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
-            result = self._joined(self._pipelines[record.entry.pipeline], record.entry.key)
+            pipeline = self._pipelines[record.entry.pipeline]
+            if record.entry.generation == pipeline.generation:
+                result = self._joined(pipeline, record.entry.key)
+            else:
+                message = self._restarted(pipeline, record.entry.key).message
+                result = Refusal(RefusalCode.NOT_READY, message)
         self._out.append(Answer(request, result))
 
     def _joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
@@ -65,7 +74,15 @@ class Applying(Nodes):
         fronts = tuple(
             pipeline.grant(front) for front in pipeline.shard.fronts if front[0] == key.node_id
         )
-        return Joined(key, pipeline.spec, node.last_batches(), node.previous_node_time, fronts)
+        return Joined(
+            key,
+            pipeline.spec,
+            node.last_batches(),
+            node.previous_node_time,
+            fronts,
+            pipeline.generation,
+            LOWEST_SLOT if pipeline.restart is None else pipeline.floor,
+        )
 
     def _apply(self, record: Record, now_ns: int) -> None:
         """What a durable record changes; the same when it was just committed and in recovery."""
@@ -86,11 +103,14 @@ class Applying(Nodes):
             case Announcement():
                 self._say(record, now_ns)
             case Pinned():
-                shard = self._pipelines[record.pipeline].shard
-                for pin in record.pins:
-                    shard.pin(pin)
+                pipeline = self._pipelines[record.pipeline]
+                if record.generation == pipeline.generation:
+                    for pin in record.pins:
+                        pipeline.shard.pin(pin)
             case Swept():
                 pipeline = self._pipelines[record.pipeline]
+                if record.generation != pipeline.generation:
+                    return
                 pipeline.shard.sweep(record.segment, record.below)
                 if pipeline.sweeping.get(record.segment) == record.below:
                     del pipeline.sweeping[
@@ -98,7 +118,9 @@ class Applying(Nodes):
                     ]  # what comes late from now on, is swept too
                 self._dirty[record.pipeline] = None
             case Staged():
-                self._pipelines[record.pipeline].home.stage(record.node_id, record.contributions)
+                pipeline = self._pipelines[record.pipeline]
+                if record.generation == pipeline.generation:
+                    pipeline.home.stage(record.node_id, record.contributions)
 
     def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
         """What an entry of this shard's own home log changes at the home."""
@@ -106,6 +128,8 @@ class Applying(Nodes):
             case KeyOpened():
                 home = self._pipelines[entry.pipeline].home
                 self._next_incarnation = max(self._next_incarnation, entry.key.incarnation + 1)
+                if entry.generation != self._pipelines[entry.pipeline].generation:
+                    return  # appended before this process had begun the present one
                 node = HomeNode(entry.key, entry.kind, last_heard_ns=now_ns)
                 older = home.nodes.get(entry.key.node_id)
                 if older is not None:
@@ -143,7 +167,9 @@ class Applying(Nodes):
     def _tick_durable(self, entry: KeyTick) -> None:
         tick = entry.tick
         home = self._pipelines[tick.pipeline].home
-        node = home.nodes[tick.key.node_id]
+        node = home.nodes.get(tick.key.node_id)
+        if node is None or node.key != tick.key:
+            return  # of a generation that is over
         batch = tick.content.batch
         node.commit(tick.number, batch)
         node.note_segments(tick.content, entry.late)
@@ -164,8 +190,14 @@ class Applying(Nodes):
                     self._out.append(UnitsArrived(entry.tick.pipeline, segment))
                 self._dirty[entry.tick.pipeline] = None
             case KeyOpened():
-                self._pipelines[entry.pipeline].shard.open_key(entry)
+                if entry.restart is not None:
+                    self._begin_generation(entry.pipeline, entry.restart, now_ns)
+                pipeline = self._pipelines[entry.pipeline]
+                if entry.generation == pipeline.generation:
+                    pipeline.shard.open_key(entry)
                 self._dirty[entry.pipeline] = None
+            case PipelineRestarted():
+                self._begin_generation(entry.pipeline, entry.restart, now_ns)
             case KeyClosed():
                 self._pipelines[entry.pipeline].shard.close_key(entry, home)
                 self._dirty[entry.pipeline] = None
@@ -173,7 +205,9 @@ class Applying(Nodes):
                 self._pipelines[entry.pipeline].shard.drop_key(entry)
                 self._dirty[entry.pipeline] = None
             case WrittenOff():
-                self._pipelines[entry.pipeline].shard.write_off(entry, home)
+                pipeline = self._pipelines[entry.pipeline]
+                if entry.generation == pipeline.generation:
+                    pipeline.shard.write_off(entry, home)
                 self._dirty[entry.pipeline] = None
             case PipelineRegistered():
                 self._begin_pipeline(entry.spec, now_ns)
@@ -190,13 +224,37 @@ class Applying(Nodes):
             link.wanted_ns = None
             self._want_report(shard, now_ns)
 
+    def _begin_generation(self, name: str, restart: Restart, now_ns: int) -> None:
+        """A pipeline begins anew at this process, at the first entry that is of a newer generation.
+        Whatever is of an older one, and comes or becomes durable later, is passed over."""
+        pipeline = self._pipelines[name]
+        if restart.generation <= pipeline.generation:
+            return
+        attached = [node for node in pipeline.home.nodes.values() if node.session is not None]
+        pipeline.begin_generation(restart)
+        for node in attached:
+            self._out.append(SessionRefused(node.session, self._restarted(pipeline, node.key)))
+            self._detach(node.session)
+        pipeline.moved_ns = [now_ns] * len(pipeline.said)
+        self._holding.pop(name, None)
+        self._dirty[name] = None
+        for shard, link in self.links.items():
+            link.needs_whole = True  # what they have said of the new one so far was passed over
+            link.wanted_ns = None
+            self._want_report(shard, now_ns)
+
     def _say(self, record: Announcement, now_ns: int) -> None:
         pipeline = self._pipelines[record.pipeline]
+        if record.generation != pipeline.generation:
+            return
+        told = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.said[s])
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
-            pipeline.said[segment] = slot
+            pipeline.reached[segment] = slot
+            pipeline.said[segment] = max(slot, pipeline.said[segment])
             pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)
             pipeline.shard.written_off.forget_below(segment, slot)
             pipeline.unreported[segment] = slot
-        self._out.append(Announced(record.pipeline, record.min_times, min(pipeline.said)))
+        if told:
+            self._out.append(Announced(record.pipeline, told, min(pipeline.said)))

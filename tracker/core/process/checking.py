@@ -15,9 +15,12 @@ from tracker.core.messages import (
     Entries,
     Entry,
     Frame,
+    KeyOpened,
     KeyTick,
     PipelineRegistered,
     PipelineReport,
+    PipelineRestarted,
+    Restart,
     ShardReport,
     WrittenOff,
 )
@@ -57,6 +60,8 @@ def _check_entries(process: ProcessState, entries: Iterable[Entry]) -> None:
             _check_tick(spec, entry)
         elif isinstance(entry, WrittenOff) and len(entry.cells):
             _check_places(spec, entry.cells)
+        elif isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
+            _check_restart(spec, entry.restart)
 
 
 def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
@@ -66,6 +71,15 @@ def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
             _check_cells(spec, cells)
     numbers = [unit.segment for unit in content.units_created + content.units_consumed]
     _check_segments(spec, numbers + [join.segment for join in content.joins])
+
+
+def _check_restart(spec: PipelineSpec, restart: Restart) -> None:
+    if restart.generation < 1 or restart.from_slot > HIGHEST_SLOT:
+        raise _refused(
+            spec.name,
+            f"generation {restart.generation} from slot {restart.from_slot}; they count from 1, and the "
+            f"largest slot is {HIGHEST_SLOT}",
+        )
 
 
 def _check_places(spec: PipelineSpec, cells: Cells) -> None:

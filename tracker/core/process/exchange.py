@@ -14,6 +14,7 @@ from tracker.core.messages import (
     KeyOpened,
     KeyTick,
     PipelineRegistered,
+    PipelineRestarted,
     ReceivedEntries,
     ReportWanted,
     ShardReport,
@@ -100,7 +101,7 @@ class Exchange(Reports):
                 return True
             case KeyTick():
                 name = entry.tick.pipeline
-            case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff():
+            case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff() | PipelineRestarted():
                 name = entry.pipeline
         return name in self._pipelines or name in self._registering
 
@@ -134,7 +135,8 @@ class Exchange(Reports):
         if self._unconfirmed_registrations:
             self._answer_registrations()
         while self._unconfirmed_requests and self._unconfirmed_requests[0][0] <= everywhere:
-            self._out.append(Answer(self._unconfirmed_requests.popleft()[1], None))
+            _, request, result = self._unconfirmed_requests.popleft()
+            self._out.append(Answer(request, result))
         for shard in self.links:
             self._pump(shard, now_ns)
 

@@ -9,13 +9,17 @@ from tracker.core.home import HomeNode
 from tracker.core.messages import (
     Answer,
     AttachSession,
+    HomeEntry,
     JoinNode,
     KeyClosed,
     KeyOpened,
     KeyTick,
     LeaveNode,
     PipelineRegistered,
+    PipelineRestarted,
     RegisterPipeline,
+    Restart,
+    RestartPipeline,
     RetireNode,
     SessionAttached,
     SessionRefused,
@@ -30,13 +34,20 @@ from tracker.core.model import Cells, NodeKey, Refusal, RefusalCode, Refused, Ti
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.exchange import Exchange
 from tracker.core.registration import check_spec, differences
+from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay
 
 
 class Nodes(Exchange):
     """What pipelines and nodes ask of their home."""
 
     def _request(
-        self, event: RegisterPipeline | JoinNode | LeaveNode | RetireNode | StageContributions
+        self,
+        event: RegisterPipeline
+        | JoinNode
+        | LeaveNode
+        | RetireNode
+        | RestartPipeline
+        | StageContributions,
     ) -> None:
         try:
             match event:
@@ -48,6 +59,8 @@ class Nodes(Exchange):
                     self._leave(event)
                 case RetireNode():
                     self._retire(event)
+                case RestartPipeline():
+                    self._restart(event)
                 case StageContributions():
                     self._stage(event)
         except Refused as refused:
@@ -110,7 +123,8 @@ class Nodes(Exchange):
         key = NodeKey(event.node_id, self._next_incarnation)
         self._next_incarnation += 1
         home.newest[event.node_id] = key
-        self._append_home(KeyOpened(event.pipeline, key, event.kind), event.request)
+        opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart)
+        self._append_home(opened, event.request)
 
     def _close_key(
         self, pipeline: str, key: NodeKey, *, evicted: bool = False, retired: bool = False
@@ -151,12 +165,87 @@ class Nodes(Exchange):
             self._close_key(event.pipeline, key, evicted=True, retired=True)
         if len(event.write_off):
             self._append_home(
-                WrittenOff(event.pipeline, event.node_id, event.write_off, event.at_ms)
+                WrittenOff(
+                    event.pipeline,
+                    event.node_id,
+                    event.write_off,
+                    event.at_ms,
+                    pipeline.generation,
+                )
             )
+        self._answer_when_confirmed(event.request, None)
+
+    def _answer_when_confirmed(self, request: Hashable, result: Restart | None) -> None:
+        """Answers when every shard has applied all that this home has said so far."""
         if self._confirmed_everywhere() >= self._home_appended:
-            self._out.append(Answer(event.request, None))
+            self._out.append(Answer(request, result))
         else:
-            self._unconfirmed_requests.append((self._home_appended, event.request))
+            self._unconfirmed_requests.append((self._home_appended, request, result))
+
+    def _restart(self, event: RestartPipeline) -> None:
+        """Begins a new generation, once, however often it is asked for."""
+        pipeline = self._pipeline(event.pipeline)
+        registrar = self.routing.registrar(event.pipeline)
+        if registrar != self.shard:
+            raise Refused(
+                RefusalCode.NOT_HOME,
+                f"pipeline {event.pipeline!r} is restarted at shard {registrar}",
+                home=registrar,
+            )
+        newest = self._newest_restart(pipeline)
+        generation = 0 if newest is None else newest.generation
+        if (
+            newest is not None
+            and generation == event.generation + 1
+            and event.from_slot in (None, newest.from_slot)
+        ):
+            self._answer_when_confirmed(event.request, newest)
+            return
+        if generation != event.generation:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {event.pipeline!r} is in generation {generation}, not in "
+                f"{event.generation}: it was restarted meanwhile; look at it again",
+            )
+        from_slot = self._check_restart(pipeline, event.from_slot)
+        restart = Restart(generation + 1, from_slot, event.at_ms)
+        self._append_home(PipelineRestarted(event.pipeline, restart))
+        self._answer_when_confirmed(event.request, restart)
+
+    def _newest_restart(self, pipeline: Pipeline) -> Restart | None:
+        """How the newest generation began, durable or not."""
+        for _, record, _ in reversed(self._pending):
+            entry = record.entry if isinstance(record, HomeEntry) else None
+            if isinstance(entry, PipelineRestarted) and entry.pipeline == pipeline.spec.name:
+                return entry.restart
+        return pipeline.restart
+
+    def _check_restart(self, pipeline: Pipeline, asked: int | None) -> int:
+        """The slot from which a generation begins; raises Refused where it cannot."""
+        name, horizon = pipeline.spec.name, pipeline.spec.horizon_slots
+        known = (pipeline.combiner.announced_anywhere(s) for s in range(pipeline.graph.size))
+        anywhere = min(LOWEST_SLOT if slot is None else slot for slot in known)
+        least = max(min(pipeline.said), anywhere)
+        if least == FOREVER:
+            raise Refused(
+                RefusalCode.COMPLETE,
+                f"pipeline {name!r} is complete, which stays true; register it under another name to "
+                "process its input again",
+            )
+        from_slot = least if asked is None else asked
+        if from_slot < least:
+            raise Refused(
+                RefusalCode.BELOW_MIN_TIME,
+                f"pipeline {name!r} cannot begin again from slot {from_slot}: min time {least} is "
+                "announced, everything below it is complete; begin there or later",
+            )
+        if from_slot > least and from_slot >= add_delay(least, horizon):
+            raise Refused(
+                RefusalCode.BEYOND_HORIZON,
+                f"pipeline {name!r} cannot begin again from slot {from_slot}: the limit is its min time "
+                f"{least} + horizon_slots {horizon}",
+            )
+        return from_slot
 
     def _append_request(self, request: Hashable) -> None:
         """Answers `request` with None when the record appended last is durable."""
@@ -188,9 +277,19 @@ class Nodes(Exchange):
                 f"pipeline {name!r}: node {key} was evicted after a silence of more than "
                 f"{pipeline.spec.evict_after_ms} ms; join again",
             )
+        if pipeline.restart is not None:
+            raise Refused(RefusalCode.FENCED, self._restarted(pipeline, key).message)
         raise Refused(
             RefusalCode.UNKNOWN_NODE,
             f"pipeline {name!r}: node {key} has not joined, or has left; join again",
+        )
+
+    def _restarted(self, pipeline: Pipeline, key: NodeKey) -> Refusal:
+        return Refusal(
+            RefusalCode.FENCED,
+            f"pipeline {pipeline.spec.name!r} was restarted: generation {pipeline.generation} begins at "
+            f"slot {pipeline.floor}, and node {key} has not joined it; join again, and commit anew what "
+            "was published or read from that slot on",
         )
 
     def _fenced(self, pipeline: str, key: NodeKey) -> Refusal:
@@ -229,6 +328,7 @@ class Nodes(Exchange):
 
     def _detach(self, session: Hashable) -> None:
         attached = self._sessions.pop(session, None)
+        self._durable_ticks.pop(session, None)
         if attached is None:
             return
         name, key = attached
@@ -292,8 +392,8 @@ class Nodes(Exchange):
             if front in node.ungranted:
                 continue
             grant = pipeline.grant((node.key.node_id, front))
-            floor = (max(grant.slot, promised), front)
-            floors[segment] = min(floor, floors.get(segment, floor))
+            bound = (max(grant.slot, promised), front)
+            floors[segment] = min(bound, floors.get(segment, bound))
         for segment, (floor, front) in floors.items():
             slots = created.slots[created.segments == segment]
             if len(slots) and slots.min() < floor:
@@ -335,6 +435,7 @@ class Nodes(Exchange):
             for _, record, _ in self._pending
             if isinstance(record, Staged)
             and (record.pipeline, record.node_id) == (event.pipeline, event.node_id)
+            and record.generation == pipeline.generation
         ]
         repeated = {c.key: c for contributions in waiting for c in contributions}
         fresh = tuple(
@@ -342,4 +443,5 @@ class Nodes(Exchange):
             for c in pipeline.home.check_staged(event.node_id, event.contributions)
             if c.key not in repeated
         )
-        self._append(Staged(event.pipeline, event.node_id, fresh), event.request)
+        staged = Staged(event.pipeline, event.node_id, fresh, pipeline.generation)
+        self._append(staged, event.request)

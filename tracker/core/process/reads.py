@@ -51,6 +51,7 @@ class Reads(ProcessState):
             open_cells,
             explain_nodes(state, now_ns),
             tuple(state.shard.written_off.cells.values()),
+            tuple(state.restarts),
             self.describe_shards(),
         )
 
@@ -114,8 +115,10 @@ class Reads(ProcessState):
             pipeline.shard.validate()
             pipeline.combiner.validate()
             before = pipeline.spec.start_slot
-            for said, announced in zip(pipeline.said, pipeline.announced, strict=True):
-                assert before <= said <= announced, f"{name}: {pipeline.said} is said"
+            assert min(pipeline.said) >= before, f"{name}: {pipeline.said} is said"
+            for segment, reached in enumerate(pipeline.reached):
+                assert pipeline.floor <= reached <= pipeline.announced[segment], name
+                assert reached == pipeline.floor or reached <= pipeline.said[segment], name
             table = pipeline.shard.cells
             if self.links and any(table.open_slots):
                 owner = self.routing.owner

@@ -66,7 +66,7 @@ class Recovery(Timers):
             self._recover_home(pipeline, now_ns)
             pipeline.moved_ns = [now_ns] * len(pipeline.said)
             pipeline.shard.mark_all_changed()
-            pipeline.unreported.update(enumerate(pipeline.said))
+            pipeline.unreported.update(enumerate(pipeline.reached))
             self._dirty[pipeline.spec.name] = None
         self._durable_ticks.clear()
         self._out = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tracker.core.links import Link
 from tracker.core.messages import (
@@ -23,15 +24,15 @@ class Reports(Reads):
     """Reports between shards."""
 
     def _take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
-        known = all(report.pipeline in self._pipelines for report in body.pipelines)
+        known = all(self._is_known(report) for report in body.pipelines)
         if body.number < link.report_number or (
             body.number == link.report_number and not link.needs_whole
         ):
             return  # older than what was taken
         follows = body.whole or (not link.needs_whole and body.number == link.report_number + 1)
         if not follows or not known:
-            # A gap; or a pipeline whose registration is still on the way: nothing of the report may
-            # be taken without the rest.
+            # A gap; or a pipeline whose registration or restart is still on the way: nothing of the
+            # report may be taken without the rest.
             link.needs_whole = True
             self._want_report(shard, now_ns)
             return
@@ -39,11 +40,17 @@ class Reports(Reads):
         for home, number in body.cut:
             self._needed_cut[home] = max(number, self._needed_cut[home])
         for report in body.pipelines:
-            self._combine(self._pipelines[report.pipeline], shard, report, body.whole, now_ns)
+            pipeline = self._pipelines[report.pipeline]
+            if report.generation == pipeline.generation:  # else it was before the restart
+                self._combine(pipeline, shard, report, body.whole, now_ns)
         if body.whole:
             for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:
                 self._pipelines[name].combiner.forget(shard)
         self._move_cut(shard, body.applied)
+
+    def _is_known(self, report: PipelineReport) -> bool:
+        pipeline = self._pipelines.get(report.pipeline)
+        return pipeline is not None and report.generation <= pipeline.generation
 
     def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
         """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
@@ -86,7 +93,7 @@ class Reports(Reads):
 
     def _send_whole_report(self, shard: int) -> None:
         reports = tuple(
-            pipeline.combiner.whole_report(name)
+            replace(pipeline.combiner.whole_report(name), generation=pipeline.generation)
             for name, pipeline in self._pipelines.items()
             if pipeline.combiner.views[self.shard].heard
         )
@@ -145,11 +152,12 @@ class Reports(Reads):
         if pins:
             for pin in pins:
                 pipeline.shard.pin(pin)
-            self._append(Pinned(pipeline.spec.name, pins))
+            self._append(Pinned(pipeline.spec.name, pins, pipeline.generation))
             self._pins_position = self.position
         if pipeline.reported and not pipeline.shard.changes and not pipeline.announced_due:
             return None
         report = pipeline.shard.take_report(self._applied(), tuple(pipeline.unreported.items()))
+        report = replace(report, generation=pipeline.generation)
         pipeline.reported, pipeline.announced_due = True, False
         pipeline.unreported.clear()
         self._combine(pipeline, self.shard, report, False, now_ns)
@@ -165,12 +173,12 @@ class Reports(Reads):
         if changed:
             for segment, slot in changed:
                 pipeline.announced[segment] = slot
-            self._append(Announcement(pipeline.spec.name, changed))
+            self._append(Announcement(pipeline.spec.name, changed, pipeline.generation))
             if self.links and self._announced_due_ns is None:
                 self._announced_due_ns = now_ns + self.config.announced_report_ms * _MS
         for segment, below in pipeline.new_sweeps():
             pipeline.sweeping[segment] = below
-            self._append(Swept(pipeline.spec.name, segment, below))
+            self._append(Swept(pipeline.spec.name, segment, below, pipeline.generation))
         if pipeline.combiner.newly_settled:
             pipeline.grants_due.extend(pipeline.combiner.newly_settled)
             pipeline.combiner.newly_settled.clear()

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 
 from tracker.core.cut import Vectors
 from tracker.core.links import Link
-from tracker.core.messages import Append, Effect, Entry, Frame, FrameBody, HomeEntry, Record, Send
+from tracker.core.messages import (
+    Append,
+    Effect,
+    Entry,
+    Frame,
+    FrameBody,
+    HomeEntry,
+    Record,
+    Restart,
+    Send,
+)
 from tracker.core.model import NodeKey, PipelineSpec, RefusalCode, Refused
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
@@ -78,8 +88,8 @@ class ProcessState:
         self._registering: dict[str, PipelineSpec] = {}
         """Appended registrations that are not durable yet."""
         self._unconfirmed_registrations: dict[str, tuple[int, list[Hashable]]] = {}
-        self._unconfirmed_requests: deque[tuple[int, Hashable]] = deque()
-        """Requests to answer when every shard has this entry of the home log."""
+        self._unconfirmed_requests: deque[tuple[int, Hashable, Restart | None]] = deque()
+        """Requests to answer when every shard has this entry of the home log, and with what."""
         self._sessions: dict[Hashable, tuple[str, NodeKey]] = {}
         self._next_incarnation = 1
         self._home_last = 0
