@@ -50,7 +50,7 @@ class Waits:
         async def on_wait() -> None:
             self.waiting.set()
 
-        claim = Claim(f"sqlite:{directory}", name, name, 1_000, shards, own)
+        claim = Claim(f"sqlite:{directory}", name, 1_000, shards, own)
         self._task = asyncio.ensure_future(Claimant(claim, on_wait).own(self._stop))
 
     async def shard(self) -> int:
@@ -199,11 +199,11 @@ class CutOffStore(MemoryStore):
         self.away = threading.Event()
         self.asked = threading.Event()
 
-    def renew(self, epoch: int, lease_ms: int) -> None:
+    def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         if self.away.is_set():
             self.asked.set()
             raise StoreUnavailable("it does not answer")
-        super().renew(epoch, lease_ms)
+        super().renew(epoch, lease_ms, address)
 
 
 async def one_of_two(store: MemoryStore) -> TrackerServer:

@@ -224,7 +224,10 @@ def test_a_lease_is_renewed_and_anybody_can_read_it(reopen: Reopen, url: str) ->
     assert free is not None and (free.epoch, free.address, free.remaining_ms) == (epoch, "a:1", 0)
     store.renew(epoch, LONG_MS)
     taken = leases.read(SHARD)
-    assert taken is not None and taken.remaining_ms > LONG_MS // 2
+    assert taken is not None and taken.remaining_ms > LONG_MS // 2 and taken.address == "a:1"
+    store.renew(epoch, LONG_MS, "a:2")
+    moved = leases.read(SHARD)
+    assert moved is not None and moved.address == "a:2"
     nobody = leases.read(SHARD + 1)
     assert nobody is None or nobody.epoch == 0
     leases.close()

@@ -52,7 +52,6 @@ class Claim:
 
     store: str
     name: str
-    address: str
     lease_ms: int
     shards: int
     own: int | None = None
@@ -128,7 +127,10 @@ class Claimant:
             return None
 
     def _is_gone(self, shard: int, lease: Lease) -> bool:
-        """Whether the owner was seen to serve, and to die since."""
+        """Whether the owner was seen to serve, and to die since. One that does not serve yet says no
+        address: what listens there may be what it was before."""
+        if not lease.address:
+            return False
         watch = self._watches.get(shard)
         if watch is None or watch.epoch != lease.epoch:
             if watch is not None:
@@ -142,9 +144,7 @@ class Claimant:
         if shard not in self._stores:
             self._stores[shard] = open_store(claim.store, shard)
         store = self._stores[shard]
-        epoch = store.acquire(
-            claim.name, address=claim.address, lease_ms=claim.lease_ms, replaces=replaces
-        )
+        epoch = store.acquire(claim.name, lease_ms=claim.lease_ms, replaces=replaces)
         failpoint("acquire-after")
         log.info("owns", shard=shard, epoch=epoch, owner=claim.name)
         return Owned(shard, store, epoch)

@@ -77,7 +77,6 @@ async def _own(config: ServerConfig, stop: asyncio.Event) -> Owned | None:
     claim = Claim(
         store=config.store,
         name=config.own_address,
-        address=config.own_address,
         lease_ms=config.lease_ms,
         shards=len(config.addresses),
         own=None if config.standby else config.shard,

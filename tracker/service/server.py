@@ -137,7 +137,7 @@ class TrackerServer:
             self._leases = await asyncio.to_thread(open_leases, config.store)
             if self._epoch is None:
                 self._epoch = await asyncio.to_thread(
-                    store.acquire, self.address, address=self.address, lease_ms=config.lease_ms
+                    store.acquire, self.address, lease_ms=config.lease_ms
                 )
             self.engine = Engine(
                 config.shard, routing, store, self._epoch, hooks, config.process,
@@ -149,6 +149,7 @@ class TrackerServer:
         try:
             await self.engine.start()
             await self._listen()
+            await asyncio.to_thread(store.renew, self._epoch, config.lease_ms, self.address)
         except BaseException:
             await self.engine.stop()
             raise

@@ -33,8 +33,8 @@ class LogShortened(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who owns a shard: the epoch (0: nobody ever has), the owner's name and address, and for how
-    long nobody else may take its place (0: it is free)."""
+    """Who owns a shard: the epoch (0: nobody ever has), the owner's name, its address once it is
+    known to serve there, and for how long nobody else may take its place (0: it is free)."""
 
     epoch: int
     owner: str
@@ -81,8 +81,9 @@ class Store(Protocol):
         nobody has said what is to become of it."""
         ...
 
-    def renew(self, epoch: int, lease_ms: int) -> None:
-        """The owner's lease runs for so long from now on. Raises Fenced, StoreUnavailable."""
+    def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
+        """The owner's lease runs for so long from now on; it is reached at `address` from now on, if
+        that is given. Raises Fenced, StoreUnavailable."""
         ...
 
     def release(self, epoch: int) -> None:

@@ -59,10 +59,12 @@ class MemoryStore:
     def _run_lease(self, lease_ms: int) -> None:
         self._lease_ms, self._until_ms = lease_ms, _now_ms() + lease_ms
 
-    def renew(self, epoch: int, lease_ms: int) -> None:
+    def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         with self._lock:
             self._check(epoch)
             self._run_lease(lease_ms)
+            if address is not None:
+                self._address = address
 
     def release(self, epoch: int) -> None:
         with self._lock:

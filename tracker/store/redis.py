@@ -86,8 +86,9 @@ class RedisStore:
         epoch, owner, address, left_ms = self._run(scripts.LEASE, [self._meta], [], wait=False)
         return Lease(int(epoch), owner.decode(), address.decode(), int(left_ms))
 
-    def renew(self, epoch: int, lease_ms: int) -> None:
-        self._run(scripts.RENEW, [self._meta], [epoch, lease_ms], wait=False)
+    def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
+        more = [] if address is None else [address]
+        self._run(scripts.RENEW, [self._meta], [epoch, lease_ms, *more], wait=False)
 
     def release(self, epoch: int) -> None:
         try:

@@ -76,12 +76,13 @@ return {'OK', get('epoch') or '0', get('owner') or '', get('address') or '',
 """
 )
 
-# ARGV: epoch, lease_ms.
+# ARGV: epoch, lease_ms, and an address, if there is another one.
 RENEW = (
     _OWNER
     + """
 redis.call('HSET', meta, 'lease_ms', ARGV[2],
   'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
+if ARGV[3] then redis.call('HSET', meta, 'address', ARGV[3]) end
 return {'OK'}
 """
 )

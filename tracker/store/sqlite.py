@@ -160,7 +160,7 @@ class SqliteStore:
             raise StoreUnavailable(f"store {self.path} cannot be acquired: {error}") from error
         return epoch
 
-    def renew(self, epoch: int, lease_ms: int) -> None:
+    def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         with self._leasing_lock:
             try:
                 if self._leasing is None:
@@ -170,10 +170,13 @@ class SqliteStore:
                     self._leasing.execute("PRAGMA wal_autocheckpoint=0")
                 with _transaction(self._leasing):
                     _check(self._leasing, self.path, epoch)
-                    self._leasing.executemany(
-                        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-                        [("lease_ms", lease_ms), ("lease_until_ms", _now_ms() + lease_ms)],
-                    )
+                    values: list[tuple[str, object]] = [
+                        ("lease_ms", lease_ms),
+                        ("lease_until_ms", _now_ms() + lease_ms),
+                    ]
+                    if address is not None:
+                        values.append(("address", address))
+                    self._leasing.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
             except sqlite3.Error as error:
                 raise StoreUnavailable(
                     f"the lease in store {self.path} cannot be renewed: {error}"
