@@ -174,3 +174,44 @@ def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     with pytest.raises(RefusedError) as unknown:
         running.admin().retire("two", "nobody")
     assert unknown.value.refusal.code is RefusalCode.UNKNOWN_NODE
+
+
+def test_a_pipeline_is_restarted_where_min_time_is(
+    running: EmbeddedTracker, front: NodeClient
+) -> None:
+    assert reached(running, 3)
+    words = ["pipelines", "restart", "-p", "two"]
+    environment = {"LOWMARK_TARGET": running.target}
+    refused = CliRunner().invoke(app, words, env=environment, input="n\n")
+    assert refused.exit_code == EXIT_REFUSED
+    assert "first: 3 items open in 3 slots" in refused.stdout
+    done(front.commit(promise(21)))  # nothing has happened
+    agreed = CliRunner().invoke(app, words, env=environment, input="y\n")
+    assert agreed.exit_code == 0, agreed.output
+    assert "two is in generation 1, from slot 3 on" in agreed.stdout
+    with pytest.raises(FencedError, match="generation 1 begins at slot 3"):
+        done(front.commit(promise(22)))
+
+    shown = run_json(running, "explain", "-p", "two")
+    assert {each["from_slot"] for each in shown["restarts"]} == {3}
+    dropped = [lost for each in shown["restarts"] for lost in each["dropped"]]
+    assert {lost["segment"] for lost in dropped} == {"first"}
+    assert sum(lost["items"] for lost in dropped) == 3
+    assert "restarted: generation 1" in run(running, "explain", "-p", "two").stdout
+
+    with NodeClient(running.target, "two", "front", kind="front") as again:
+        joined = again.join(WAIT_S)
+        assert (joined.generation, joined.replay_from) == (1, 3)
+        assert again.join_front("front", "first", WAIT_S).slot == 3
+        done(again.commit(promise(30)))
+        assert reached(running, 30)
+
+
+def test_a_restart_that_cannot_be_is_refused(running: EmbeddedTracker, front: NodeClient) -> None:
+    assert reached(running, 3)
+    early = run(running, "pipelines", "restart", "-p", "two", "--from", "2", "--yes")
+    assert early.exit_code == EXIT_REFUSED and "min time 3 is announced" in early.stderr
+    assert run(running, "pipelines", "restart", "-p", "two", "--json").exit_code == WRONG_USAGE
+    done(front.commit(promise(21)))
+    later = run_json(running, "pipelines", "restart", "-p", "two", "--from", "slot:5", "--yes")
+    assert later == {"pipeline": "two", "generation": 1, "from_slot": 5}
