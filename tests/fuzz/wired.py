@@ -171,6 +171,9 @@ class WiredEngine:
     async def room(self) -> None:
         pass
 
+    def check_lease(self) -> None:
+        """Nobody takes a shard from its owner here."""
+
     def add_session(self, name: Hashable, session: Session) -> None:
         self._cluster.sessions[name] = session
 
