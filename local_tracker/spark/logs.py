@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,17 +61,27 @@ class LocalFiles:
             return os.listdir(directory)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise LogError(f"{directory} cannot be listed: {error}") from None
 
     def size(self, path: str) -> int | None:
         try:
-            return os.stat(path).st_size
+            found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise LogError(f"{path} cannot be read: {error}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise LogError(f"{path} is not a file")
+        return found.st_size
 
     def read(self, path: str, begin: int, end: int) -> bytes:
-        with open(path, "rb") as file:
-            file.seek(begin)
-            return file.read(end - begin)
+        try:
+            with open(path, "rb") as file:
+                file.seek(begin)
+                return file.read(end - begin)
+        except OSError as error:
+            raise LogError(f"{path} cannot be read: {error}") from None
 
 
 def local_path(location: str) -> str:
@@ -364,7 +375,7 @@ def _json(text: str, what: str) -> Any:
 def _named(line: str, path: str) -> tuple[str, str]:
     """A source's name and offset, from a line of an offset log of version 2."""
     name, colon, text = line.partition(":")
-    if not colon or not name or "/" in name:
+    if not colon or not name.isprintable() or "/" in name or name in ("", ".", ".."):
         raise LogError(f"{path} has an offset without a source's name: {_short(line)}")
     return name, text
 

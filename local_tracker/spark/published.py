@@ -61,13 +61,13 @@ class PublishedBatches:
             return Manifest(scope, batch, str(value["offsets"]), str(value["run"]), slot, pairs)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise LogError(f"{path} is not a manifest of a published batch: {error!r}") from None
 
     def numbers(self, scope: str) -> list[int]:
         """The batches of a scope that were published and not forgotten, in order."""
         names = [path.stem for path in self._folder(scope).glob("*.json")]
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def units(self, scope: str, batch: int) -> tuple[str, ...]:
         """The names of the published files of a batch, as a reader's log names them."""

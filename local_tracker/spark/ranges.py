@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from tracker.core.ack_values import range_value
 from tracker.core.model import Cells
-from tracker.core.ranges import parse_note
+from tracker.core.ranges import HIGHEST_OFFSET, parse_note
 
 Pieces = Iterable[tuple[int, int, int]]
 """Parts of a range: (begin, end, slot), each end the next begin."""
@@ -62,25 +62,25 @@ def partitions(text: str | None, what: str) -> dict[str, int]:
     """The offset of each partition, from an offset's JSON text. Raises RangesError."""
     if text is None:
         return {}
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise RangesError(f"{what}: the offset {text[:200]!r} is not JSON: {error}") from None
     found: dict[str, int] = {}
-    _flatten(value, "", found, what)
+    try:
+        _flatten(json.loads(text), "", found, what)
+    except (RecursionError, ValueError) as error:
+        raise RangesError(f"{what}: the offset {text[:200]!r} is not JSON: {error}") from None
     return found
 
 
 def _flatten(value: object, path: str, found: dict[str, int], what: str) -> None:
     if isinstance(value, dict):
         for name, inner in value.items():
-            _flatten(inner, f"{path}/{name}" if path else str(name), found, what)
-    elif isinstance(value, int) and not isinstance(value, bool):
+            name.encode()  # raises ValueError for what is no Unicode text
+            _flatten(inner, f"{path}/{name}" if path else name, found, what)
+    elif type(value) is int and -HIGHEST_OFFSET <= value <= HIGHEST_OFFSET:
         found[path] = value
     else:
         raise RangesError(
-            f"{what}: {value!r} at {path or 'the top'} is no whole number: only offsets that number "
-            f"the records of partitions can be tracked as ranges"
+            f"{what}: {repr(value)[:200]} at {path[:200] or 'the top'} is no whole number of 64 bits: "
+            f"only offsets that number the records of partitions can be tracked as ranges"
         )
 
 
@@ -197,9 +197,11 @@ class _Journal:
         except FileNotFoundError:
             return
         self._read_bytes += len(whole) + len(newline)
-        for line in whole.decode().splitlines():
+        for line in whole.split(b"\n"):
+            if not line:
+                continue
             try:
-                batch = parse_note(line)
+                batch = parse_note(line.decode())
             except ValueError as error:
                 raise RangesError(f"{self.path} is damaged: {error}") from None
             for partition, begin, end in batch.ranges:
