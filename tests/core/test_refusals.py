@@ -221,12 +221,13 @@ def test_numbers_of_items_stop_at_what_can_be_written_down(front: HandNode) -> N
     cells_of_a_tick = 40_000
     segments = np.zeros(cells_of_a_tick, np.int32)
     counts = np.full(cells_of_a_tick, count, np.int64)
-    for slot, what in ((50, "consumed"), (150, "created")):
+    for slot, is_created in ((50, False), (150, True)):
         for _ in range(2):
             values = np.arange(1, cells_of_a_tick + 1, dtype=np.uint64)
             many = Cells(segments, np.full(cells_of_a_tick, slot, np.int64), values, counts)
             front.last += 1
-            assert not front.send(front.last, TickContent(**{what: many}))[1:], "it was refused"
+            tick = TickContent(created=many) if is_created else TickContent(consumed=many)
+            assert not front.send(front.last, tick)[1:], "it was refused"
             cluster.settle()
     for process in cluster.processes.values():
         described = process.describe("flights", 0)

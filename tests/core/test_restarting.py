@@ -348,7 +348,8 @@ class Play:
     shards: int
     steps: int = 90
     items: list[Item] = field(default_factory=list)
-    restarts: int = 0
+    said: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By shard, what it said last."""
 
     def run(self) -> int:
         """Returns how often it was restarted."""
