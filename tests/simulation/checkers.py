@@ -38,6 +38,8 @@ class AnnouncementChecker:
     def hear(self, shard: int, epoch: int, min_times: list[tuple[int, int]]) -> None:
         """A process says min times, by segment number: it announces them, or answers with them."""
         said = self._said[shard, epoch]
+        if self.world.spec.open and any(slot == FOREVER for _, slot in min_times):
+            raise Failure("false", f"shard {shard} said that an open pipeline is complete")
         newest = said if epoch == self._newest[shard] else self._said[shard, self._newest[shard]]
         for segment, min_time in min_times:
             if min_time < said[segment]:

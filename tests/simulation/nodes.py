@@ -348,6 +348,7 @@ class Node:
             # Everything is below min time, once the pipeline is complete.
             (_one_cell(0, beyond), (RefusalCode.BEYOND_HORIZON, RefusalCode.BELOW_MIN_TIME)),
             (_one_cell(0, spec.start_slot - 1), (RefusalCode.BELOW_MIN_TIME,)),
+            (self._just_below_min_time(), (RefusalCode.BELOW_MIN_TIME,)),
             (TickContent(heartbeats=(Heartbeat("nobody", 0),)), (RefusalCode.UNKNOWN_FRONT,)),
         ]
         if self.last_batch:
@@ -356,6 +357,13 @@ class Node:
         content, codes = rng.choice(choices)
         self._bad[content] = codes
         self.commit(content)
+
+    def _just_below_min_time(self) -> TickContent:
+        """An item below the min time that its home has in its log, be it said already or not."""
+        running = self.sim.shards[self.home].running
+        pipeline = running and running.process._pipelines.get(self.world.spec.name)
+        below = pipeline.announced[0] if pipeline else self.world.spec.start_slot
+        return _one_cell(0, min(below, HIGHEST_SLOT) - 1)
 
     def too_late(self) -> None:
         """The pipeline was complete before a front could join."""
@@ -628,12 +636,23 @@ class WorkerNode(Node):
             created += self._children(item)
         self.claimed = []
         self.world.step(consumed, created)
-        self.publish(step_content(batch, created=created, consumed=consumed))
+        content = step_content(batch, created=created, consumed=consumed)
+        if not consumed[0].late and self.sim.chance("late_consumptions"):
+            content.consumed = read_only(self._with_a_late_one(content.consumed, consumed[0]))
+        self.publish(content)
         if self.sim.chance("bad_ticks", 0.1):
             self.commit_bad()
         self.busy = False
         self.sim.items_appeared(self.world)
         self.wake()
+
+    def _with_a_late_one(self, consumed: Cells, item: Item) -> Cells:
+        """And something that never was in flight, below the min time that some process has said; its
+        home may not know of that yet. It must be counted as late, and hold up nothing else."""
+        self.world.late_consumed += 1
+        highest = self.sim.checkers[self.world.spec.name].highest[item.segment]
+        value = self.sim.rng.getrandbits(63) + 1
+        return Cells.concatenate((Cells.of([(item.segment, highest - 1, value, 1)]), consumed))
 
     def _is_resolved(self, item: Item) -> bool:
         """Whether the tracker can tell the slot of a unit, as its reader has to ask."""
@@ -678,7 +697,7 @@ def children(sim: Simulator, world: World, item: Item, operator: str) -> list[It
     if not item.hops:
         return made
     for ordinal, (target, delay) in enumerate(world.ways_out[item.segment]):
-        if rng.random() < 0.7:
+        if rng.random() < sim.child_share(world):
             slot = item.slot + delay + rng.choice([0, 0, 1, 2])
             value = child_value(item.value, operator, ordinal)
             made.append(sim.new_item(world, target, slot, value, hops=item.hops - 1))

@@ -21,6 +21,10 @@ TIGHT = ProcessConfig(
     max_unconfirmed_entries=4,
 )  # fmt: skip
 """Limits are small, so that they are reached."""
+QUICK = ProcessConfig(
+    report_interval_ms=1, retransmit_ms=20, announced_report_ms=20, evict_check_ms=5
+)
+"""Where reports matter most: many of them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class PipelinePlan:
     visitors: int
     unit_share: float
     hops: int
+    child_share: float
+    """How often an item has a child, on each way that it can go."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,12 @@ def draw_plan(seed: int) -> Plan:
     """The plan of a seed."""
     rng = random.Random(seed)
     calm = rng.random() < 0.1
-    # Links of which some lag far behind the others, on quick shards: their states are then known at
-    # moments far apart, which is what the cut rule is for.
-    uneven = not calm and rng.random() < 0.25
+    # Links of which some lag far behind the others, on quick shards, and items that go round and round
+    # between them: what shards know of each other is then of moments far apart, and every item has
+    # left one of them for another meanwhile. That is what the cut rule is for.
+    uneven = not calm and rng.random() < 0.11
     shards = 3 if uneven else rng.choices([1, 2, 3, 4], [9, 20, 6, 1])[0]
-    faults_for_ns = rng.randint(10, 30) * MS
+    faults_for_ns = (rng.randint(40, 80) if uneven else rng.randint(10, 30)) * MS
     tight = rng.random() < 0.3
     pipeline_count = 1 if uneven else rng.choice([1] * 9 + [2])
     pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
@@ -103,12 +110,12 @@ def draw_plan(seed: int) -> Plan:
         shards=shards,
         block_slots=rng.choice([1, 1, 2, 4]),
         pipelines=pipelines,
-        config=TIGHT if tight else ROOMY,
-        faults_from_start=rng.random() < 0.3,
+        config=QUICK if uneven else TIGHT if tight else ROOMY,
+        faults_from_start=not uneven and rng.random() < 0.3,
         faults_for_ns=faults_for_ns,
         latency_ns=0.2 * MS if uneven else rng.choice([0.2, 0.5, 2.0]) * MS,
         slow_links={
-            link: rng.choice([1.0, 1.0, 60.0] if uneven else [1.0, 1.0, 8.0]) for link in links
+            link: rng.choice([1.0, 1.0, 1.0, 50.0] if uneven else [1.0, 1.0, 8.0]) for link in links
         },
         reorders=not calm and rng.random() < 0.5,
         loss=0.0 if calm else rng.choice([0.0, 0.02, 0.1]) + 0.05 * uneven,
@@ -118,24 +125,26 @@ def draw_plan(seed: int) -> Plan:
         store_faults=0.0 if calm else rng.choice([0.0, 0.02, 0.06]),
         effect_crashes=0.0 if calm else rng.choice([0.0, 0.0, 0.004]),
         takeovers=0 if calm else rng.choice([0, 0, 0, 1, 2]),
-        process_crashes=0 if calm else rng.choice([1, 2, 4] if uneven else [0, 1, 1, 2, 3]),
+        process_crashes=0 if calm else rng.choice([0, 1, 2, 4] if uneven else [0, 1, 1, 2, 3]),
         downtime_ms=3 if uneven else 15,
         node_crashes=0 if calm else rng.choice([0, 1, 2]),
         session_breaks=0 if calm else rng.choice([0, 1, 2]),
-        link_resets=0 if calm else rng.choice([0, 0, 1, 2]),
+        link_resets=0 if calm else rng.choice([12, 20] if uneven else [0, 0, 1, 2]),
         link_cuts=0 if calm else rng.choice([0, 0, 1, 2]),
         slow_peers=0 if calm else rng.choice([0, 0, 0, 1]),
         snapshots=rng.choice([0, 1, 1, 2]),
-        pause_ns=rng.choice([1.0, 4.0, 8.0] if uneven else [1.0, 2.0, 4.0]) * MS,
+        pause_ns=rng.choice([1.0, 3.0] if uneven else [1.0, 2.0, 4.0]) * MS,
         # So that there is something to break for as long as there are faults.
-        front_pause_ns=faults_for_ns / rng.choice([8, 16] if uneven else [4, 6, 10]),
+        front_pause_ns=rng.choice([1.0, 2.0]) * MS
+        if uneven
+        else faults_for_ns / rng.choice([4, 6, 10]),
     )
 
 
 def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
-    size = rng.choice([1, 1, 2, 3] if uneven else [1, 2, 2, 2, 3, 4])
+    size = rng.choice([2, 3] if uneven else [1, 1, 2, 2, 3, 4])
     segments = tuple(f"s{n}" for n in range(size))
-    edges = _draw_edges(rng, segments)
+    edges = _draw_ring(rng, segments) if uneven else _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
     declared = 1 if uneven else rng.choice([1, 1, 1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 0, 1])
@@ -146,11 +155,11 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         FrontPlan(
             name=f"{name}-front{n}",
             segment=0 if n == 0 else rng.randrange(size),
-            batches=rng.choice([2, 3, 4] if uneven else [1, 1, 2]),
-            leaves=not stays or rng.random() < 0.5,
+            batches=1 if uneven else rng.choice([1, 1, 2]),
+            leaves=uneven or not stays or rng.random() < 0.5,
             joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
             late=n >= declared,
-            again=rng.random() < 0.15,
+            again=rng.random() < (0.5 if uneven else 0.15),
             dies=evicts and rng.random() < 0.3,
         )
         for n in range(declared + late)
@@ -186,7 +195,8 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         kind=kind,
         visitors=visitors,
         unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.6]),
-        hops=rng.choice([1, 1, 1, 2]),
+        hops=rng.choice([10, 20, 30] if uneven else [1, 1, 1, 2]),
+        child_share=1.0 if uneven else 0.7,
     )
 
 
@@ -202,3 +212,11 @@ def _draw_edges(rng: random.Random, segments: tuple[str, ...]) -> tuple[Edge, ..
     if len(edges) > 1 and rng.random() < 0.15:
         del edges[rng.choice(sorted(edges))]  # a segment apart
     return tuple(Edge(a, b, d) for (a, b), d in edges.items())
+
+
+def _draw_ring(rng: random.Random, segments: tuple[str, ...]) -> tuple[Edge, ...]:
+    """Round and round: an item has one way to go, and may get later as it goes."""
+    following = (*segments[1:], segments[0])
+    return tuple(
+        Edge(a, b, rng.choice([0, 1, 1])) for a, b in zip(segments, following, strict=True)
+    )

@@ -177,7 +177,8 @@ class Simulator(Processes):
             if front.late:
                 self.count("late_fronts")
             if front.again and front.leaves and not front.dies:
-                self.after(front.joins_ns + 20 * MS, self._come_again, node, front)
+                later = front.joins_ns + self.milliseconds(5, 25)
+                self.after(later, self._come_again, node, front)
         if plan.kind == "eager":
             self._begin_tree(plan, world)
         for name, reads in plan.workers if plan.kind != "eager" else ():
@@ -305,6 +306,11 @@ class Simulator(Processes):
         if abs(skew) > 1:
             self.count("skewed_clocks")
         return skew
+
+    def child_share(self, world: World) -> float:
+        """How often an item has a child; once the faults are over, most come to an end."""
+        share = self._pipelines[world.spec.name].child_share
+        return min(share, 0.5) if self.healed else share
 
     def new_item(
         self, world: World, segment: int, slot: int, value: int, hops: int | None = None
