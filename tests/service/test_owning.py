@@ -13,6 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
+from acker.v1 import peer_service_pb2_grpc as peer_grpc
+from tracker import convert
 from tracker.client.embedded import free_ports
 from tracker.client.errors import refusal_of
 from tracker.core import messages as m
@@ -20,6 +22,7 @@ from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost
 from tracker.service.addresses import Addresses
 from tracker.service.owning import Claim, Claimant, Owned
+from tracker.service.peers import TO_SHARD_KEY
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.waiting_room import LIVE_SERVICE, WaitingRoom
 from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
@@ -271,6 +274,38 @@ def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> None:
             while not server.engine._keeper.held:
                 await asyncio.sleep(0.02)
         server.engine.check_lease()
+        await server.stop()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("named", "status"),
+    [
+        ("1", grpc.StatusCode.FAILED_PRECONDITION),
+        (None, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+    ids=["for another shard", "for nobody in particular"],
+)
+def test_what_is_meant_for_a_shard_that_was_served_here_before_is_not_taken(
+    named: str | None, status: grpc.StatusCode
+) -> None:
+    """A link that has not heard that the shard has moved: its confirmations count another log."""
+
+    async def story() -> None:
+        server = await one_of_two(MemoryStore())
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub: Any = peer_grpc.PeerServiceStub(channel)
+            message = convert.frame_to_pb(more_than_there_is().frame)
+            misled = stub.Exchange(
+                iter([message]), metadata=((TO_SHARD_KEY, named),) if named else ()
+            )
+            assert await asyncio.wait_for(misled.code(), WAIT_S) is status
+            assert server.failure is None
+            # The same, meant for this shard, is taken: it says that the log was lost.
+            stub.Exchange(iter([message]), metadata=((TO_SHARD_KEY, "0"),))
+            await asyncio.wait_for(server.wait(), WAIT_S)
+            assert isinstance(server.failure, LogLost)
         await server.stop()
 
     asyncio.run(story())

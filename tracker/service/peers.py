@@ -43,6 +43,10 @@ _STREAM_ENDS = (
 )
 
 
+TO_SHARD_KEY = "lowmark-to-shard"
+"""Metadata of a stream: the number of the shard that it is meant for. Where a shard was served, another
+one may be by now, and must take nothing of what was meant for the first."""
+
 _FAILPOINTS: dict[type, str] = {m.Entries: "forward", m.ShardReport: "report"}
 
 
@@ -90,7 +94,9 @@ class PeerLink:
                 address, delay_s = self._addresses[self.shard], RECONNECT_FIRST_S
             try:
                 async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
-                    call = peer_grpc.PeerServiceStub(channel).Exchange()
+                    call = peer_grpc.PeerServiceStub(channel).Exchange(
+                        metadata=((TO_SHARD_KEY, str(self.shard)),)
+                    )
                     await asyncio.wait_for(call.wait_for_connection(), CONNECT_TIMEOUT_S)
                     delay_s = RECONNECT_FIRST_S
                     await self._pump(call)
@@ -162,6 +168,7 @@ class PeerServicer:
         request_iterator: AsyncIterator[peer_pb.ExchangeRequest],
         context: Context,
     ) -> None:
+        await self._check_destination(context)
         await context.send_initial_metadata(())
         reading = asyncio.ensure_future(self._read(request_iterator))
         closing = asyncio.ensure_future(self._closing.wait())
@@ -176,6 +183,23 @@ class PeerServicer:
             reading.cancel()
             closing.cancel()
             await asyncio.gather(reading, closing, return_exceptions=True)
+
+    async def _check_destination(self, context: Context) -> None:
+        """Ends a stream that is not meant for this shard, before anything of it is read."""
+        here = str(self._engine.process.shard)
+        metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
+        named = metadata.get(TO_SHARD_KEY)
+        if named is None:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for",
+            )
+        if named != here:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"the stream is meant for shard {named}, and shard {here} is served here; "
+                "ask the store where that shard is",
+            )
 
     async def _read(self, requests: AsyncIterator[peer_pb.ExchangeRequest]) -> None:
         async for request in requests:
