@@ -1,0 +1,261 @@
+"""What tracking costs a Spark query: the same query untracked, by units and by rows, by turns.
+
+    python -m benchmarks.spark_tracking --rows 5000000 --rounds 5
+    python -m benchmarks.spark_tracking --workload words --rows 1000000 --rounds 5
+
+`copy` is Parquet to Parquet; `words` counts words through a Python UDF. Each run reads all rows in
+`--batches` batches, and ends when the tracker has them all. Told are medians and ranges, of the time that
+has passed and of the processor time of all processes (driver, JVM, Python workers, tracker), which other
+work on the machine disturbs less; ratios are of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
+
+import tracker
+from fronts import FileFront
+from local_tracker.spark import Tracked
+from local_tracker.spark.rows import row_cells
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
+from tracker.core.units import slot_in_name, unit_name
+
+WAYS = ("untracked", "units", "rows")
+SCHEMA = "row long, text string, amount double, global_time long, ack_value long"
+FILES = 10
+WORDS = 8
+_WAIT_S = 120.0
+
+Cost = tuple[float, float]
+"""Seconds that have passed, and seconds of processors."""
+
+
+def main() -> None:
+    options = arguments()
+    with (
+        tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
+        tracker.embedded() as embedded,
+    ):
+        names = write_input(embedded, Path(directory) / "in", options.rows)
+        spark = session(options.cores, directory)
+        try:
+            bench = Bench(embedded, spark, Path(directory), names, options.batches)
+            tell(options, measure(bench, options.workload, options.rounds))
+            tell_reading(names)
+        finally:
+            spark.stop()
+
+
+def session(cores: int, directory: str) -> SparkSession:
+    """Spark as it comes, but for what it shows and where it leaves things."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.warehouse.dir", f"{directory}/warehouse")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--workload", choices=("copy", "words"), default="copy")
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, choices=(1, 2, 5, 10), default=1)
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    return parser.parse_args()
+
+
+def write_input(embedded: EmbeddedTracker, directory: Path, rows: int) -> list[str]:
+    """Files of labelled rows, as a front publishes them; returns their unit names."""
+    embedded.register(PipelineSpec("made", ("in",), fronts=("front",)))
+    random = np.random.default_rng(7)
+    words = np.array([f"word{n:03d}" for n in range(1000)])
+    slots = iter(range(FILES + 1))
+    slot = next(slots)
+    paths = []
+    front = FileFront(
+        embedded.target, "made", "front", "in", directory, items="rows",
+        clock=lambda: slot * 10_000_000,
+    )  # fmt: skip
+    with front:
+        for first in range(0, rows, rows // FILES):
+            count = min(rows // FILES, rows - first)
+            texts = [" ".join(row) for row in words[random.integers(0, 1000, (count, WORDS))]]
+            table = pa.table(
+                {
+                    "row": np.arange(first, first + count),
+                    "text": texts,
+                    "amount": random.random(count),
+                }
+            )
+            written = front.write(table)
+            assert written is not None
+            paths.append(str(written.path))
+            slot = next(slots, slot)
+    return [unit_name(path) for path in paths]
+
+
+class Bench:
+    """Runs of one query over the same input, each with a pipeline, a checkpoint and a sink of its own."""
+
+    def __init__(
+        self, embedded: EmbeddedTracker, spark: SparkSession, directory: Path, names: Sequence[str],
+        batches: int,
+    ) -> None:  # fmt: skip
+        self.embedded, self.spark, self.directory, self.names = embedded, spark, directory, names
+        self.files_per_batch = -(-len(names) // batches)
+        self.runs = 0
+
+    def run(self, workload: str, way: str) -> Cost:
+        self.runs += 1
+        out = self.directory / f"run{self.runs}"
+        pipeline = f"run{self.runs}"
+        if way != "untracked":
+            self._register(pipeline, way)
+        writer = self._writer(workload, out)
+        began = time.perf_counter(), processor_s()
+        if way == "untracked":
+            plain = writer.start()
+            plain.processAllAvailable()
+            plain.stop()
+        else:
+            tracked = Tracked(self.spark, self.embedded.target, pipeline)
+            columns = {"in": "global_time", "out": "global_time"} if way == "rows" else None
+            query = tracked.start(
+                writer, node_id="query", reads="in", creates=["out"], rows=columns
+            )
+            query.processAllAvailable()
+            query.stop()
+            assert query.tracking_failure is None
+        cost = time.perf_counter() - began[0], processor_s() - began[1]
+        shutil.rmtree(out)
+        return cost
+
+    def _register(self, pipeline: str, way: str) -> None:
+        """A pipeline in which the input has been created, by files or by rows."""
+        edge = Edge("in", "out")
+        self.embedded.register(PipelineSpec(pipeline, ("in", "out"), (edge,), fronts=("front",)))
+        with self.embedded.node(pipeline, "front") as node:
+            node.join()
+            node.join_front("front", "in")
+            if way == "rows":
+                content = TickContent(created=row_cells(0, self.names, "global_time"))
+            else:
+                units = tuple(Unit(0, name, slot_in_name(name) or 0) for name in self.names)
+                cells = Cells.of((0, unit.slot, unit_value(unit.name), 1) for unit in units)
+                content = TickContent(created=cells, units_created=units)
+            node.commit(content).result(_WAIT_S)
+
+    def _writer(self, workload: str, out: Path) -> DataStreamWriter:
+        frame: DataFrame = (
+            self.spark.readStream.schema(SCHEMA)
+            .option("maxFilesPerTrigger", self.files_per_batch)
+            .parquet(str(self.directory / "in"))
+        )
+        if workload == "words":
+            frame = frame.withColumn("text", F.udf(counted, "string")("text"))
+        return (
+            frame.writeStream.format("parquet")
+            .option("path", str(out / "out"))
+            .option("checkpointLocation", str(out / "cp"))
+        )
+
+
+def counted(text: str) -> str:
+    """Words with their numbers: some microseconds a row."""
+    found: dict[str, int] = {}
+    for word in text.split():
+        found[word] = found.get(word, 0) + 1
+    return " ".join(f"{word}:{number}" for word, number in sorted(found.items()))
+
+
+def measure(bench: Bench, workload: str, rounds: int) -> dict[str, list[Cost]]:
+    """By turns, in another order each round, after one round that does not count."""
+    costs: dict[str, list[Cost]] = {way: [] for way in WAYS}
+    for round_number in range(rounds + 1):
+        first = round_number % len(WAYS)
+        for way in WAYS[first:] + WAYS[:first]:
+            cost = bench.run(workload, way)
+            if round_number:
+                costs[way].append(cost)
+    return costs
+
+
+def tell(options: argparse.Namespace, costs: dict[str, list[Cost]]) -> None:
+    print(
+        f"{options.workload}: {options.rows:,} rows, {options.batches} batches, "
+        f"{options.cores} cores, {options.rounds} rounds"
+    )
+    print(f"{'':12}{'passed s':>26}{'ratio':>8}{'processors s':>26}{'ratio':>8}")
+    for way in WAYS:
+        cells = [f"{way:12}"]
+        for kind in (0, 1):
+            values = [cost[kind] for cost in costs[way]]
+            middle = statistics.median(values)
+            ratio = middle / statistics.median(cost[kind] for cost in costs["untracked"])
+            cells.append(f"{middle:10.2f} ({min(values):.2f}..{max(values):.2f})".rjust(26))
+            cells.append(f"{ratio:8.3f}")
+        print("".join(cells))
+
+
+def tell_reading(names: Sequence[str]) -> None:
+    """What it takes the driver to read rows back, by itself."""
+    rows = sum(count for *_, count in row_cells(0, names, "global_time").rows())
+    seconds = min(_timed(lambda: row_cells(0, names, "global_time")) for _ in range(3))
+    print(
+        f"reading {rows:,} rows back: {seconds:.3f} s of processors, {rows / seconds:,.0f} rows/s"
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def processor_s() -> float:
+    """Processor time of this process and all that it has started, as far as they live or were waited
+    for, in seconds."""
+    ticks: dict[int, int] = {}
+    by_parent: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            ticks[int(entry.name)] = sum(map(int, fields[11:15]))
+            by_parent.setdefault(int(fields[1]), []).append(int(entry.name))
+    total, open_ = 0, [os.getpid()]
+    while open_:
+        process = open_.pop()
+        total += ticks.get(process, 0)
+        open_ += by_parent.get(process, ())
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()
