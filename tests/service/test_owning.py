@@ -279,6 +279,28 @@ def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> None:
     asyncio.run(story())
 
 
+class TakenStore(MemoryStore):
+    """Another owner comes just before this one says where it is."""
+
+    def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
+        if address is not None:
+            self.acquire("another", replaces=epoch)
+        super().renew(epoch, lease_ms, address)
+
+
+def test_a_start_that_fails_leaves_its_port_to_the_next_one() -> None:
+    async def story() -> None:
+        (port,) = free_ports(1)
+        config = ServerConfig(0, (f"127.0.0.1:{port}",), grace_s=0.1)
+        with pytest.raises(Fenced):
+            await TrackerServer(config, TakenStore()).start()
+        again = TrackerServer(config, MemoryStore())
+        await again.start()
+        await again.stop()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("named", "status"),
     [

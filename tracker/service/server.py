@@ -148,10 +148,15 @@ class TrackerServer:
             raise
         try:
             await self.engine.start()
+            if self.failure is not None:  # it was taken over while it recovered
+                raise self.failure
             await self._listen()
             await asyncio.to_thread(store.renew, self._epoch, config.lease_ms, self.address)
         except BaseException:
+            if self._server is not None:
+                await self._server.stop(None)
             await self.engine.stop()
+            await asyncio.to_thread(self._leases.close)
             raise
         for shard in range(len(addresses)):
             if shard != config.shard:
@@ -163,7 +168,7 @@ class TrackerServer:
         )
 
     async def _listen(self) -> None:
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = server = grpc.aio.server(options=SERVER_OPTIONS)
         engine, addresses = self.engine, self._addresses
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
             _any(PipelineServicer(engine, addresses)),
@@ -200,7 +205,6 @@ class TrackerServer:
             self.address = f"{self.address[:-2]}:{port}"
             addresses.set(self.config.shard, self.address)
         await server.start()
-        self._server = server
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
