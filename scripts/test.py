@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scripts.summary import BUILD, ROOT, finish
 
-PURE = ("core", "model", "simulation", "mutations", "scenarios", "check")
+PURE = ("core", "model", "simulation", "mutations", "scenarios", "check", "fuzz")
 SPARK = ("spark", "examples")
 LAYERS = ("pure", "processes", "spark")
 

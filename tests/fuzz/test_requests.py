@@ -81,6 +81,10 @@ METHODS: dict[str, tuple[Any, Method]] = {
         pipeline_pb.RetireNodeRequest(pipeline="p", node_id="w", write_off=OPEN),
         lambda s, request, context: s.pipelines.RetireNode(request, context),
     ),
+    "RestartPipeline": (
+        pipeline_pb.RestartPipelineRequest(pipeline="p", generation=0, from_slot=9),
+        lambda s, request, context: s.pipelines.RestartPipeline(request, context),
+    ),
     "ListPipelines": (
         pipeline_pb.ListPipelinesRequest(),
         lambda s, request, context: s.pipelines.ListPipelines(request, context),
@@ -108,7 +112,14 @@ METHODS: dict[str, tuple[Any, Method]] = {
     ),
 }  # fmt: skip
 WAITING = ("ResolveUnits", "WaitUntil", "Subscribe")
-CHANGING = ("JoinNode", "LeaveNode", "RetireNode", "StageContributions", "RegisterPipeline")
+CHANGING = (
+    "JoinNode",
+    "LeaveNode",
+    "RetireNode",
+    "RestartPipeline",
+    "StageContributions",
+    "RegisterPipeline",
+)
 
 
 @pytest.mark.parametrize("method", METHODS)

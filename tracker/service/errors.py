@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -31,9 +32,26 @@ STATUS = {
 }
 
 
+MAX_MESSAGE_BYTES = 1_500
+"""Of a refusal at the end of a call: it travels there twice, encoded, within the 8 KiB that gRPC lets
+through. Longer ones, by the names that they quote, are cut."""
+
+
 async def abort(context: Context, refusal: Refusal, addresses: Sequence[str]) -> NoReturn:
     """Ends a call with a refusal. `addresses`: where each shard listens, by number."""
     home = addresses[refusal.home] if 0 <= refusal.home < len(addresses) else ""
+    refusal = replace(refusal, message=brief(refusal.message))
     detail = convert.refusal_to_pb(refusal, home).SerializeToString()
     await context.abort(STATUS[refusal.code], refusal.message, ((convert.REFUSAL_KEY, detail),))
     raise AssertionError("abort returns never")
+
+
+def brief(message: str) -> str:
+    """A message that fits at the end of a call: its beginning and its end, where the advice is."""
+    data = message.encode()
+    if len(data) <= MAX_MESSAGE_BYTES:
+        return message
+    half = (MAX_MESSAGE_BYTES - 5) // 2
+    # A character that was cut in two is left out.
+    begin, end = (part.decode(errors="ignore") for part in (data[:half], data[-half:]))
+    return f"{begin} ... {end}"

@@ -24,7 +24,7 @@ from tracker.core.process.checking import check_frame
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
-from tracker.service.errors import Context
+from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
 from tracker.store import Leases, StoreError
 
@@ -97,7 +97,9 @@ class PeerLink:
                     call = peer_grpc.PeerServiceStub(channel).Exchange(
                         metadata=((TO_SHARD_KEY, str(self.shard)),)
                     )
-                    await asyncio.wait_for(call.wait_for_connection(), CONNECT_TIMEOUT_S)
+                    # Not wait_for: before Python 3.12 it may swallow that this task is cancelled.
+                    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                        await call.wait_for_connection()
                     delay_s = RECONNECT_FIRST_S
                     await self._pump(call)
             except _STREAM_ENDS as error:
@@ -178,7 +180,7 @@ class PeerServicer:
                 reading.result()  # raises what ended it
         except Refused as refused:
             log.error("frame_refused", reason=refused.refusal.message)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refused.refusal.message)
+            await abort(context, refused.refusal, ())
         finally:
             reading.cancel()
             closing.cancel()

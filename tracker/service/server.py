@@ -25,6 +25,7 @@ from tracker.core.process import ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.addresses import Addresses
+from tracker.service.decoding import RefuseMalformed
 from tracker.service.engine import SNAPSHOT_AFTER_RECORDS, Engine, Hooks
 from tracker.service.nodes import NodeServicer
 from tracker.service.peers import PeerLink, PeerServicer
@@ -168,7 +169,9 @@ class TrackerServer:
         )
 
     async def _listen(self) -> None:
-        self._server = server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = server = grpc.aio.server(
+            interceptors=[RefuseMalformed()], options=SERVER_OPTIONS
+        )
         engine, addresses = self.engine, self._addresses
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
             _any(PipelineServicer(engine, addresses)),

@@ -28,9 +28,9 @@ class Waiter:
         if deadline_s is None:
             await self._event.wait()
         else:
-            left_s = deadline_s - asyncio.get_running_loop().time()
             try:
-                await asyncio.wait_for(self._event.wait(), max(0.0, left_s))
+                async with asyncio.timeout_at(deadline_s):
+                    await self._event.wait()
             except TimeoutError:
                 return False
         self._event.clear()
