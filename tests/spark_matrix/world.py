@@ -210,8 +210,9 @@ class World:
             return  # closed
 
     def publish(self, *slots: int, rows: int = 4, **more: Any) -> None:
-        for slot in slots:
-            self.pipeline.publish(slot, rows, **more)
+        for slot, following in zip(slots, [*slots[1:], None], strict=True):
+            # Files of one slot are promised for together, behind the last.
+            self.pipeline.publish(slot, rows, **{"commit": slot != following, **more})
 
     def tracked(self, *, with_acks: bool = False) -> Tracked:
         made = Tracked(self.spark, self.target, self.name)
