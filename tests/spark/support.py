@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,13 @@ def take_out_of_side(pipeline: Pipeline) -> None:
     """Consumes each malformed row once, as whoever reads the side output would."""
     odd = [(slot, row) for row, slot in enumerate(pipeline.slots) if row % 2 == 1]
     segment = pipeline.segments.index("side")
-    assert pipeline.describe().segments[segment].open_items == len(odd)
+    deadline_s = time.monotonic() + WAIT_S
+    # A tick is durable before every shard has applied its part and said so.
+    while (opened := pipeline.describe().segments[segment].open_items) != len(
+        odd
+    ) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert opened == len(odd)
     cells = Cells.of((segment, slot, child_value(row, "malformed", 0), 1) for slot, row in odd)
     with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
         node.join(WAIT_S)
