@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
 EXAMPLES_VARIABLE = "LOWMARK_FUZZ_EXAMPLES"
-SHORT_EXAMPLES = 100
+SHORT_EXAMPLES = 60
 """Of a property with a share of 1, in the test suite."""
 
 run: Counter[str] = Counter()

@@ -65,7 +65,7 @@ def _change_cells(draw: st.DrawFn, cells: Any) -> None:
             place = width * draw(st.integers(0, count - 1))
             array[place : place + width] = _element(draw, name)
             setattr(cells, name, bytes(array))
-        case "many" if count:
+        case "many" if 0 < count < MANY:
             for each in _ARRAYS:
                 setattr(cells, each, getattr(cells, each) * MANY)
         case _:

@@ -31,6 +31,7 @@ from tracker import EmbeddedTracker, convert
 from tracker.core.model import Cells, Heartbeat, RefusalCode, TickContent
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.errors import STATUS
+from tracker.service.peers import TO_SHARD_KEY
 
 MODULES = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)
 SERVED = {
@@ -54,10 +55,11 @@ STREAMS: dict[str, list[Any]] = {
     "Exchange": FRAMES,
     "Subscribe": [METHODS["Subscribe"][0]],
 }
-TIMEOUT_S = 0.25
+TIMEOUT_S = 0.1
 """Of calls that may wait for what never comes; none of the others takes so long."""
 WAITING = ("ResolveUnits", "WaitUntil", "Subscribe", "Exchange")
 LONG_S = 30.0
+TO_SHARD_0 = ((TO_SHARD_KEY, "0"),)
 
 
 def test_every_method_is_among_the_examples() -> None:
@@ -93,7 +95,7 @@ def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
     most = 6 if name in STREAMS else 1
 
     @fuzz(
-        st.lists(data, min_size=1, max_size=most), share=0.12 if name in WAITING else 0.3, case=name
+        st.lists(data, min_size=1, max_size=most), share=0.1 if name in WAITING else 0.3, case=name
     )
     def calls_end(requests: list[bytes]) -> None:
         timeout_s = TIMEOUT_S if name in WAITING else LONG_S
@@ -101,7 +103,7 @@ def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
             try:
                 if name in STREAMS:
                     stream: Any = channel.stream_stream(path)
-                    list(stream(iter(requests), timeout=timeout_s))
+                    list(stream(iter(requests), timeout=timeout_s, metadata=TO_SHARD_0))
                 else:
                     call: Any = channel.unary_unary(path)
                     call(requests[0], timeout=timeout_s)
