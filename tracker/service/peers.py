@@ -19,7 +19,7 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tracker import convert
 from tracker.core import messages as m
-from tracker.core.model import Refused
+from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.addresses import Addresses
@@ -192,10 +192,8 @@ class PeerServicer:
         metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
         named = metadata.get(TO_SHARD_KEY)
         if named is None:
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for",
-            )
+            said = f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for"
+            await abort(context, Refusal(RefusalCode.INVALID, said), ())
         if named != here:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
