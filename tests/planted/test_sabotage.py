@@ -90,7 +90,9 @@ def run(fault: str | None, directory: Path) -> Path:
         timeout_s = STUCK_S if fault else WAIT_S
         work(NodeClient(addresses, SPEC.name, "front"), recorder, listener, timeout_s)
         listener.wait(FOREVER, timeout_s)
-        write_final(admin, recorder)
+        for number, address in enumerate(addresses):
+            write_final(number, address, recorder, timeout_s)
+        recorder.expected({"work": FOREVER})
     recorder.close()
     merge([directory / "run.jsonl"], directory / "history.jsonl")
     return directory / "history.jsonl"
@@ -125,8 +127,12 @@ def cell(slot: int) -> Cells:
     return Cells.of([(0, slot, unit_value(f"item {slot}"), 1)])
 
 
-def write_final(admin: Admin, recorder: Recorder) -> None:
-    state = admin.pipeline(SPEC.name).state
+def write_final(number: int, address: str, recorder: Recorder, timeout_s: float) -> None:
+    """What one process says in the end, when it has heard of the end, as long as that may take."""
+    with Subscriber(address, SPEC.name) as subscriber:
+        subscriber.wait_until(FOREVER, timeout_s=timeout_s)
+    with Admin(address) as admin:
+        state = admin.pipeline(SPEC.name).state
     end = state.segments[0]
     numbers = {
         "min_time": end.min_time,
@@ -135,9 +141,12 @@ def write_final(admin: Admin, recorder: Recorder) -> None:
     }
     nodes = {node.key.node_id: node.node_time for node in state.nodes}
     recorder.write(
-        "final", process="0", segments={"work": numbers}, late_items=state.late_items, nodes=nodes
+        "final",
+        process=str(number),
+        segments={"work": numbers},
+        late_items=state.late_items,
+        nodes=nodes,
     )
-    recorder.expected({"work": FOREVER})
 
 
 def check(history: Path) -> subprocess.CompletedProcess[str]:

@@ -39,8 +39,9 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        # Standard error as it is when something is logged: tests and notebooks put others in place.
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+        # Standard error as it is when something is logged: tests and notebooks put others in place. A line is
+        # one write, so that those of several processes do not run into each other.
+        logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
     )
 
 
