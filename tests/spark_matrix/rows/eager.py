@@ -63,7 +63,7 @@ def real_time(world: World) -> None:
             words = [f"p{partition} o{begin + n}" for n in range(3)]
             expected += [word.upper() for word in words]
             stream.addData(partition, sequence(words))
-            log.publish(str(partition), slot, len(words))
+            log.publish(str(partition), slot, len(words), more=partition == 0)
     wanted = dict(log.ends)
     world.wait(
         "all is committed",

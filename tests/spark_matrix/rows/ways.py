@@ -94,8 +94,9 @@ class Partitioned:
         self._node.join_front("producer", "parse")
         world.at_end(self._node.close)
 
-    def publish(self, partition: str, slot: int, count: int) -> None:
-        """Records of one slot at the end of a partition, their tick, and a promise beyond it."""
+    def publish(self, partition: str, slot: int, count: int, *, more: bool = False) -> None:
+        """Records of one slot at the end of a partition, their tick, and a promise beyond it; not
+        beyond it if there is `more` of the slot to come."""
         begin = self.ends[partition]
         end = self.ends[partition] = begin + count
         line = {"partition": partition, "begin": begin, "end": end, "slot": slot}
@@ -106,7 +107,7 @@ class Partitioned:
             self._world.truth.created("parse", f"{partition}/{offset}", slot)
         cells = Cells.of([(0, slot, range_value(partition, begin, end), count)])
         self._node.commit(TickContent(created=cells)).result(30)
-        promise = (Heartbeat("producer", slot + 1),)
+        promise = (Heartbeat("producer", slot if more else slot + 1),)
         self._node.commit(TickContent(heartbeats=promise)).result(30)
 
     def leave(self) -> None:
