@@ -27,7 +27,7 @@ SLOTS = (10, 20, 30, 40)
 KILLED_AT = 1
 TRIES = 4
 AWAY_S = 30.0
-DRIVER_TIMEOUT_S = 120.0
+DRIVER_TIMEOUT_S = 300.0
 
 
 def run_driver(
