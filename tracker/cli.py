@@ -119,6 +119,14 @@ def serve(
     peers: Annotated[
         str | None, typer.Option(help="with --shard: host:port of every shard, in order, with ,")
     ] = None,
+    member: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="with --peers: run process number N of a set, for its shard; a number that no shard "
+            "has makes it a standby",
+        ),
+    ] = None,
     standby: Annotated[
         bool,
         typer.Option(
@@ -129,6 +137,12 @@ def serve(
         str | None,
         typer.Option(help="where others reach this process, if it is not where it listens"),
     ] = None,
+    health_listen: Annotated[
+        str,
+        typer.Option(
+            help="host:port of a health service for probes, without TLS or token; with --peers"
+        ),
+    ] = "",
     lease_ms: Annotated[
         int,
         typer.Option(
@@ -159,6 +173,13 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning and error")
+    if member is not None and (peers is None or shard is not None or standby):
+        raise typer.BadParameter("--member needs --peers, and says what --shard and --standby say")
+    if member is not None and peers is not None:
+        standby = member >= len(parse_targets(peers))
+        shard = None if standby else member
+    if health_listen and peers is None:
+        raise typer.BadParameter("--health-listen is for one process: it needs --peers")
     if standby and (peers is None or shard is not None):
         raise typer.BadParameter("--standby needs --peers, and is for any shard: no --shard")
     if standby and not (address or listen):
@@ -175,6 +196,7 @@ def serve(
         shard or 0, addresses, store, (listen or "") if peers else "", block_slots,
         lease_ms=lease_ms, snapshot_after_records=snapshot_after_records,
         standby=standby, address=parse_targets(own)[0] if own else "",
+        health_listen=parse_targets(health_listen)[0] if health_listen else "",
     )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
     if shards == 1:
@@ -461,18 +483,26 @@ def _watch_live(admin: Admin, pipeline: str, looks: Any, interval_s: float) -> N
 
 @pipelines_app.command("apply")
 def pipelines_apply(
-    file: Annotated[Path, typer.Option("--file", "-f", exists=True, dir_okay=False)],
+    file: Annotated[
+        Path,
+        typer.Option("--file", "-f", exists=True, help="a pipeline, or a directory of *.yaml"),
+    ],
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Register the pipeline of a YAML file. Repeating it changes nothing."""
-    spec = load_pipeline(file.read_text(), str(file))
+    """Register the pipeline of a YAML file, or those of a directory. Repeating it changes nothing."""
+    files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
+    if not files:
+        raise typer.BadParameter(f"{file} has no *.yaml")
+    specs = [load_pipeline(each.read_text(), str(each)) for each in files]
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
-        registered, created = admin.register(spec)
-    if as_json:
-        print_json({"pipeline": registered.name, "created": created})
-    else:
-        typer.echo(f"pipeline {registered.name}: {'registered' if created else 'unchanged'}")
+        for spec in specs:
+            registered, created = admin.register(spec)
+            if as_json:
+                print_json({"pipeline": registered.name, "created": created})
+            else:
+                said = "registered" if created else "unchanged"
+                typer.echo(f"pipeline {registered.name}: {said}")
 
 
 @pipelines_app.command("list")

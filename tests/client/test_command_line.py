@@ -184,12 +184,29 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     assert nobody.exit_code == EXIT_UNAVAILABLE and "did not answer" in nobody.stderr
 
 
+def test_all_pipelines_of_a_directory_are_registered(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    directory = tmp_path / "pipelines"
+    directory.mkdir()
+    empty = run(running, "pipelines", "apply", "-f", str(directory))
+    assert empty.exit_code == WRONG_USAGE and "has no *.yaml" in empty.stderr
+    for name in ("left", "right"):
+        (directory / f"{name}.yaml").write_text(f"name: {name}\nsegments: [in]\nfronts: [f]\n")
+    (directory / "notes.txt").write_text("not a pipeline")
+    result = run(running, "pipelines", "apply", "-f", str(directory))
+    assert result.stdout == "pipeline left: registered\npipeline right: registered\n"
+
+
 def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> None:
     for words in (
         ["--shard", "0"],
         ["--peers", "a:1"],
         ["--shard", "0", "--peers", "a:1,b:2", "--shards", "2"],
         ["--log-level", "loud"],
+        ["--member", "0"],
+        ["--member", "0", "--shard", "0", "--peers", "a:1"],
+        ["--health-listen", "127.0.0.1:0"],
     ):
         assert run(running, "serve", *words).exit_code == WRONG_USAGE, words
     for words in (

@@ -66,10 +66,18 @@ class Claim:
 class Claimant:
     """Tries until it owns a shard."""
 
-    def __init__(self, claim: Claim, on_wait: Callable[[], Awaitable[None]]) -> None:
-        """`on_wait` is called once, before it begins to wait."""
+    def __init__(
+        self,
+        claim: Claim,
+        on_wait: Callable[[], Awaitable[None]],
+        on_look: Callable[[bool], Awaitable[None]] | None = None,
+    ) -> None:
+        """`on_wait` is called once, before it begins to wait; `on_look` at each look, with whether
+        every shard is another process's."""
         self._claim = claim
         self._on_wait = on_wait
+        self._on_look = on_look
+        self._held: set[int] = set()
         self._leases: Leases | None = None
         self._stores: dict[int, Store] = {}
         self._said: dict[int, str] = {}
@@ -85,6 +93,7 @@ class Claimant:
         try:
             while owned is None and not stop.is_set():
                 pause_s = POLL_INTERVAL_S
+                self._held.clear()
                 for shard in self._claim.wanted:
                     try:
                         owned = await self._try(shard)
@@ -93,6 +102,8 @@ class Claimant:
                         pause_s = AWAY_POLL_INTERVAL_S
                     if owned is not None:
                         return owned
+                if self._on_look is not None:
+                    await self._on_look(len(self._held) == len(self._claim.wanted))
                 await self._wait(stop, pause_s)
             return None
         finally:
@@ -110,6 +121,8 @@ class Claimant:
         if lease is not None and lease.remaining_ms and lease.owner != claim.name:
             if not self._is_gone(shard, lease):
                 self._say(shard, "waits_for_shard", f"it belongs to {lease.owner}")
+                if lease.address:  # it serves, or did until it was last seen
+                    self._held.add(shard)
                 return None
             replaces = lease.epoch
         try:

@@ -12,6 +12,7 @@ import structlog
 
 from tracker.core.process import LogLost
 from tracker.service.owning import Claim, Claimant, Owned
+from tracker.service.probes import Probes
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.waiting_room import WaitingRoom
 from tracker.store import Fenced, StoreError, StoreUnavailable
@@ -54,12 +55,24 @@ async def serve(config: ServerConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    probes = Probes(config.health_listen)
+    try:
+        await probes.open()
+        return await _serve_until(config, stop, probes)
+    except OSError as error:
+        log.error("cannot_start", shard=config.shard, reason=str(error))
+        return 1
+    finally:
+        await probes.close()
+
+
+async def _serve_until(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> int:
     while not stop.is_set():
         try:
-            owned = await _own(config, stop)
+            owned = await _own(config, stop, probes)
             if owned is None:
                 break
-            failure = await _serve_owned(config, owned, stop)
+            failure = await _serve_owned(config, owned, stop, probes)
         except (Fenced, StoreUnavailable) as error:
             # Taken over, or the store went away, before it served: it waits again.
             log.warning("not_serving", reason=str(error))
@@ -73,7 +86,7 @@ async def serve(config: ServerConfig) -> int:
     return 0
 
 
-async def _own(config: ServerConfig, stop: asyncio.Event) -> Owned | None:
+async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
     room = WaitingRoom(config.listen or config.own_address)
     claim = Claim(
         store=config.store,
@@ -83,22 +96,25 @@ async def _own(config: ServerConfig, stop: asyncio.Event) -> Owned | None:
         own=None if config.standby else config.shard,
     )
     try:
-        return await Claimant(claim, room.open).own(stop)
+        return await Claimant(claim, room.open, probes.waits).own(stop)
     finally:
         await room.close()
 
 
 async def _serve_owned(
-    config: ServerConfig, owned: Owned, stop: asyncio.Event
+    config: ServerConfig, owned: Owned, stop: asyncio.Event, probes: Probes
 ) -> BaseException | None:
     """Serves a shard until it is told to stop, or cannot go on: then returns why."""
+    await probes.busy()
     here = replace(config, shard=owned.shard, address=config.own_address)
     server = TrackerServer(here, owned.store, owned.epoch)
     await server.start()
+    await probes.serves()
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
+    await probes.busy()
     await server.stop()
     return server.failure
 

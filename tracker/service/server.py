@@ -64,7 +64,8 @@ class ServerConfig:
     lease_ms: for how long after its last sign of life nobody else takes its shard;
     standby: it has no shard of its own, and takes any whose owner has gone (`shard` is any number);
     address: host:port at which others reach a standby;
-    snapshot_after_records: the log's length at which a snapshot takes its place.
+    snapshot_after_records: the log's length at which a snapshot takes its place;
+    health_listen: host:port of the health service for probes, without TLS or token, if there is one.
     """
 
     shard: int
@@ -78,6 +79,7 @@ class ServerConfig:
     standby: bool = False
     address: str = ""
     snapshot_after_records: int = SNAPSHOT_AFTER_RECORDS
+    health_listen: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):

@@ -1,0 +1,82 @@
+"""What probes are told of a process that serves, waits, takes over and is back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.processes.running import WAIT_S, Running
+from tracker.client.embedded import free_ports
+from tracker.service.probes import READY_SERVICE, SERVES_SERVICE
+from tracker.service.waiting_room import LIVE_SERVICE
+
+SERVICES = (LIVE_SERVICE, READY_SERVICE, SERVES_SERVICE)
+SERVES, WAITS, ALONE = (True, True, True), (True, True, False), (True, False, False)
+
+
+class Member:
+    """One process of a tracker with one shard: number 0 has it at first, number 1 is a standby."""
+
+    def __init__(self, number: int, addresses: list[str], health: str, directory: Path) -> None:
+        self.health = health
+        self.process = Running(
+            "tracker.cli", "serve", "--member", str(number), "--peers", addresses[0],
+            "--listen", addresses[number], "--address", addresses[number],
+            "--health-listen", health, "--store", f"sqlite:{directory / 'store'}",
+            errors=directory / f"member-{number}.log",
+        )  # fmt: skip
+
+    def says(self) -> tuple[bool, ...]:
+        """Of each service, whether it is served; nothing if nobody answers."""
+        with grpc.insecure_channel(self.health) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]
+            try:
+                answers = [check(health_pb2.HealthCheckRequest(service=s)) for s in SERVICES]
+            except grpc.RpcError:
+                return ()
+        return tuple(a.status == health_pb2.HealthCheckResponse.SERVING for a in answers)
+
+    def comes_to_say(self, wanted: tuple[bool, ...]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while (said := self.says()) != wanted:
+            assert time.monotonic() < deadline, f"{said}, not {wanted}: {self.process.errors()}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[tuple[Member, Member]]:
+    ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    both = tuple(Member(n, ports[:2], ports[2 + n], tmp_path) for n in range(2))
+    yield both  # type: ignore[misc]
+    for member in both:
+        member.process.discard()
+
+
+def test_a_process_is_ready_that_serves_or_waits_while_all_is_served(
+    members: tuple[Member, Member],
+) -> None:
+    owner, standby = members
+    standby.process.start()
+    standby.comes_to_say(ALONE)  # nobody serves: an upgrade must not go on
+    owner.process.start()
+    owner.comes_to_say(SERVES)
+    standby.comes_to_say(WAITS)
+    assert owner.process.stop() == 0
+    standby.comes_to_say(SERVES)
+    owner.process.start()
+    owner.comes_to_say(WAITS)  # its shard is in good hands
+    assert standby.process.stop() == 0
+    owner.comes_to_say(SERVES)
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    ports = [f"127.0.0.1:{port}" for port in free_ports(1)]
+    member = Member(0, ports, "nowhere.invalid:1", tmp_path)
+    member.process.start()
+    assert member.process.end() == 1
+    assert "cannot listen for probes on nowhere.invalid:1" in member.process.errors()
