@@ -19,6 +19,7 @@ from tracker.cli_common import (
     print_json,
 )
 from tracker.client import Admin, Explanation
+from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
 from tracker.core.model import Cells
 from tracker.core.slots import FOREVER, LOWEST_SLOT
@@ -40,17 +41,39 @@ def explain(
         int,
         typer.Option(min=0, max=MAX_EXPLAINED_CELLS, help="open cells to list, of each shard"),
     ] = 100,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="what keeps min time from this moment: an ISO date or time, now, or slot:N; if not "
+            "given, what keeps it from moving"
+        ),
+    ] = None,
+    silent_after: Annotated[
+        float,
+        typer.Option(
+            min=0, help="seconds: a node that says nothing for longer is taken to be stuck"
+        ),
+    ] = SILENT_AFTER_MS / 1000,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Say why min time is where it is: what is open, what fronts promise, who is behind or silent."""
+    """Say why min time is where it is, and what would let it move: the front that has not promised more,
+    the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
     from tracker.shown_explain import explanation_json, explanation_text
 
     first, last = _slots(slots) if slots else (LOWEST_SLOT, FOREVER - 1)
+    if at is not None:
+        try:
+            parse_slot(at, 1)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        slack_ns = admin.pipeline(pipeline).spec.slack_ns if at is not None else 0
         explanation = admin.explain(
-            pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=cells
-        )
+            pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=cells,
+            at=None if at is None else parse_slot(at, slack_ns, up=True),
+            silent_after_ms=int(silent_after * 1000),
+        )  # fmt: skip
     if as_json:
         print_json(explanation_json(explanation))
     else:

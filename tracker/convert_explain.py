@@ -9,10 +9,15 @@ from tracker.core.explain import (
     ExplainQuery,
     Hold,
     HoldKind,
+    MissingTicks,
     NodeExplanation,
     OpenCell,
     PipelineExplanation,
     SegmentExplanation,
+    SegmentStrip,
+    StagedBatch,
+    StoreState,
+    Strip,
 )
 from tracker.core.messages import Restart
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
@@ -33,11 +38,26 @@ def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpe
         raise Refused(
             RefusalCode.INVALID, f"max_cells is {message.max_cells}; it must not be negative"
         )
+    if message.strip_bins < 0 or (
+        message.strip_bins
+        and not (
+            message.HasField("from_slot")
+            and message.HasField("to_slot")
+            and message.from_slot < message.to_slot
+        )
+    ):
+        raise Refused(
+            RefusalCode.INVALID,
+            f"strip_bins is {message.strip_bins}; it must not be negative, and bins need a from_slot "
+            "below a to_slot",
+        )
     return ExplainQuery(
         spec.segments.index(message.segment) if message.segment else -1,
         message.from_slot if message.HasField("from_slot") else LOWEST_SLOT,
         message.to_slot if message.HasField("to_slot") else FOREVER,
         message.max_cells,
+        message.at_slot if message.HasField("at_slot") else None,
+        message.strip_bins,
     )
 
 
@@ -46,7 +66,12 @@ def explanation_to_pb(
 ) -> pipeline_pb.ExplainPipelineResponse:
     names = spec.segments
     message = pipeline_pb.ExplainPipelineResponse(
-        shard=explanation.shard, open_cells=explanation.open_cells
+        shard=explanation.shard,
+        open_cells=explanation.open_cells,
+        generation=explanation.generation,
+        store=pipeline_pb.StoreState(
+            waiting_ms=explanation.store.waiting_ms, error=explanation.store.error
+        ),
     )
     for segment in explanation.segments:
         message.segments.add(
@@ -71,6 +96,12 @@ def explanation_to_pb(
             consumes=[names[number] for number in node.consumes],
             creates=[names[number] for number in node.creates],
             fronts=node.fronts,
+            staged=[_staged_to_pb(staged, names) for staged in node.staged],
+            last_batches=[
+                pipeline_pb.CommittedBatch(scope=scope, id=number)
+                for scope, number in node.last_batches
+            ],
+            refused=node.refused,
         )
     for lost in explanation.written_off:
         message.written_off.add(
@@ -100,7 +131,43 @@ def explanation_to_pb(
             connected=shard.connected,
             entries_behind=shard.entries_behind,
         )
+    for missing in explanation.missing:
+        message.missing.add(
+            shard=missing.shard,
+            key=convert.key_to_pb(missing.key),
+            first=missing.first,
+            last=missing.last,
+            ticks=missing.ticks,
+        )
+    if explanation.strip is not None:
+        message.strip.from_slot = explanation.strip.from_slot
+        message.strip.width = explanation.strip.width
+        for strip in explanation.strip.segments:
+            message.strip.segments.add(
+                segment=names[strip.segment], cells=strip.cells, items=strip.items
+            )
     return message
+
+
+def _staged_to_pb(staged: StagedBatch, names: tuple[str, ...]) -> pipeline_pb.StagedBatch:
+    return pipeline_pb.StagedBatch(
+        query=staged.query,
+        batch=staged.batch,
+        parts=staged.parts,
+        consumes=[
+            pipeline_pb.StagedSlot(segment=names[segment], slot=slot)
+            for segment, slot in staged.consumes
+        ],
+    )
+
+
+def _staged_from_pb(message: pipeline_pb.StagedBatch, number: dict[str, int]) -> StagedBatch:
+    return StagedBatch(
+        message.query,
+        message.batch,
+        message.parts,
+        tuple((number[each.segment], each.slot) for each in message.consumes),
+    )
 
 
 def _hold_to_pb(hold: Hold, names: tuple[str, ...]) -> pipeline_pb.Hold:
@@ -146,6 +213,9 @@ def explanation_from_pb(
                 tuple(number[name] for name in node.consumes),
                 tuple(number[name] for name in node.creates),
                 tuple(node.fronts),
+                tuple(_staged_from_pb(staged, number) for staged in node.staged),
+                tuple((batch.scope, batch.id) for batch in node.last_batches),
+                node.refused,
             )
             for node in message.nodes
         ),
@@ -167,6 +237,22 @@ def explanation_from_pb(
             for begun in message.restarts
         ),
         tuple(ShardDescription(s.shard, s.connected, s.entries_behind) for s in message.shards),
+        tuple(
+            MissingTicks(m.shard, convert.key_from_pb(m.key), m.first, m.last, m.ticks)
+            for m in message.missing
+        ),
+        message.generation,
+        StoreState(message.store.waiting_ms, message.store.error),
+        Strip(
+            message.strip.from_slot,
+            message.strip.width,
+            tuple(
+                SegmentStrip(number[each.segment], tuple(each.cells), tuple(each.items))
+                for each in message.strip.segments
+            ),
+        )
+        if message.HasField("strip")
+        else None,
     )
 
 

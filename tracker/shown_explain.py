@@ -8,10 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from tracker.client import Explanation
-from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell, SegmentExplanation
+from tracker.core.diagnosis import SegmentCauses, diagnose
+from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell
 from tracker.shown import min_time_json, slot_text, span_text
+from tracker.shown_causes import advice, cause_json, cause_text
 
 SHOWN_UNITS = 3
 """Names of open units that a text shows of a segment; JSON has all of them."""
@@ -21,15 +23,14 @@ SHOWN_WRITTEN_OFF = 10
 """Written-off cells that a text names, the last ones."""
 
 
-def segments_of(explanation: Explanation) -> list[SegmentExplanation]:
-    """Each segment as the process explains it that has said most."""
-    furthest: dict[str, SegmentExplanation] = {}
-    for part in explanation.parts:
-        for segment in part.segments:
-            known = furthest.get(segment.segment)
-            if known is None or segment.min_time > known.min_time:
-                furthest[segment.segment] = segment
-    return [furthest[name] for name in explanation.spec.segments if name in furthest]
+def causes_of(explanation: Explanation) -> tuple[SegmentCauses, ...]:
+    """Each segment as the process explains it that has said most, and why it stands."""
+    return diagnose(
+        explanation.spec,
+        explanation.parts,
+        explanation.silent_shards,
+        explanation.silent_after_ms,
+    )
 
 
 def cells_of(explanation: Explanation) -> list[OpenCell]:
@@ -69,19 +70,22 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """All that is known, segments by name."""
     spec = explanation.spec
     names = spec.segments
+    pairs = [(told.segment, told.causes) for told in causes_of(explanation)]
     segments = [
         {
             "segment": segment.segment,
             **min_time_json(segment.min_time, spec.slack_ns),
             "standing_ms": segment.standing_ms,
+            "causes": [cause_json(cause, spec) for cause in causes],
             "held_by": [hold_json(hold, names) for hold in segment.holds],
             "units": [asdict(unit) | {"segment": names[unit.segment]} for unit in units],
         }
-        for segment in segments_of(explanation)
+        for segment, causes in pairs
         for units in [_units(explanation, segment.segment)]
     ]
     return {
         "pipeline": spec.name,
+        "at": explanation.at,
         "segments": segments,
         "open_cells": [cell_json(cell, names) for cell in cells_of(explanation)],
         "open_cells_in_all": sum(part.open_cells for part in explanation.parts),
@@ -163,6 +167,12 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
         "consumes": [names[number] for number in node.consumes],
         "creates": [names[number] for number in node.creates],
         "fronts": list(node.fronts),
+        "staged": [
+            {"query": staged.query, "batch": staged.batch, "parts": staged.parts}
+            for staged in node.staged
+        ],
+        "last_batches": dict(node.last_batches),
+        "refused": node.refused,
     }
 
 
@@ -171,9 +181,7 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
 
 def explanation_text(explanation: Explanation) -> str:
     """Segments with what holds them, then what is open, nodes, and what was written off."""
-    lines = [
-        line for segment in segments_of(explanation) for line in _segment(explanation, segment)
-    ]
+    lines = [line for told in causes_of(explanation) for line in _segment(explanation, told)]
     lines += _open(explanation)
     lines += _nodes(explanation)
     lines += _written_off(explanation)
@@ -185,14 +193,20 @@ def explanation_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _segment(explanation: Explanation, segment: SegmentExplanation) -> Iterator[str]:
-    slack_ns = explanation.spec.slack_ns
+def _segment(explanation: Explanation, told: SegmentCauses) -> Iterator[str]:
+    segment, slack_ns = told.segment, explanation.spec.slack_ns
     text = slot_text(segment.min_time, slack_ns)
     if text == "complete":
         yield f"{segment.segment}: complete"
         return
     standing = span_text(segment.standing_ms * 10**6)
     yield f"{segment.segment}: min time {text} (slot {segment.min_time}) for {standing} or more"
+    if explanation.at is not None and segment.min_time >= explanation.at:
+        yield f"  has passed {slot_text(explanation.at, slack_ns)}"
+        return
+    for number, cause in enumerate(told.causes):
+        yield f"  {'because' if number == 0 else 'or because'} {cause_text(cause, explanation.spec)}"
+        yield f"    {advice(cause, explanation.spec)}"
     for hold in segment.holds:
         yield f"  held by {hold_text(hold, explanation)}"
     if not segment.holds:
@@ -211,6 +225,11 @@ def hold_text(hold: Hold, explanation: Explanation) -> str:
             return (
                 f"shard {hold.shard}, which lacks {hold.entries} entries of shard {hold.home} that "
                 f"touch segment {segment} at {at}"
+            )
+        case HoldKind.PROMISE if hold.shard >= 0:
+            return (
+                f"shard {hold.shard}, which has heard of no promise of front {hold.front} of node "
+                f"{hold.node_id} beyond {at}, as others have"
             )
         case HoldKind.PROMISE:
             promise = f"promises nothing beyond {at}"
@@ -266,6 +285,10 @@ def node_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
     for what, numbers in (("consumes from", node.consumes), ("creates in", node.creates)):
         if numbers:
             text += f", {what} {', '.join(names[number] for number in numbers)}"
+    for staged in node.staged:
+        text += f", batch {staged.batch} of {staged.query} staged"
+    if node.refused:
+        text += f", last tick refused: {node.refused}"
     if node.fronts:
         text += f", fronts {', '.join(node.fronts)}"
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from tracker import convert, convert_explain
 from tracker.client.connection import Connection
 from tracker.client.errors import UnavailableError
 from tracker.core.describe import PipelineDescription, ShardDescription
+from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import PipelineExplanation
 from tracker.core.model import Cells, PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
@@ -23,6 +25,8 @@ Answer = TypeVar("Answer")
 TIMEOUT_S = 30.0
 SHARD_TIMEOUT_S = 5.0
 """How long one shard may take for its part of an explanation."""
+MAX_ASKED_AT_ONCE = 16
+"""Shards that are asked for their parts at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,14 @@ class ShardInfo:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a pipeline's min time is where it is: each shard's part, by number, and the shards that did
-    not answer, by number with what went wrong."""
+    not answer, by number with what went wrong. at: the slot that was asked about, if one was;
+    silent_after_ms: how long a node may say nothing before that counts as a cause."""
 
     spec: PipelineSpec
     parts: tuple[PipelineExplanation, ...]
     silent_shards: dict[int, str]
+    at: int | None = None
+    silent_after_ms: int = SILENT_AFTER_MS
 
 
 class Admin:
@@ -106,10 +113,17 @@ class Admin:
         from_slot: int = LOWEST_SLOT,
         to_slot: int = FOREVER,
         max_cells: int = 100,
+        at: int | None = None,
+        strip_bins: int = 0,
+        silent_after_ms: int = SILENT_AFTER_MS,
+        shard_timeout_s: float = SHARD_TIMEOUT_S,
     ) -> Explanation:
         """Asks every shard why min time is where it is, and for the open cells with a slot of at least
-        `from_slot` and below `to_slot`: up to `max_cells` of each shard, the lowest slots first. Raises
-        RefusedError if the pipeline or segment is unknown; shards that are away are named instead."""
+        `from_slot` and below `to_slot`: up to `max_cells` of each shard, the lowest slots first. at:
+        what keeps min time from this slot, not just from moving; strip_bins: into how many bins what
+        is open between the slots is counted; silent_after_ms: how long a node may say nothing before
+        that counts as a cause. Raises RefusedError if the pipeline or segment is unknown;
+        shards that do not answer within `shard_timeout_s` seconds are named instead."""
         spec = self.pipeline(pipeline).spec
         request = pipeline_pb.ExplainPipelineRequest(
             pipeline=pipeline,
@@ -117,22 +131,22 @@ class Admin:
             from_slot=from_slot,
             to_slot=to_slot,
             max_cells=max_cells,
+            at_slot=at,
+            strip_bins=strip_bins,
         )
+        timeout_s = min(shard_timeout_s, self._timeout_s)
+        shards = self.shards()
+        with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(shards))) as asking:
+            answers = list(
+                asking.map(lambda shard: _ask(shard.address, request, timeout_s), shards)
+            )
         parts, silent = [], {}
-        for shard in self.shards():
-            connection = Connection(shard.address)
-            try:
-                answer, _ = connection.call(
-                    lambda channel: pipeline_grpc.PipelineServiceStub(channel).ExplainPipeline,
-                    request,
-                    min(SHARD_TIMEOUT_S, self._timeout_s),
-                )
+        for shard, answer in zip(shards, answers, strict=True):
+            if isinstance(answer, UnavailableError):
+                silent[shard.state.shard] = str(answer)
+            else:
                 parts.append(convert_explain.explanation_from_pb(answer, spec))
-            except UnavailableError as error:
-                silent[shard.state.shard] = str(error)
-            finally:
-                connection.close()
-        return Explanation(spec, tuple(parts), silent)
+        return Explanation(spec, tuple(parts), silent, at, silent_after_ms)
 
     def retire(self, pipeline: str, node_id: str, write_off: Cells | None = None) -> None:
         """Closes a node's key for good, with its fronts, and writes off the given cells (rule 9), each
@@ -179,6 +193,24 @@ class Admin:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _ask(
+    address: str, request: pipeline_pb.ExplainPipelineRequest, timeout_s: float
+) -> pipeline_pb.ExplainPipelineResponse | UnavailableError:
+    """One shard's part of an explanation, or why it gave none."""
+    connection = Connection(address)
+    try:
+        answer, _ = connection.call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ExplainPipeline,
+            request,
+            timeout_s,
+        )
+        return answer
+    except UnavailableError as error:
+        return error
+    finally:
+        connection.close()
 
 
 def _info(answer: pipeline_pb.GetPipelineResponse) -> PipelineInfo:

@@ -64,6 +64,8 @@ class HomeNode:
     """Fronts that joined while this process ran and may not label yet."""
     session: Hashable | None = None
     last_heard_ns: int = 0
+    refused: str = ""
+    """Why its last tick was refused; empty if it was not. For people."""
 
     @property
     def accepted(self) -> int:

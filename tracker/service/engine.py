@@ -27,6 +27,7 @@ from tracker.convert_storage import (
     snapshot_to_bytes,
 )
 from tracker.core import messages as m
+from tracker.core.explain import StoreState
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process import LogLost, Process, ProcessConfig
 from tracker.core.routing import RoutingTable
@@ -101,6 +102,8 @@ class Engine:
         self._writing: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
+        self._write_began_ns: int | None = None
+        self._store_error = ""
         self._records_since_snapshot = 0
         self._bytes_since_snapshot = 0
         self._snapshot_bytes = 0
@@ -318,18 +321,29 @@ class Engine:
         finally:
             self._writing = None
 
+    @property
+    def store_state(self) -> StoreState:
+        """How long the write under way has lasted, and why its last attempt failed, if it did."""
+        if self._write_began_ns is None:
+            return StoreState()
+        waiting_ms = (time.monotonic_ns() - self._write_began_ns) // 1_000_000
+        return StoreState(waiting_ms, self._store_error)
+
     async def _write(self, batch: list[tuple[int, m.Record]]) -> None:
         delay_s = RETRY_FIRST_S
+        self._write_began_ns = time.monotonic_ns()
         while not self._stopped:
             try:
                 size = await self._loop.run_in_executor(self._writer, self._commit, batch)
             except (Fenced, LogShortened):
                 raise
             except StoreError as error:
+                self._store_error = str(error)
                 log.error("store_write_failed", reason=str(error), retry_in_s=delay_s)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_MOST_S)
             else:
+                self._write_began_ns, self._store_error = None, ""
                 self._records_since_snapshot += len(batch)
                 self._bytes_since_snapshot += size
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker import convert, convert_explain
@@ -84,6 +85,7 @@ class PipelineServicer:
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
         explanation = process.explain(spec.name, query, time.monotonic_ns())
+        explanation = replace(explanation, store=self._engine.store_state)
         addresses = dict(enumerate(self._addresses))
         return convert_explain.explanation_to_pb(explanation, spec, addresses)
 

@@ -418,6 +418,8 @@ class ExplainPipelineRequest(_message.Message):
     FROM_SLOT_FIELD_NUMBER: _builtins.int
     TO_SLOT_FIELD_NUMBER: _builtins.int
     MAX_CELLS_FIELD_NUMBER: _builtins.int
+    AT_SLOT_FIELD_NUMBER: _builtins.int
+    STRIP_BINS_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     segment: _builtins.str
@@ -428,6 +430,10 @@ class ExplainPipelineRequest(_message.Message):
     """Those below this slot; all of higher slots too if not given."""
     max_cells: _builtins.int
     """The most cells to list, those of the lowest slots; 0 for none, at most 10000."""
+    at_slot: _builtins.int
+    """What keeps min time from this slot is told, all of it; if not given, what keeps it from moving."""
+    strip_bins: _builtins.int
+    """Into how many bins the open cells between the two slots are counted, at most 1000; 0: they are not."""
     def __init__(
         self,
         *,
@@ -436,15 +442,21 @@ class ExplainPipelineRequest(_message.Message):
         from_slot: _builtins.int | None = ...,
         to_slot: _builtins.int | None = ...,
         max_cells: _builtins.int = ...,
+        at_slot: _builtins.int | None = ...,
+        strip_bins: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "_to_slot", b"_to_slot", "from_slot", b"from_slot", "to_slot", b"to_slot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_slot", b"_at_slot", "_from_slot", b"_from_slot", "_to_slot", b"_to_slot", "at_slot", b"at_slot", "from_slot", b"from_slot", "to_slot", b"to_slot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot", "_to_slot", b"_to_slot", "from_slot", b"from_slot", "max_cells", b"max_cells", "pipeline", b"pipeline", "segment", b"segment", "to_slot", b"to_slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_slot", b"_at_slot", "_from_slot", b"_from_slot", "_to_slot", b"_to_slot", "at_slot", b"at_slot", "from_slot", b"from_slot", "max_cells", b"max_cells", "pipeline", b"pipeline", "segment", b"segment", "strip_bins", b"strip_bins", "to_slot", b"to_slot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at_slot: _TypeAlias = _typing.Literal["at_slot"]  # noqa: Y015
+    _WhichOneofArgType__at_slot: _TypeAlias = _typing.Literal["_at_slot", b"_at_slot"]  # noqa: Y015
     _WhichOneofReturnType__from_slot: _TypeAlias = _typing.Literal["from_slot"]  # noqa: Y015
     _WhichOneofArgType__from_slot: _TypeAlias = _typing.Literal["_from_slot", b"_from_slot"]  # noqa: Y015
     _WhichOneofReturnType__to_slot: _TypeAlias = _typing.Literal["to_slot"]  # noqa: Y015
     _WhichOneofArgType__to_slot: _TypeAlias = _typing.Literal["_to_slot", b"_to_slot"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_slot) -> _WhichOneofReturnType__at_slot | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__from_slot) -> _WhichOneofReturnType__from_slot | None: ...
     @_typing.overload
@@ -466,10 +478,16 @@ class ExplainPipelineResponse(_message.Message):
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    STRIP_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     """Number of its shard."""
     open_cells: _builtins.int
     """How many of them there are, listed or not."""
+    generation: _builtins.int
+    """How often the pipeline was restarted."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentExplanation]:
         """By segment."""
@@ -494,6 +512,18 @@ class ExplainPipelineResponse(_message.Message):
     def restarts(self) -> _containers.RepeatedCompositeFieldContainer[Global___GenerationStart]:
         """The restarts of the pipeline, oldest first, with what each dropped in its cells; at most 100."""
 
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedCompositeFieldContainer[Global___MissingTicks]:
+        """Ticks of nodes at home with it that other shards have not confirmed."""
+
+    @_builtins.property
+    def store(self) -> Global___StoreState:
+        """How it gets on with its store."""
+
+    @_builtins.property
+    def strip(self) -> Global___Strip:
+        """Its open cells, counted over time, if asked for."""
+
     def __init__(
         self,
         *,
@@ -505,14 +535,150 @@ class ExplainPipelineResponse(_message.Message):
         written_off: _abc.Iterable[Global___WrittenOffCell] | None = ...,
         shards: _abc.Iterable[Global___ShardState] | None = ...,
         restarts: _abc.Iterable[Global___GenerationStart] | None = ...,
+        missing: _abc.Iterable[Global___MissingTicks] | None = ...,
+        generation: _builtins.int = ...,
+        store: Global___StoreState | None = ...,
+        strip: Global___Strip | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store", "strip", b"strip"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "nodes", b"nodes", "open_cells", b"open_cells", "restarts", b"restarts", "segments", b"segments", "shard", b"shard", "shards", b"shards", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "generation", b"generation", "missing", b"missing", "nodes", b"nodes", "open_cells", b"open_cells", "restarts", b"restarts", "segments", b"segments", "shard", b"shard", "shards", b"shards", "store", b"store", "strip", b"strip", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainPipelineResponse: _TypeAlias = ExplainPipelineResponse  # noqa: Y015
+
+@_typing.final
+class MissingTicks(_message.Message):
+    """Ticks of a node that a shard is not known to have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    TICKS_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """Number of the shard."""
+    first: _builtins.int
+    """The first of its ticks."""
+    last: _builtins.int
+    """The last one."""
+    ticks: _builtins.int
+    """How many."""
+    @_builtins.property
+    def key(self) -> _types_pb2.NodeKey:
+        """The node."""
+
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        key: _types_pb2.NodeKey | None = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        ticks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "key", b"key", "last", b"last", "shard", b"shard", "ticks", b"ticks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MissingTicks: _TypeAlias = MissingTicks  # noqa: Y015
+
+@_typing.final
+class StoreState(_message.Message):
+    """How a process gets on with its store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_MS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    waiting_ms: _builtins.int
+    """Milliseconds for which the write under way has lasted; 0 if there is none."""
+    error: _builtins.str
+    """Why its last attempt failed; empty if it did not."""
+    def __init__(
+        self,
+        *,
+        waiting_ms: _builtins.int = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "waiting_ms", b"waiting_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreState: _TypeAlias = StoreState  # noqa: Y015
+
+@_typing.final
+class Strip(_message.Message):
+    """What is open over time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_SLOT_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    from_slot: _builtins.int
+    """The first slot of the first bin."""
+    width: _builtins.int
+    """Slots of a bin."""
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentStrip]:
+        """Segments in which anything is open."""
+
+    def __init__(
+        self,
+        *,
+        from_slot: _builtins.int = ...,
+        width: _builtins.int = ...,
+        segments: _abc.Iterable[Global___SegmentStrip] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_slot", b"from_slot", "segments", b"segments", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Strip: _TypeAlias = Strip  # noqa: Y015
+
+@_typing.final
+class SegmentStrip(_message.Message):
+    """What is open of a segment over time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Open cells, by bin."""
+
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Items in them, by bin; advisory."""
+
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        cells: _abc.Iterable[_builtins.int] | None = ...,
+        items: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "items", b"items", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentStrip: _TypeAlias = SegmentStrip  # noqa: Y015
 
 @_typing.final
 class SegmentExplanation(_message.Message):
@@ -659,6 +825,9 @@ class NodeExplanation(_message.Message):
     CONSUMES_FIELD_NUMBER: _builtins.int
     CREATES_FIELD_NUMBER: _builtins.int
     FRONTS_FIELD_NUMBER: _builtins.int
+    STAGED_FIELD_NUMBER: _builtins.int
+    LAST_BATCHES_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is: front, query, local-tracker, other."""
     node_time: _builtins.int
@@ -669,6 +838,8 @@ class NodeExplanation(_message.Message):
     """Milliseconds since its last tick arrived, or its home was started."""
     gone: _builtins.str
     """Empty, evicted or retired."""
+    refused: _builtins.str
+    """Why its last tick was refused; empty if it was not."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Its last key."""
@@ -685,6 +856,14 @@ class NodeExplanation(_message.Message):
     def fronts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of its fronts."""
 
+    @_builtins.property
+    def staged(self) -> _containers.RepeatedCompositeFieldContainer[Global___StagedBatch]:
+        """Batches that it has begun and not committed, oldest first; at most 100."""
+
+    @_builtins.property
+    def last_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedBatch]:
+        """The batches that it has committed last, one a scope."""
+
     def __init__(
         self,
         *,
@@ -697,14 +876,105 @@ class NodeExplanation(_message.Message):
         consumes: _abc.Iterable[_builtins.str] | None = ...,
         creates: _abc.Iterable[_builtins.str] | None = ...,
         fronts: _abc.Iterable[_builtins.str] | None = ...,
+        staged: _abc.Iterable[Global___StagedBatch] | None = ...,
+        last_batches: _abc.Iterable[Global___CommittedBatch] | None = ...,
+        refused: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "key", b"key", "kind", b"kind", "node_time", b"node_time", "silent_ms", b"silent_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "key", b"key", "kind", b"kind", "last_batches", b"last_batches", "node_time", b"node_time", "refused", b"refused", "silent_ms", b"silent_ms", "staged", b"staged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeExplanation: _TypeAlias = NodeExplanation  # noqa: Y015
+
+@_typing.final
+class StagedBatch(_message.Message):
+    """A batch of a query of which something is staged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    CONSUMES_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    """The query."""
+    batch: _builtins.int
+    """Number of the batch."""
+    parts: _builtins.int
+    """How many contributions are staged."""
+    @_builtins.property
+    def consumes(self) -> _containers.RepeatedCompositeFieldContainer[Global___StagedSlot]:
+        """By segment the lowest slot that it consumes."""
+
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        batch: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        consumes: _abc.Iterable[Global___StagedSlot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "consumes", b"consumes", "parts", b"parts", "query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StagedBatch: _TypeAlias = StagedBatch  # noqa: Y015
+
+@_typing.final
+class StagedSlot(_message.Message):
+    """A slot of a segment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Name of the segment."""
+    slot: _builtins.int
+    """The slot."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StagedSlot: _TypeAlias = StagedSlot  # noqa: Y015
+
+@_typing.final
+class CommittedBatch(_message.Message):
+    """A batch that is committed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    scope: _builtins.str
+    """Its scope: a query, say."""
+    id: _builtins.int
+    """Its number."""
+    def __init__(
+        self,
+        *,
+        scope: _builtins.str = ...,
+        id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommittedBatch: _TypeAlias = CommittedBatch  # noqa: Y015
 
 @_typing.final
 class WrittenOffCell(_message.Message):

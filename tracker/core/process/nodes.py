@@ -344,6 +344,7 @@ class Nodes(Exchange):
             return
         name, key = attached
         pipeline = self._pipelines[name]
+        node: HomeNode | None = None
         try:
             node = self._current_node(pipeline, key)
             node.last_heard_ns = now_ns
@@ -353,8 +354,11 @@ class Nodes(Exchange):
                 return
             entry = self._judge(pipeline, node, event)
         except Refused as refused:
+            if node is not None and refused.refusal.code is not RefusalCode.OUT_OF_ORDER:
+                node.refused = refused.refusal.message
             self._out.append(TickRefused(event.session, event.number, refused.refusal))
             return
+        node.refused = ""
         self._append_home(entry)
 
     def _judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick) -> KeyTick:

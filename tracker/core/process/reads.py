@@ -11,6 +11,8 @@ from tracker.core.explain import (
     explain_cells,
     explain_nodes,
     explain_segment,
+    explain_strip,
+    missing_ticks,
 )
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
 from tracker.core.process.state import ProcessState
@@ -46,13 +48,18 @@ class Reads(ProcessState):
         cells, open_cells = explain_cells(state, query)
         return PipelineExplanation(
             self.shard,
-            tuple(explain_segment(state, self._vectors, s, now_ns) for s in segments),
+            tuple(explain_segment(state, self._vectors, s, now_ns, query.at) for s in segments),
             cells,
             open_cells,
             explain_nodes(state, now_ns),
             tuple(state.shard.written_off.cells.values()),
             tuple(state.restarts),
             self.describe_shards(),
+            missing_ticks(
+                pipeline, self._outbox, {s: link.confirmed for s, link in self.links.items()}
+            ),
+            state.generation,
+            strip=explain_strip(state, query) if query.strip_bins else None,
         )
 
     def describe_shards(self) -> tuple[ShardDescription, ...]:
