@@ -157,7 +157,7 @@ class NodeClient:
 
     def commit(self, content: TickContent, timeout_s: float = COMMIT_TIMEOUT_S) -> Future[int]:
         """Commits a tick; the future resolves with its number when it is durable, or raises
-        TickRefusedError. Ticks are applied in the order of their commits. When one is refused, those
+        TickRefusedError, or FencedError when the key is closed meanwhile. Ticks are applied in the order of their commits. When one is refused, those
         behind it go on, but for those with heartbeats or leaving fronts, which are refused with it:
         they would promise beyond its items.
 
@@ -437,6 +437,8 @@ class NodeClient:
                 backoff.reset()
                 outcomes = self._take(stream, response)
                 _resolve(outcomes)
+        except FencedError as error:
+            return error
         except grpc.RpcError as error:
             return self._stream_broke(error, attached)
         except ValueError as error:
@@ -484,7 +486,8 @@ class NodeClient:
             return []
 
     def _take(self, stream: int, response: node_pb.CommitTicksResponse) -> list[_Outcome]:
-        """What a message of the home makes of ticks. Raises ValueError if it cannot be right."""
+        """What a message of the home makes of ticks. Raises ValueError if it cannot be right, and
+        FencedError if the home takes no more of this key."""
         outcomes: list[_Outcome] = []
         with self._changed:
             if self._stream != stream:
@@ -496,6 +499,9 @@ class NodeClient:
                     outcomes += self._window.committed(response.committed.number)
                 case "refused":
                     refusal = convert.refusal_from_pb(response.refused.refusal)
+                    if refusal.code is RefusalCode.FENCED:
+                        # Of the key, not of this tick: it may arrive before the end of the stream.
+                        raise FencedError(refusal)
                     for future, why in self._window.refused(response.refused.number, refusal):
                         outcomes.append((future, TickRefusedError(why)))
                 case "grant":
