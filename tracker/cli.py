@@ -148,7 +148,7 @@ def serve(
         typer.Option(
             min=200, help="how long an owner may be silent before another takes its place"
         ),
-    ] = 1_000,
+    ] = 3_000,
     snapshot_after_records: Annotated[
         int,
         typer.Option(min=100, help="length of the log at which a snapshot takes its place"),

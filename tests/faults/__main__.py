@@ -37,10 +37,14 @@ FINISH_S = 180.0
 FAULT_EVERY_S = 4.5
 LEAST_KILLS, LEAST_CUTS, LEAST_ACKNOWLEDGED = 60, 20, 100_000
 """In ten minutes; of a shorter run in proportion."""
+LONGEST = 1.5
+"""A loaded machine gets so many times the time until that is reached."""
 TAKE_OVERS = 5
 SIZES = [0, 100_000, 1_000_000]
 STORES = ("redis", "sqlite")
 SHOWN = 10
+GAPS, SHOWN_GAPS = 10, 3
+"""The longest gaps are written down, with the faults that made them."""
 
 
 def directory(name: str) -> Path:
@@ -61,19 +65,30 @@ def the_run(seconds: float, seed: int, sabotage: str, finish_s: float) -> dict[s
         faults = Faults(system, seed)
         trouble = ""
         try:
-            faults.run(seconds, FAULT_EVERY_S)
+            most_s = 0.0 if sabotage else LONGEST * seconds
+            faults.run(
+                seconds, FAULT_EVERY_S, lambda: not _missing(faults, system, seconds), most_s
+            )
             system.finish(finish_s)
         except AssertionError as error:
             trouble = str(error)
             print(f"run: {trouble}", flush=True)
+        took_s = (time.monotonic_ns() - start_ns) / 1e9
+        if trouble:
             system.stop_nodes()  # what is written down while it is read is no history
         found = system.violations()
+        gaps = faults.gaps(start_ns, GAPS)
+        for gap in gaps[:SHOWN_GAPS]:
+            print(
+                f"gap of {gap['gap_s']} s at {gap['at_s']} s: {', '.join(gap['faults'])}",
+                flush=True,
+            )
         return {
-            "network": network.kind, "seconds": seconds, "seed": seed,
+            "network": network.kind, "seconds": seconds, "seed": seed, "took_s": round(took_s, 1),
             "kills": faults.counts["kill"], "partitions": faults.counts["cut"],
             "pauses": faults.counts["pause"], "faults": dict(sorted(faults.by_victim.items())),
             "acknowledged": system.acknowledged(), "announcements": len(system.heard()),
-            "worst_gap_s": round(system.gap_s(start_ns), 2), "trouble": trouble,
+            "worst_gap_s": gaps[0]["gap_s"] if gaps else 0.0, "gaps": gaps, "trouble": trouble,
             "violations": found[:SHOWN], "by_kind": dict(Counter(v.split(":")[0] for v in found)),
         }  # fmt: skip
     finally:
@@ -82,16 +97,27 @@ def the_run(seconds: float, seed: int, sabotage: str, finish_s: float) -> dict[s
 
 def judge_run(run: dict[str, Any]) -> list[str]:
     """Why a run has failed."""
-    part = run["seconds"] / SECONDS
     wrong = [f"{count} x {kind}" for kind, count in run["by_kind"].items()]
     if run["trouble"]:
         wrong.append(run["trouble"].splitlines()[0])
-    for name, least in (
-        ("kills", LEAST_KILLS), ("partitions", LEAST_CUTS), ("acknowledged", LEAST_ACKNOWLEDGED),
-    ):  # fmt: skip
-        if run[name] < int(least * part):
-            wrong.append(f"only {run[name]} {name}, at least {int(least * part)} are due")
-    return wrong
+    return wrong + _missing_of(run, run["seconds"])
+
+
+def _missing(faults: Faults, system: System, seconds: float) -> list[str]:
+    """What is due of a run and has not been reached yet."""
+    kills, cuts = faults.counts["kill"], faults.counts["cut"]
+    found = {"kills": kills, "partitions": cuts, "acknowledged": system.acknowledged()}
+    return _missing_of(found, seconds)
+
+
+def _missing_of(found: dict[str, Any], seconds: float) -> list[str]:
+    due = {"kills": LEAST_KILLS, "partitions": LEAST_CUTS, "acknowledged": LEAST_ACKNOWLEDGED}
+    least = {name: int(count * seconds / SECONDS) for name, count in due.items()}
+    return [
+        f"only {found[name]} {name}, at least {count} are due"
+        for name, count in least.items()
+        if found[name] < count
+    ]
 
 
 def main(arguments: list[str]) -> int:

@@ -72,17 +72,19 @@ class Record:
                 self.steps[line["batch"]] = line
             else:
                 self.acknowledged.add(line["batch"])
+        self.next = max(self.steps, default=-1) + 1
         self._lock = threading.Condition()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def step(self, created: list[Item], consumed: list[Item], promise: int | None = None) -> int:
-        batch = max(self.steps, default=-1) + 1
+        batch = self.next
         line = {
             "kind": "step", "at_ns": time.monotonic_ns(), "batch": batch,
             "created": created, "consumed": consumed, "promise": promise,
         }  # fmt: skip
         self._write(line)
         self.steps[batch] = line
+        self.next = batch + 1
         return batch
 
     def durable(self, batch: int, node: str, number: int, handed_ns: int) -> None:
@@ -180,7 +182,7 @@ def front(target: str, name: str, directory: Path) -> None:
     finish = directory / "finish"
     while not finish.exists():
         slot = last = max(now_slot(), last, grant.slot)
-        number = max(node.record.steps, default=-1) + 1
+        number = node.record.next
         items = [("in", slot, f"{name}-{number}-{k}") for k in range(1 + number % 2)]
         node.commit(node.record.step(items, [], promise=slot))
         node.wait_for_room()
@@ -255,14 +257,15 @@ def query(
 
 
 def stage(node: Node, batch: int) -> None:
-    """As a query's tasks do: what they did is staged, durably, and the commit counts what is there."""
+    """As a query's tasks do: what they did is staged, durably, and the commit counts what is there. It
+    is staged under the name that the tick's batch has, so that the tick clears it away."""
     step = node.record.steps[batch]
     contribution = StagedContribution(
-        node.name, "run", batch, 0, "operator", 0, 0, 0,
+        SCOPE, "run", batch, 0, "operator", 0, 0, 0,
         created=cells(step["created"]), consumed=cells(step["consumed"]),
     )  # fmt: skip
     node.client.stage([contribution], timeout_s=ANSWER_S)
-    (kept,) = node.client.list_contributions(node.name, batch, ANSWER_S)
+    (kept,) = node.client.list_contributions(SCOPE, batch, ANSWER_S)
     assert sorted(kept.consumed.rows()) == sorted(contribution.consumed.rows()), "staged otherwise"
 
 

@@ -17,10 +17,10 @@ from tests.faults.network import Network, Place
 from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, now_slot, read, spec
 from tests.processes.running import WAIT_S, Running
 from tests.store.redis_server import STRICT, RedisServer
-from tracker.client import Admin, LowmarkError
+from tracker.client import Admin, LowmarkError, UnavailableError
 from tracker.core.slots import FOREVER
 
-QUERIES = ("parse", "join")
+START_CALL_S = 5.0
 
 
 def placed(place: Place | None, process: Running, environment: dict[str, str]) -> Running:
@@ -136,12 +136,37 @@ class System:
             self.redis.start()
         for shard in self.shards:
             shard.start()
-        with Admin(self.target, WAIT_S) as admin:
-            admin.register(spec(now_slot()))
+        self._register()
         for process in (*self.standbys, self.local_tracker, *self.nodes.values(), self.worker):
             process.start()
         for subscriber in self.subscribers:
             subscriber.start()
+
+    def _register(self) -> None:
+        """Waits until the pipeline is registered; a process that could not start is named at once."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                with Admin(self.target, START_CALL_S) as admin:
+                    admin.register(spec(now_slot()))
+                return
+            except UnavailableError as error:
+                self.check_alive()
+                assert time.monotonic() < deadline, f"{error}\n{self.errors()}"
+
+    def check_alive(self) -> None:
+        """Nothing has ended that was not killed."""
+        for name, process in self.everybody().items():
+            ended = process._process is not None and process._process.poll() is not None
+            assert not ended, f"{name} has ended by itself: {process.errors()}"
+
+    def everybody(self) -> dict[str, Running]:
+        """All processes but Redis, by name."""
+        places = [*self.places, *self.standby_places]
+        trackers = {p.name: t for p, t in zip(places, self.trackers, strict=True)}
+        subscribers = {f"subscriber-{n}": s for n, s in enumerate(self.subscribers)}
+        others = {"worker": self.worker, "local-tracker": self.local_tracker}
+        return trackers | self.nodes | others | subscribers
 
     def close(self) -> None:
         """Ends what still runs, however the run went."""
@@ -182,10 +207,13 @@ class System:
             assert time.monotonic() < deadline, f"slot {slot} is not announced\n{self.errors()}"
             time.sleep(0.02)
 
+    def moments(self) -> list[int]:
+        """When any of the subscribers heard that min time has moved."""
+        return sorted(at_ns for _, at_ns, _ in self.heard())
+
     def gap_s(self, since_ns: int) -> float:
         """The longest time since then in which no subscriber heard that min time has moved."""
-        moments = sorted(at_ns for _, at_ns, _ in self.heard())
-        after = [at for at in moments if at >= since_ns]
+        after = [at for at in self.moments() if at >= since_ns]
         assert after, "nothing has been heard since"
         return max(b - a for a, b in zip([since_ns, *after], after, strict=False)) / 1e9
 

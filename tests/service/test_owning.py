@@ -21,7 +21,7 @@ from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost
 from tracker.service.addresses import Addresses
-from tracker.service.owning import Claim, Claimant, Owned
+from tracker.service.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
 from tracker.service.peers import TO_SHARD_KEY
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.waiting_room import LIVE_SERVICE, WaitingRoom
@@ -113,6 +113,24 @@ def test_it_waits_until_the_lease_is_given_back_or_it_is_told_to_stop(tmp_path: 
         owner.close()
 
     asyncio.run(story())
+
+
+def test_a_lease_that_ran_out_while_the_store_was_away_counts_when_its_owner_had_time() -> None:
+    """Nobody could renew one: else each outage would move every shard."""
+    lease_s = 3.0
+    outage = Outage(lease_s)
+    assert outage.over(True, 10.0), "it has not been away"
+    assert outage.over(False, 20.0) and outage.over(False, 24.0)
+    back_s = 25.0
+    assert not outage.over(True, back_s)
+    assert not outage.over(True, back_s + AFTER_OUTAGE_LEASES * lease_s - 0.1)
+    assert outage.over(True, back_s + AFTER_OUTAGE_LEASES * lease_s)
+
+
+def test_an_answer_that_failed_once_is_no_outage() -> None:
+    outage = Outage(3.0)
+    outage.over(False, 20.0)
+    assert outage.over(True, 21.0), "owners had time left to renew"
 
 
 class Serving:

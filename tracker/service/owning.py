@@ -32,6 +32,9 @@ POLL_INTERVAL_S = 0.1
 """How often whoever waits looks at the leases."""
 AWAY_POLL_INTERVAL_S = 0.5
 """... while the store does not answer."""
+AFTER_OUTAGE_LEASES = 2
+"""A store that was away has taken no renewals. When it is back, owners get so many times the length of
+a lease before another takes their shard because of that."""
 WATCH_PAUSE_S = 0.2
 _CHUNK_BYTES = 1024
 
@@ -83,6 +86,7 @@ class Claimant:
         self._said: dict[int, str] = {}
         self._waits = False
         self._watches: dict[int, Watch] = {}
+        self._outages: dict[int, Outage] = {}
         self._news = asyncio.Event()
 
     async def own(self, stop: asyncio.Event) -> Owned | None:
@@ -115,10 +119,12 @@ class Claimant:
         assert self._leases is not None
         claim = self._claim
         lease = await asyncio.to_thread(self._leases.read, shard)
+        outage = self._outages.setdefault(shard, Outage(claim.lease_ms / 1000))
+        counts = outage.over(lease is not None, asyncio.get_running_loop().time())
         if shard != claim.own and (lease is None or lease.epoch == 0):
             return None  # nobody has ever had it: it waits for its owner
         replaces = 0
-        if lease is not None and lease.remaining_ms and lease.owner != claim.name:
+        if lease is not None and lease.owner != claim.name and (lease.remaining_ms or not counts):
             if not self._is_gone(shard, lease):
                 self._say(shard, "waits_for_shard", f"it belongs to {lease.owner}")
                 if lease.address:  # it serves, or did until it was last seen
@@ -184,6 +190,27 @@ class Claimant:
                 store.close()
         if self._leases is not None:
             self._leases.close()
+
+
+class Outage:
+    """Whether the leases of a store say nothing, because nobody could renew one for a while."""
+
+    def __init__(self, lease_s: float) -> None:
+        self._lease_s = lease_s
+        self._since: float | None = None
+        self._patient_until = 0.0
+
+    def over(self, answers: bool, now_s: float) -> bool:
+        """Takes whether the store answers now; returns whether a lease that has run out counts."""
+        if not answers:
+            if self._since is None:
+                self._since = now_s
+            return True
+        if self._since is not None:
+            if now_s - self._since >= self._lease_s / 2:
+                self._patient_until = now_s + AFTER_OUTAGE_LEASES * self._lease_s
+            self._since = None
+        return now_s >= self._patient_until
 
 
 class Watch:

@@ -88,6 +88,7 @@ class PeerLink:
 
     async def _run(self) -> None:
         delay_s, address = RECONNECT_FIRST_S, ""
+        clock = asyncio.get_running_loop().time
         while True:
             await self._look_up()
             if address != self._addresses[self.shard]:
@@ -100,8 +101,13 @@ class PeerLink:
                     # Not wait_for: before Python 3.12 it may swallow that this task is cancelled.
                     async with asyncio.timeout(CONNECT_TIMEOUT_S):
                         await call.wait_for_connection()
-                    delay_s = RECONNECT_FIRST_S
-                    await self._pump(call)
+                    began_s = clock()
+                    try:
+                        await self._pump(call)
+                    finally:
+                        # A process that refuses ends the stream at once: no hurry then.
+                        if clock() - began_s > RECONNECT_MOST_S:
+                            delay_s = RECONNECT_FIRST_S
             except _STREAM_ENDS as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
                 log.debug("peer_unreachable", shard=self.shard, reason=reason)

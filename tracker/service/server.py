@@ -37,6 +37,9 @@ from tracker.store import Leases, Store, open_leases, open_store, shown_store
 
 log = structlog.get_logger(__name__)
 
+LEASE_MS = 3_000
+"""Long enough for a process, or a store, that gets little of a loaded machine. An owner whose process
+dies is replaced at once in any case; this is for one that is paused or cut off, or loses its machine."""
 LEAST_LEASE_MS = 200
 MOST_LEASE_MS = 3_600_000
 
@@ -75,7 +78,7 @@ class ServerConfig:
     block_slots: int = 64
     grace_s: float = 2.0
     process: ProcessConfig = field(default_factory=ProcessConfig)
-    lease_ms: int = 1_000
+    lease_ms: int = LEASE_MS
     standby: bool = False
     address: str = ""
     snapshot_after_records: int = SNAPSHOT_AFTER_RECORDS
