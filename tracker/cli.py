@@ -1,7 +1,7 @@
 """The command line: `lowmark`. Every command that shows something has `--json` for scripts.
 
 Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `wait` ran out of time;
-4 no process of the tracker answered.
+4 no process of the tracker answered; 5 `wait`: a front is silent, so it will not be reached.
 """
 
 from __future__ import annotations
@@ -22,25 +22,21 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker import __version__, cli_operations
+from tracker import __version__, cli_operations, cli_wait
 from tracker.cli_common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     EXIT_REFUSED,
-    EXIT_TIMED_OUT,
     EXIT_UNAVAILABLE,
     AsJson,
     PipelineName,
-    SegmentName,
     Target,
     fail,
     print_json,
 )
 from tracker.cli_store import store_app
-from tracker.client import Admin, LowmarkError, Subscriber, UnavailableError
+from tracker.client import Admin, LowmarkError, UnavailableError
 from tracker.client.connection import parse_targets
-from tracker.core.slots import FOREVER
-from tracker.moments import parse_slot
 from tracker.pipeline_file import load_pipeline
 
 ATTACH_LOOK_INTERVAL_S = 0.5
@@ -73,6 +69,8 @@ pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and l
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(cli_operations.nodes_app, name="nodes")
 app.command()(cli_operations.explain)
+app.command("min-time")(cli_wait.min_time)
+app.command()(cli_wait.wait)
 pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
 
@@ -331,77 +329,6 @@ def _pairs(option: str, given: list[str]) -> dict[str, str]:
     if bad := [text for text, pair in zip(given, pairs, strict=True) if not pair[0] or not pair[2]]:
         raise typer.BadParameter(f"{option} {bad[0]!r} is not NAME=VALUE")
     return {name: value for name, _, value in pairs}
-
-
-# --- min time -------------------------------------------------------------------------------------
-
-
-@app.command("min-time")
-def min_time(
-    pipeline: PipelineName,
-    segment: SegmentName = None,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
-) -> None:
-    """Print min time (exclusive): everything before it is processed, and nothing more can come."""
-    with Subscriber(target, pipeline) as subscriber:
-        slot = subscriber.min_time(segment, ANSWER_TIMEOUT_S)
-        _show_min_time(pipeline, segment, slot, subscriber.slack_ns(), as_json)
-
-
-def _show_min_time(
-    pipeline: str,
-    segment: str | None,
-    slot: int,
-    slack_ns: int,
-    as_json: bool,
-    **more: bool,
-) -> None:
-    from tracker.shown import min_time_json
-
-    shown = min_time_json(slot, slack_ns)
-    if as_json:
-        print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
-    elif slot == FOREVER:
-        typer.echo("complete")
-    else:
-        typer.echo(shown["time"] or f"slot:{slot}")
-
-
-@app.command()
-def wait(
-    pipeline: PipelineName,
-    until: Annotated[
-        str, typer.Option(help="an ISO date or time (UTC unless it has an offset), now, or slot:N")
-    ],
-    segment: SegmentName = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="seconds; if not given: for ever")
-    ] = None,
-    target: Target = DEFAULT_TARGET,
-    as_json: AsJson = False,
-) -> None:
-    """Wait until everything before a moment is processed, and print min time.
-
-    Exit status: 0 reached, 3 not within --timeout, 1 refused (an unknown pipeline, say), 2 wrong
-    usage, 4 no process of the tracker answered at first.
-    """
-    try:
-        parse_slot(until, 1)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    with Subscriber(target, pipeline) as subscriber:
-        first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
-        slack_ns = subscriber.slack_ns(first_s)
-        slot = parse_slot(until, slack_ns, up=True)
-        reached = subscriber.wait_until(slot, segment, timeout)
-        try:
-            now = subscriber.min_time(segment, first_s)
-        except UnavailableError:  # it was there before, so this is about time
-            fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
-        _show_min_time(pipeline, segment, now, slack_ns, as_json, reached=reached)
-    if not reached:
-        fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
 
 
 # --- looking --------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ EXIT_TIMED_OUT = 3
 """`wait`: min time had not reached the moment in time."""
 EXIT_UNAVAILABLE = 4
 """No process of the tracker answered."""
+EXIT_HELD = 5
+"""`wait`: it will not be reached until somebody acts: a front is silent, or none is there."""
 
 DEFAULT_TARGET = "127.0.0.1:7070"
 ANSWER_TIMEOUT_S = 30.0

@@ -1,0 +1,123 @@
+"""Waiting for a moment, and what is said where it cannot come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import tracker
+from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front, promise
+from tracker.cli import app
+from tracker.cli_common import EXIT_HELD, EXIT_TIMED_OUT
+from tracker.client import NodeClient, RefusedError
+from tracker.client.embedded import EmbeddedTracker
+from tracker.client.waiting import Outcome, Waited, wait_complete
+from tracker.core.model import FrontJoin, PipelineSpec, SilentFront, TickContent
+
+BRIEFLY_S = 0.2
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as embedded:
+        embedded.register(TWO_SEGMENTS)
+        yield embedded
+
+
+def cli(running: EmbeddedTracker, *words: str) -> Result:
+    return CliRunner().invoke(app, [*words, "--target", running.target])
+
+
+def test_a_declared_front_that_has_not_joined_is_named() -> None:
+    with tracker.embedded() as running:
+        running.register(PipelineSpec("late", ("s",), fronts=("here", "missing")))
+        with running.node("late", "here") as node:
+            node.join(WAIT_S)
+            node.commit(_joining("here")).result(WAIT_S)
+            waited = wait_complete(
+                running.target, "late", 5, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+            )
+            assert waited.outcome is Outcome.HELD
+            assert "missing" in waited.why
+            assert "(missing have not)" in waited.why
+
+
+def _joining(front: str) -> TickContent:
+    return TickContent(joins=(FrontJoin(front, 0),))
+
+
+def test_a_wait_ends_by_what_happens(running: EmbeddedTracker) -> None:
+    with joined_front(running.node("two", "n")) as node:
+        done(node.commit(promise(100)))
+        done(node.commit(create(150, 1)))
+        assert wait_complete(running.target, "two", 100, timeout_s=WAIT_S) == Waited(
+            Outcome.REACHED, 100
+        )
+        late = wait_complete(running.target, "two", 150, timeout_s=0.05)
+        assert late.outcome is Outcome.TIMED_OUT
+
+        # The front has promised no more, and says nothing.
+        held = wait_complete(
+            running.target, "two", 150, "second", timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+        )
+        assert held.outcome is Outcome.HELD
+        assert "front 'front' of node 'n' has been silent" in held.why and "slot 100" in held.why
+        words = ["wait", "-p", "two", "--until", "slot:150", "--silent-after", "200ms"]
+        by_script = cli(running, *words)
+        assert by_script.exit_code == EXIT_HELD and "will not be reached" in by_script.stderr
+        never = cli(running, *words[:-1], "never", "--timeout", "1.5")
+        assert never.exit_code == EXIT_TIMED_OUT
+
+        # It has promised enough, so its silence does not matter: an item is open, which may take long.
+        done(node.commit(promise(160)))
+        open_item = wait_complete(
+            running.target, "two", 155, timeout_s=1.5, silent_after_s=BRIEFLY_S
+        )
+        assert open_item.outcome is Outcome.TIMED_OUT
+
+
+def test_a_front_that_goes_on_is_waited_for(running: EmbeddedTracker) -> None:
+    running.register(PipelineSpec("slow", ("first",), fronts=("front",)))
+    ended = threading.Event()
+    with NodeClient(running.target, "slow", "n") as node:
+        joined_front(node)
+
+        def go_on() -> None:
+            slot = 0
+            while not ended.wait(BRIEFLY_S / 4):
+                slot += 1
+                done(node.commit(promise(min(slot, 40))))
+                if slot == 40:
+                    return
+
+        promising = threading.Thread(target=go_on)
+        promising.start()
+        waited = wait_complete(running.target, "slow", 40, timeout_s=WAIT_S, silent_after_s=20.0)
+        ended.set()
+        promising.join(WAIT_S)
+        assert waited.outcome is Outcome.REACHED
+
+
+def test_a_silent_front_that_will_be_evicted_is_waited_for(running: EmbeddedTracker) -> None:
+    running.register(
+        PipelineSpec(
+            "evicting", ("first",), fronts=("front",), silent_front=SilentFront.EVICT,
+            evict_after_ms=3_000,
+        )
+    )  # fmt: skip
+    node = joined_front(running.node("evicting", "n"))
+    node.close()
+    waited = wait_complete(
+        running.target, "evicting", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+    )
+    assert waited.outcome is Outcome.REACHED, "it left as the last one, so all is complete"
+
+
+def test_what_is_unknown_is_refused(running: EmbeddedTracker) -> None:
+    with pytest.raises(RefusedError, match="nowhere"):
+        wait_complete(running.target, "nowhere", 1, timeout_s=WAIT_S)
+    with pytest.raises(RefusedError, match="third"):
+        wait_complete(running.target, "two", 10**9, "third", timeout_s=WAIT_S)

@@ -1,0 +1,135 @@
+"""docs/consumers.md: its programs run as they stand there, on a real tracker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracker
+from tests.docs.pages import ROOT, blocks, table_rows
+from tracker import cli_common
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
+
+PAGE = ROOT / "docs" / "consumers.md"
+WAIT_S = 60.0
+TEN = datetime(2026, 3, 1, 10, tzinfo=UTC)
+FAR = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def _program(info: str) -> str:
+    (found,) = [block.text for block in blocks(PAGE) if block.info == info]
+    return found
+
+
+def _slot(moment: datetime) -> int:
+    return slot_of(int(moment.timestamp()) * 10**9, DEFAULT_SLACK_NS)
+
+
+@pytest.fixture(scope="module")
+def orders() -> Iterator[EmbeddedTracker]:
+    """A pipeline that is complete up to ten o'clock, and whose only front has gone silent."""
+    with tracker.embedded() as lowmark:
+        lowmark.register(PipelineSpec("orders", ("load",), fronts=("shop",)))
+        with lowmark.node("orders", "shop") as shop:
+            shop.join(WAIT_S)
+            shop.join_front("shop", "load", WAIT_S)
+            shop.commit(TickContent(heartbeats=(Heartbeat("shop", _slot(TEN)),))).result(WAIT_S)
+            assert lowmark.subscriber("orders").wait_until(TEN, timeout_s=WAIT_S)
+            yield lowmark
+
+
+def test_the_programs_are_short() -> None:
+    for info in ("sh cron", "python airflow"):
+        lines = [line for line in _program(info).splitlines() if line.strip()]
+        assert len(lines) <= 20, info
+
+
+def test_the_table_tells_the_exit_statuses() -> None:
+    shown = {int(row[0]) for row in table_rows(PAGE, "exit status")}
+    known = {value for name, value in vars(cli_common).items() if name.startswith("EXIT_")}
+    assert shown == known | {0, 2}
+
+
+def test_the_plain_program_runs(orders: EmbeddedTracker) -> None:
+    (program,) = [b.text for b in blocks(PAGE) if b.info == "python" and "wait_complete" in b.text]
+    names: dict[str, Any] = {"target": orders.target}
+    exec(compile(program, "docs/consumers.md", "exec"), names)
+    assert names["waited"].outcome is names["Outcome"].REACHED
+
+
+def test_the_sensor_runs(orders: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fails(Exception):
+        pass
+
+    class Base:
+        def __init__(self, *, task_id: str) -> None:
+            self.task_id = task_id
+
+    for name, contents in (
+        ("airflow", {}),
+        ("airflow.exceptions", {"AirflowFailException": Fails}),
+        ("airflow.sensors", {}),
+        ("airflow.sensors.base", {"BaseSensorOperator": Base}),
+    ):
+        module = types.ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    names: dict[str, Any] = {}
+    exec(compile(_program("python airflow"), "docs/consumers.md", "exec"), names)
+    sensor = names["CompleteSensor"](
+        task_id="hour", target=orders.target, pipeline="orders", segment="load", silent_after_s=1.0
+    )
+    assert sensor.poke({"data_interval_end": TEN}) is True
+    with pytest.raises(Fails, match="'shop' has been silent"):
+        sensor.poke({"data_interval_end": FAR})
+    sensor.silent_after_s = 3600.0
+    assert sensor.poke({"data_interval_end": FAR}) is False
+
+
+@pytest.mark.parametrize(
+    ("hour", "silent_after", "status", "told"),
+    [
+        ("2026-03-01T10:00", "10m", 0, "report 2026-03-01T10:00"),
+        ("2100-01-01T00:00", "1s", 75, "will not be complete by themselves"),
+    ],
+)
+def test_the_cron_job_runs(
+    orders: EmbeddedTracker, tmp_path: Path, hour: str, silent_after: str, status: int, told: str
+) -> None:
+    def command(name: str, body: str) -> None:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    command("date", f"echo {hour}")
+    command("report-hour", 'echo report "$1"')
+    command("notify-on-call", "cat")
+    command("lowmark", f'exec {sys.executable} -m tracker.cli "$@"')
+    job = tmp_path / "hourly.sh"
+    job.write_text(_program("sh cron").replace("10m", silent_after))
+    paths = [str(ROOT), str(ROOT / "proto")]
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "LOWMARK_TARGET": orders.target,
+    }
+    ran = subprocess.run(
+        ["sh", str(job)],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert (ran.returncode, told in ran.stdout) == (status, True), ran

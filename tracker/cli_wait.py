@@ -1,0 +1,100 @@
+"""The commands for scripts that depend on completeness: `min-time` and `wait`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tracker.cli_common import (
+    ANSWER_TIMEOUT_S,
+    DEFAULT_TARGET,
+    EXIT_HELD,
+    EXIT_TIMED_OUT,
+    AsJson,
+    PipelineName,
+    SegmentName,
+    Target,
+    fail,
+    print_json,
+)
+from tracker.client import Subscriber, UnavailableError
+from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
+from tracker.core.slots import FOREVER
+from tracker.moments import parse_duration_ns, parse_slot
+
+
+def min_time(
+    pipeline: PipelineName,
+    segment: SegmentName = None,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Print min time (exclusive): everything before it is processed, and nothing more can come."""
+    with Subscriber(target, pipeline) as subscriber:
+        slot = subscriber.min_time(segment, ANSWER_TIMEOUT_S)
+        _show_min_time(pipeline, segment, slot, subscriber.slack_ns(), as_json)
+
+
+def _show_min_time(
+    pipeline: str, segment: str | None, slot: int, slack_ns: int, as_json: bool, **more: object
+) -> None:
+    from tracker.shown import min_time_json
+
+    shown = min_time_json(slot, slack_ns)
+    if as_json:
+        print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
+    elif slot == FOREVER:
+        typer.echo("complete")
+    else:
+        typer.echo(shown["time"] or f"slot:{slot}")
+
+
+def wait(
+    pipeline: PipelineName,
+    until: Annotated[
+        str, typer.Option(help="an ISO date or time (UTC unless it has an offset), now, or slot:N")
+    ],
+    segment: SegmentName = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="seconds; if not given: for ever")
+    ] = None,
+    silent_after: Annotated[
+        str,
+        typer.Option(
+            help="give up when a front that it depends on has said nothing for so long (60s, 10m); "
+            "never: wait for it however long"
+        ),
+    ] = f"{SILENT_AFTER_S:g}s",
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until everything before a moment is processed, and print min time.
+
+    Exit status: 0 reached; 3 not within --timeout; 5 it will not be, as things are: a front that it
+    depends on is silent, or has not joined; 1 refused (an unknown pipeline, say); 2 wrong usage; 4 no
+    process of the tracker answered at first.
+    """
+    try:
+        parse_slot(until, 1)
+        silent_s = None if silent_after == "never" else parse_duration_ns(silent_after) / 1e9
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with Subscriber(target, pipeline) as subscriber:
+        first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
+        slack_ns = subscriber.slack_ns(first_s)
+        slot = parse_slot(until, slack_ns, up=True)
+        waited = wait_complete(
+            target, pipeline, slot, segment, timeout_s=timeout, silent_after_s=silent_s
+        )
+        try:
+            now = subscriber.min_time(segment, first_s)
+        except UnavailableError:  # it was there before, so this is about time
+            fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
+        reached = waited.outcome is Outcome.REACHED
+        more = {"reached": reached, "outcome": waited.outcome.value.replace(" ", "_")}
+        _show_min_time(pipeline, segment, now, slack_ns, as_json, **more)
+    if waited.outcome is Outcome.TIMED_OUT:
+        fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
+    if waited.outcome is Outcome.HELD:
+        fail(f"{until} (slot {slot}) will not be reached: {waited.why}", EXIT_HELD)
