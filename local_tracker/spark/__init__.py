@@ -9,17 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
     from local_tracker.spark.follower import FollowerLimits, TrackingError
     from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
     from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
 
 __all__ = [
-    "BatchWriter", "FollowerLimits", "NotYetPublished", "OffsetRanges", "PublishedRanges", "Tracked",
-    "TrackedQuery", "TrackingError",
+    "BatchWriter", "CompletedReader", "FollowerLimits", "NotYetPublished", "OffsetRanges",
+    "PublishedRanges", "Taken", "Tracked", "TrackedQuery", "TrackingError", "slot_of_timestamp",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("CompletedReader", "Taken", "slot_of_timestamp"):
+        from local_tracker.spark import completed
+
+        return getattr(completed, name)
     if name in ("FollowerLimits", "TrackingError"):
         from local_tracker.spark import follower
 

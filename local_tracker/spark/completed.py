@@ -1,0 +1,110 @@
+"""A reader that is gated by min time: each run of a job takes exactly the rows completed since its last.
+
+    with CompletedReader("127.0.0.1:7070", "orders", "load", "/data/report/runs.json") as reader:
+        taken = reader.take(lambda: spark.read.parquet("/data/orders"))
+        if taken is not None:
+            taken.frame.write.mode("overwrite").parquet(f"/data/report/run={taken.run.number}")
+            taken.done()
+
+Rows are told apart by their slots, in a column, and runs cut the slots at min times: what lies below min
+time is there and will not grow, so no row is missed and none is taken twice, in whatever order rows become
+visible. A row that can be seen already, and lies at min time or above, waits for a later run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tracker.consumers.runs import Run, Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def slot_of_timestamp(column: Column, slack_ns: int) -> Column:
+    """The slot of a timestamp column, in a pipeline whose slots are `slack_ns` nanoseconds wide and
+    whose fronts label rows by that very timestamp. Rounded down; to microseconds, as Spark keeps them."""
+    functions = _functions()
+    # In microseconds where they will do: nanoseconds of an int64 end in the year 2262.
+    scale, width = (1, slack_ns // 1_000) if slack_ns % 1_000 == 0 else (1_000, slack_ns)
+    unix, slack = functions.unix_micros(column) * functions.lit(scale), functions.lit(width)
+    # Whole numbers all the way: `/` would go by doubles.
+    return functions.call_function("div", unix - functions.pmod(unix, slack), slack)
+
+
+def between(frame: DataFrame, run: Run, slot: str | Column) -> DataFrame:
+    """The rows of a run: those whose slot, a column of whole numbers, lies within it."""
+    column = _functions().col(slot) if isinstance(slot, str) else slot
+    return frame.where((column >= run.from_slot) & (column < run.to_slot))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one run takes. Publish it under `run.number`, replacing what an earlier attempt at the same
+    run may have left, and then say `done()`."""
+
+    run: Run
+    frame: DataFrame
+    _runs: Runs
+
+    def done(self) -> None:
+        """The run is published for good. May be repeated."""
+        self._runs.done(self.run)
+
+
+class CompletedReader:
+    """The runs of one job over data that tracked queries write. One process at a time."""
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        segment: str | None,
+        record: str | os.PathLike[str],
+        *,
+        slot: str | Column = "global_time",
+        since: int | datetime | None = None,
+    ) -> None:
+        """segment: the one that the query which writes the data reads; None: the whole pipeline, which
+        is right for any. slot: the column of the rows' slots, or an expression that gives them; every
+        row has one. record, since: as for `Runs`."""
+        self._runs = Runs(target, pipeline, segment, record, since=since)
+        self._slot = slot
+
+    def take(self, load: Callable[[], DataFrame]) -> Taken | None:
+        """The rows completed since the last run that was done; None if no slot was completed. The last
+        run again, if it was not done.
+
+        load: makes the DataFrame. It is called after min time was asked for, since a DataFrame over files
+        has the files that were there when it was made. Raises what `Runs.begin` and `load` raise.
+        """
+        if not callable(load):
+            raise TypeError(
+                f"take() makes the DataFrame itself, once it knows min time: one made before, such as "
+                f"this {type(load).__name__}, may lack files that are complete by then; pass a function, "
+                f"lambda: spark.read.parquet(...)"
+            )
+        run = self._runs.begin()
+        if run is None:
+            return None
+        return Taken(run, between(load(), run, self._slot), self._runs)
+
+    def close(self) -> None:
+        self._runs.close()
+
+    def __enter__(self) -> CompletedReader:
+        self._runs.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _functions() -> Any:
+    from pyspark.sql import functions
+
+    return functions

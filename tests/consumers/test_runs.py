@@ -1,0 +1,112 @@
+"""Runs of an incremental job: they cut time without gap and overlap, whatever dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tracker
+from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
+from tracker.client import NodeClient
+from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers.durable import StateError
+from tracker.consumers.runs import Run, Runs
+from tracker.core.slots import FOREVER
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as embedded:
+        embedded.register(TWO_SEGMENTS)
+        yield embedded
+
+
+@pytest.fixture
+def node(running: EmbeddedTracker) -> NodeClient:
+    return joined_front(running.node("two", "n"))
+
+
+def reach(running: EmbeddedTracker, node: NodeClient, slot: int) -> None:
+    done(node.commit(promise(slot)))
+    assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
+
+
+def runs(running: EmbeddedTracker, record: Path) -> Runs:
+    return Runs(running.target, "two", "second", record)
+
+
+def test_each_run_begins_where_the_last_one_ended(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    taken: list[Run] = []
+    for slot in (10, 11, 500):
+        reach(running, node, slot)
+        with runs(running, tmp_path / "r.json") as job:
+            run = job.begin()
+            assert run is not None
+            taken.append(run)
+            job.done(run)
+            job.done(run)
+            assert job.begin() is None, "nothing more is complete"
+    assert [(run.number, run.from_slot, run.to_slot) for run in taken] == [
+        (0, 0, 10),
+        (1, 10, 11),
+        (2, 11, 500),
+    ]
+    done(node.leave_front("front"))
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=WAIT_S)
+    with runs(running, tmp_path / "r.json") as job:
+        last = job.begin()
+        assert last is not None and (last.from_slot, last.to_slot) == (500, FOREVER)
+        job.done(last)
+        assert job.begin() is None
+
+
+def test_a_run_that_was_not_done_is_given_out_again_the_same(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    reach(running, node, 10)
+    with runs(running, tmp_path / "r.json") as job:
+        first = job.begin()
+    reach(running, node, 20)
+    with runs(running, tmp_path / "r.json") as job:
+        again = job.begin()
+        assert first is not None and again is not None and again.again and not first.again
+        assert (again.number, again.from_slot, again.to_slot) == (0, 0, 10)
+        job.done(again)
+        following = job.begin()
+        assert following is not None
+        assert (following.number, following.from_slot, following.to_slot) == (1, 10, 20)
+        with pytest.raises(StateError, match="run 0 is not the one"):
+            job.done(again)
+
+
+def test_the_first_run_begins_where_the_job_says(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    reach(running, node, 10)
+    with Runs(running.target, "two", None, tmp_path / "r.json", since=7) as job:
+        run = job.begin()
+        assert run is not None and (run.from_slot, run.to_slot) == (7, 10)
+
+
+def test_a_record_is_used_by_one_process_and_one_job(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    reach(running, node, 10)
+    record = tmp_path / "r.json"
+    with runs(running, record) as job:
+        assert job.begin() is not None
+        with pytest.raises(StateError, match="used by another process"):
+            runs(running, record).__enter__()
+    with (
+        Runs(running.target, "two", "first", record) as other,
+        pytest.raises(StateError, match="record of segment 'second'"),
+    ):
+        other.begin()
+    for damage in ("{", "[]", "{}"):
+        record.write_text(damage)
+        with runs(running, record) as job, pytest.raises(StateError, match=r"damaged|not a record"):
+            job.begin()

@@ -1,0 +1,76 @@
+"""The gated reader over DataFrames: boundaries, timestamps, and when the DataFrame is made."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from local_tracker.spark import CompletedReader, slot_of_timestamp
+from local_tracker.spark.completed import between
+from tests.docs.pages import ROOT, blocks
+from tests.spark.conftest import ONLY_LOCAL, Pipelines
+from tests.spark.support import WAIT_S
+from tracker.client import Subscriber
+from tracker.consumers.runs import Run
+from tracker.core.slots import FOREVER, slot_of
+
+
+pytestmark = pytest.mark.timeout(400)  # the session is started by whichever test comes first
+
+
+@ONLY_LOCAL
+def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
+    spark: SparkSession, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    pipeline = pipelines("read")
+    pipeline.publish(10)  # an item that nobody consumes: min time stays at 10
+    rows = spark.createDataFrame([(slot, slot) for slot in (8, 9, 10, 11)], "slot long, row long")
+    with CompletedReader(
+        pipeline.target, pipeline.name, "read", tmp_path / "runs.json", slot="slot"
+    ) as reader:
+        with pytest.raises(TypeError, match="lambda: spark"):
+            reader.take(rows)
+        with Subscriber(pipeline.target, pipeline.name) as subscriber:
+            assert subscriber.wait_until(10, "read", WAIT_S)
+        made: list[int] = []
+
+        def load() -> DataFrame:
+            made.append(1)
+            return rows
+
+        taken = reader.take(load)
+        assert taken is not None and (taken.run.from_slot, taken.run.to_slot) == (0, 10)
+        assert [row["row"] for row in taken.frame.collect()] == [8, 9]
+        taken.done()
+        assert reader.take(load) is None and len(made) == 1
+
+    # The same as docs/consumers.md shows it, over files.
+    (program,) = [
+        b.text for b in blocks(ROOT / "docs" / "consumers.md") if b.info == "python spark"
+    ]
+    rows.withColumnRenamed("slot", "global_time").write.parquet(f"{tmp_path}/orders")
+    text = program.replace('"orders"', repr(pipeline.name)).replace('"load"', '"read"')
+    text = text.replace("/data/", f"{tmp_path}/")
+    exec(compile(text, "docs/consumers.md", "exec"), {"spark": spark, "target": pipeline.target})
+    published = spark.read.parquet(f"{tmp_path}/report/run=0").collect()
+    assert sorted(row["row"] for row in published) == [8, 9]
+
+    cut = Run(0, 9, 11)
+    assert [row["row"] for row in between(rows, cut, "slot").collect()] == [9, 10]
+    everything = Run(0, 9, FOREVER)
+    assert [row["row"] for row in between(rows, everything, F.col("slot")).collect()] == [9, 10, 11]
+
+
+@ONLY_LOCAL
+def test_timestamps_become_the_slots_that_fronts_give(spark: SparkSession) -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    unix_us = [-1_500_001, -1, 0, 9_999, 10_000, 1_772_442_300_123_456, 253_000_000_000_000_001]
+    moments = [epoch + timedelta(microseconds=each) for each in unix_us]
+    frame = spark.createDataFrame([(moment,) for moment in moments], "stamp timestamp")
+    for slack_ns in (10_000_000, 60 * 10**9, 1_000):
+        slots = frame.select(slot_of_timestamp(F.col("stamp"), slack_ns).alias("slot")).collect()
+        assert [row["slot"] for row in slots] == [slot_of(us * 1_000, slack_ns) for us in unix_us]
