@@ -18,7 +18,6 @@ from tracker.client import Subscriber
 from tracker.consumers.runs import Run
 from tracker.core.slots import FOREVER, slot_of
 
-
 pytestmark = pytest.mark.timeout(400)  # the session is started by whichever test comes first
 
 
