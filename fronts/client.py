@@ -152,19 +152,23 @@ class Front:
         self,
         published: Sequence[PublishedBatch] | Recover = (),
         timeout_s: float = JOIN_TIMEOUT_S,
+        *,
+        left_after: int = -1,
     ) -> Front:
         """Joins, waits until every shard has granted the front, and begins to promise.
 
         published: the batches published by earlier runs, as `batch_of` makes them, or how to find
-        them; those that the tracker has may be left out. Raises RefusedError, UnavailableError, and
-        RolledBackError if they contradict what the tracker has.
+        them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
+        told it. Raises RefusedError, UnavailableError, and RolledBackError if they contradict what
+        the tracker has.
         """
         try:
             joined = self._node.join(timeout_s)
             number = self._node.segment(self.segment)
             core = FrontCore(self.front, number, joined.spec.slack_ns)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
-            core.recover(published(number, last) if callable(published) else published, last)
+            earlier = published(number, last) if callable(published) else published
+            core.recover(earlier, last, left_after)
             grant = self._node.join_front(self.front, self.segment, timeout_s)
             core.grant(grant.slot, grant.heartbeat, self._clock())
         except BaseException:
@@ -178,12 +182,20 @@ class Front:
         self._thread.start()
         return self
 
-    def leave(self, timeout_s: float = DRAIN_TIMEOUT_S) -> None:
+    def leave(
+        self, timeout_s: float = DRAIN_TIMEOUT_S, note: Callable[[int], None] | None = None
+    ) -> None:
         """Ends the front for good: commits what was published, and min time no longer waits for it.
-        Raises FrontStateError if items are labelled and not published, UnavailableError,
-        FrontFailedError."""
-        with self._changed:
+
+        The tracker forgets the front, and with it the numbers of its batches. `note` is called before,
+        with the last one (-1 if there is none), when all are durable: who wants to start a front of
+        this name again notes it, and gives it to `start`. Raises FrontStateError if items are
+        labelled and not published, UnavailableError, FrontFailedError."""
+        with self._publishing, self._changed:
             core = self._ready()
+            if note is not None:
+                self._wait(lambda: not core.waiting, timeout_s, "has batches that are not durable")
+                note(core.newest_published)
             core.leave()
             self._tell()
             self._wait(lambda: core.left, timeout_s, "has not left")

@@ -79,12 +79,15 @@ class FrontCore:
 
     # --- starting ---------------------------------------------------------------------------------
 
-    def recover(self, published: Iterable[PublishedBatch], last: Batch | None) -> None:
+    def recover(
+        self, published: Iterable[PublishedBatch], last: Batch | None, left_after: int = -1
+    ) -> None:
         """Goes on from the batches that were published before, in the order of their numbers, and the
-        last one that the tracker has durably. Batches up to that one may be left out. Raises
-        RolledBackError if the two contradict each other."""
+        last one that the tracker has durably. Batches up to that one may be left out. `left_after`:
+        the last one when an earlier run left for good, of which the tracker knows no more. Raises
+        RolledBackError if they contradict each other."""
         self._need(not self.granted, "recovers after it was granted")
-        self.last_durable = -1 if last is None else last.id
+        self.last_durable = max(left_after, -1 if last is None else last.id)
         newest = self.last_durable
         previous = -1
         for batch in published:

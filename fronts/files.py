@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -38,7 +39,7 @@ from fronts.client import (
     OpenBatch,
 )
 from fronts.core import MAX_WAITING_BATCHES, RolledBackError
-from fronts.locks import take_lock
+from fronts.locks import left_after, note_leave, take_lock
 from tracker.core.model import Batch
 from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.units import LabelledFile, file_name, parse_file_name, unit_name
@@ -106,6 +107,7 @@ class FileFront:
         # Refuses a name that would be too long one day.
         file_name(LOWEST_SLOT, self._front.identity, HIGHEST_SLOT, self.format.value)
         self._lock_fd: int | None = None
+        self._left_after = -1
 
     @property
     def front(self) -> Front:
@@ -120,7 +122,8 @@ class FileFront:
         self._lock_fd = self._take_directory(timeout_s)
         try:
             self._remove_unpublished()
-            self._front.start(self._recover, timeout_s)
+            self._left_after = left_after(self._lock_fd)
+            self._front.start(self._recover, timeout_s, left_after=self._left_after)
         except BaseException:
             self._release_directory()
             raise
@@ -166,8 +169,9 @@ class FileFront:
         return self._front.wait_durable(timeout_s)
 
     def leave(self) -> None:
-        """As `Front.leave`."""
-        self._front.leave()
+        """As `Front.leave`; a front of this name that is started later goes on from here."""
+        fd = self._lock_fd
+        self._front.leave(note=None if fd is None else partial(note_leave, fd))
         self._release_directory()
 
     def close(self) -> None:
@@ -247,7 +251,7 @@ class FileFront:
     def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
         """The batches that the tracker may not have, and the last one that it has, to compare."""
         files = self._files()
-        newest_durable = -1 if last is None else last.id
+        newest_durable = max(self._left_after, -1 if last is None else last.id)
         recovered = [
             self._batch(segment, labelled, name)
             for labelled, name in files

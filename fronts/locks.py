@@ -1,31 +1,77 @@
-"""Keeping a second run of a front out, by a lock on a file that ends with the process that holds it."""
+"""Keeping a second run of a front out, by a lock on a file that ends with the process that holds it.
+
+The file holds one thing: the number of the last batch when the front left for good, -1 if none was
+published. The tracker forgets a front that has left; one that is started again under the name must not
+publish those batches anew.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 from pathlib import Path
 
 from fronts.core import FrontStateError
 
 _RETRY_S = 0.05
+_LONGEST_NOTE = 32
+_WHOLE_NOTE = re.compile(rb"-?\d+\n")
 
 
 def take_lock(path: Path, timeout_s: float, front: str) -> int:
     """A descriptor that holds the lock until it is closed. Raises FrontStateError if another process
     holds it for longer."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     deadline = time.monotonic() + timeout_s
     while True:
+        fd = try_lock(path)
+        if fd is not None:
+            return fd
+        if time.monotonic() >= deadline:
+            raise FrontStateError(
+                f"front {front!r} runs in another process, which holds {path}; it did not end "
+                f"within {timeout_s:g} s; end it, or name this front otherwise"
+            )
+        time.sleep(_RETRY_S)
+
+
+def try_lock(path: Path, *, make: bool = True) -> int | None:
+    """As `take_lock`, at once; None if another process holds it. Raises FileNotFoundError if there is
+    no such file and it is not to be made."""
+    while True:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+        fd = os.open(path, flags, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
         except BlockingIOError:
-            if time.monotonic() >= deadline:
-                os.close(fd)
-                raise FrontStateError(
-                    f"front {front!r} runs in another process, which holds {path}; it did not end "
-                    f"within {timeout_s:g} s; end it, or name this front otherwise"
-                ) from None
-            time.sleep(_RETRY_S)
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        # Whoever held it before may have removed the file: then a lock on it keeps nobody out.
+        if _is_file(fd, path):
+            return fd
+        os.close(fd)
+
+
+def _is_file(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def left_after(fd: int) -> int:
+    """The number of the last batch when the front left, by its lock file; -1 if it has not left. A note
+    that was not written whole counts as none: then the front had not left yet."""
+    said = os.pread(fd, _LONGEST_NOTE, 0)
+    return int(said) if _WHOLE_NOTE.fullmatch(said) else -1
+
+
+def note_leave(fd: int, batch: int) -> None:
+    """Notes durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
+    one width always: an older note is never half gone."""
+    os.pwrite(fd, b"%020d\n" % batch, 0)
+    os.fsync(fd)

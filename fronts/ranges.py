@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fronts.batches import PublishedBatch, ranges_batch
@@ -31,7 +32,7 @@ from fronts.client import (
     OpenBatch,
 )
 from fronts.core import MAX_WAITING_BATCHES, RolledBackError
-from fronts.locks import take_lock
+from fronts.locks import left_after, note_leave, take_lock
 from tracker.client import Admin
 from tracker.client.errors import LowmarkError
 from tracker.core.model import Batch
@@ -79,6 +80,7 @@ class RangeFront:
         self._ends: dict[str, int] = {}
         self._segment = -1
         self._lock_fd: int | None = None
+        self._left_after = -1
 
     @property
     def front(self) -> Front:
@@ -100,7 +102,8 @@ class RangeFront:
         self._lock_fd = take_lock(lock, timeout_s, self._front.identity)
         try:
             self._cut_torn_line()
-            self._front.start(self._recover, timeout_s)
+            self._left_after = left_after(self._lock_fd)
+            self._front.start(self._recover, timeout_s, left_after=self._left_after)
         except BaseException:
             self._release()
             raise
@@ -134,8 +137,9 @@ class RangeFront:
         return self._front.wait_durable(timeout_s)
 
     def leave(self) -> None:
-        """As `Front.leave`."""
-        self._front.leave()
+        """As `Front.leave`; a front of this name that is started later goes on from here."""
+        fd = self._lock_fd
+        self._front.leave(note=None if fd is None else partial(note_leave, fd))
         self._release()
 
     def close(self) -> None:
@@ -173,7 +177,7 @@ class RangeFront:
         noted = self._noted()
         for batch in noted:
             self._ends |= {partition: end for partition, _, end in batch.ranges}
-        durable = -1 if last is None else last.id
+        durable = max(self._left_after, -1 if last is None else last.id)
         numbers = [batch.number for batch in noted if batch.number > durable]
         newest = noted[-1].number if noted else -1
         if newest < durable or numbers != list(range(durable + 1, durable + 1 + len(numbers))):

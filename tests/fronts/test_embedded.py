@@ -106,6 +106,24 @@ def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
         front.close()
 
 
+def test_a_front_that_has_left_goes_on_from_there_when_it_is_started_again(
+    embedded: EmbeddedTracker, reader: NodeClient, tmp_path: Path
+) -> None:
+    """The tracker has forgotten it, and its files are still in the directory."""
+    others = [file_front(embedded, tmp_path, name).start() for name in NAMES[1:]]
+    for number in range(3):
+        front = file_front(embedded, tmp_path, "a").start()
+        file = front.write(ROWS)
+        assert file is not None and file.batch == number
+        assert front.wait_durable(WAIT_S)
+        consume(reader, file)
+        front.leave()
+    for other in others:
+        other.leave()
+    # Each file was created once and consumed once: created again, it would be open for ever.
+    assert embedded.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
+
+
 def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
     embedded: EmbeddedTracker, reader: NodeClient, tmp_path: Path
 ) -> None:
@@ -198,7 +216,7 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
     start = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
     spec = PipelineSpec(
         "p", ("in",), fronts=("a", "b"), start_slot=start,
-        silent_front=SilentFront.EVICT, evict_after_ms=300,
+        silent_front=SilentFront.EVICT, evict_after_ms=2_000,
     )  # fmt: skip
     with tracker.embedded() as embedded, ThreadPoolExecutor() as pool:
         embedded.register(spec)

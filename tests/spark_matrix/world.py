@@ -210,9 +210,10 @@ class World:
             return  # closed
 
     def publish(self, *slots: int, rows: int = 4, **more: Any) -> None:
-        for slot, following in zip(slots, [*slots[1:], None], strict=True):
+        for number, slot in enumerate(slots):
             # Files of one slot are promised for together, behind the last.
-            self.pipeline.publish(slot, rows, **{"commit": slot != following, **more})
+            last = slots[number + 1 : number + 2] != (slot,)
+            self.pipeline.publish(slot, rows, **{"commit": last, **more})
 
     def tracked(self, *, with_acks: bool = False) -> Tracked:
         made = Tracked(self.spark, self.target, self.name)

@@ -149,7 +149,7 @@ def partitioned_offsets(world: World) -> None:
 
     query = start()
     for slot in (3, 4, 6):
-        log.publish("0", slot, 7)
+        log.publish("0", slot, 7, more=True)
         log.publish("1", slot, 4)
         query.processAllAvailable()
     query.stop()
@@ -454,7 +454,7 @@ def kafka_logs(world: World) -> None:
     ).start()  # fmt: skip
     world.at_end(following.close)
     for batch, (slot, ends) in enumerate([(3, (5, 0)), (4, (8, 7)), (6, (16, 7)), (8, (16, 18))]):
-        log.publish("flights/0", slot, 8)
+        log.publish("flights/0", slot, 8, more=True)
         log.publish("flights/1", slot, 9)
         offsets = {"flights": {str(partition): end for partition, end in enumerate(ends)}}
         write_batch(checkpoint, batch, json.dumps(offsets, separators=(",", ":")))
