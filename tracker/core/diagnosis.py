@@ -158,8 +158,12 @@ class _Case:
         self.missing = [missing for part in parts for missing in part.missing]
         self.generation = max((part.generation for part in parts), default=0)
         self.unlinked = _unlinked(parts, silent)
-        # Of processes that have said the same, one that hears the others knows best.
-        self.ranked = sorted(parts, key=lambda part: (part.shard in self.unlinked, part.shard))
+        # Of processes that have said the same, one that hears the others and is not behind knows best.
+        behind = _entries_behind(parts)
+        self.ranked = sorted(
+            parts,
+            key=lambda part: (part.shard in self.unlinked, behind.get(part.shard, 0), part.shard),
+        )
         self._store = tuple(self._store_causes(parts))
 
     def _add(self, node: NodeExplanation) -> None:
@@ -178,9 +182,13 @@ class _Case:
         for hold in segment.holds:
             for cause in self._of(hold, segment.standing_ms):
                 (likely if _is_likely(cause) else certain).append(cause)
-        if self.silent and not any(c.kind is CauseKind.SHARD_DOWN for c in certain):
-            # What it knows is hidden: of nodes at home with it, and of what it has open.
-            certain.append(Cause(CauseKind.SHARD_DOWN, shards=tuple(self.silent)))
+        # Without all shards nothing moves; and what a silent one knows of its nodes is hidden.
+        for kind, away in (
+            (CauseKind.SHARD_DOWN, self.silent),
+            (CauseKind.SHARD_CUT_OFF, sorted(self.unlinked)),
+        ):
+            if away and not any(cause.kind is kind for cause in certain):
+                certain.append(Cause(kind, shards=tuple(away)))
         certain.sort(key=lambda cause: cause.kind in AT_EASE)
         likely.sort(key=lambda cause: cause.kind in AT_EASE)
         return tuple(dict.fromkeys([*certain, *likely]))[:MAX_CAUSES]
@@ -371,3 +379,12 @@ def _unlinked(parts: Sequence[PipelineExplanation], silent: Sequence[int]) -> se
                     broken[end] = broken.get(end, 0) + 1
     most = max(broken.values(), default=0)
     return {shard for shard, links in broken.items() if links == most}
+
+
+def _entries_behind(parts: Iterable[PipelineExplanation]) -> dict[int, int]:
+    """By shard, how many entries it lacks of the home log of which it lacks most."""
+    behind: dict[int, int] = {}
+    for part in parts:
+        for shard in part.shards:
+            behind[shard.shard] = max(shard.entries_behind, behind.get(shard.shard, 0))
+    return behind

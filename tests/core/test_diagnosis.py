@@ -1,0 +1,110 @@
+"""From what processes say to who is to blame, where it takes hand-made delays to plant it; what is asked
+of a moment; what is open over time. `tests/explain` plants what a running tracker can be made to show."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode
+from tests.core.test_explain import SPEC, begun, explained, holds
+from tracker.core.diagnosis import Cause, CauseKind, diagnose
+from tracker.core.explain import ExplainQuery, Hold, HoldKind, SegmentStrip
+
+NEVER_MS = 10**9
+
+
+def causes(cluster: Cluster, segment: int = 0) -> tuple[Cause, ...]:
+    parts = [explained(cluster, shard) for shard in cluster.processes]
+    return diagnose(SPEC, parts, (), NEVER_MS)[segment].causes
+
+
+def behind_the_worker() -> tuple[Cluster, HandNode, int]:
+    """A worker that has consumed all there is, of which one shard hears nothing."""
+    cluster, first, second = begun(2)
+    worker = cluster.node(SPEC, "worker")
+    away = 1 - worker.home
+    first.commit(created=[(0, 55, 7)], heartbeats={"a": 90})
+    second.commit(heartbeats={"b": 90})
+    cluster.held = {(worker.home, away)}
+    worker.begin(consumed=[(0, 55, 7)], created=[])
+    cluster.settle()
+    return cluster, worker, away
+
+
+def test_a_shard_that_lags_is_named_with_the_ticks_that_it_lacks() -> None:
+    cluster, worker, away = behind_the_worker()
+    told = [m for cause in causes(cluster) for m in cause.missing]
+    parts = [explained(cluster, shard) for shard in cluster.processes]
+    (missing,) = parts[worker.home].missing
+    assert (missing.shard, missing.key.node_id, missing.ticks) == (away, "worker", 1)
+    assert missing.first == missing.last == 1
+    if cluster.routing.owner(55) == worker.home:
+        assert causes(cluster)[0].kind is CauseKind.SHARD_LAGS and told == [missing]
+    cluster.held = set()
+    cluster.settle()
+    assert not explained(cluster, worker.home).missing
+
+
+def test_a_shard_that_has_not_heard_of_a_promise_is_named_and_not_the_front() -> None:
+    cluster, first, second = begun(2)
+    second.commit(heartbeats={"b": 90})
+    away = 1 - first.home
+    cluster.held = {(first.home, away)}
+    first.begin(heartbeats={"a": 80})
+    cluster.settle()
+    held = Hold(HoldKind.PROMISE, 0, 50, away, node_id="first", front="a")
+    assert holds(cluster, 0, first.home) == (held,)
+    (cause,) = causes(cluster)
+    assert (cause.kind, cause.shards, cause.front) == (CauseKind.SHARD_LAGS, (away,), "a")
+    assert [missing.key.node_id for missing in cause.missing] == ["first"]
+
+
+def test_a_front_that_a_shard_has_not_heard_of_is_named() -> None:
+    cluster, *_ = begun(2)
+    late = cluster.node(SPEC, "late")
+    cluster.held = {(late.home, 1 - late.home)}
+    late.begin(joins={"c": 0})
+    cluster.settle()
+    joining = [cause for cause in causes(cluster) if cause.kind is CauseKind.FRONT_JOINING]
+    assert [(cause.front, cause.shards) for cause in joining] == [("c", (1 - late.home,))]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_asked_of_a_moment_all_that_keeps_from_it_is_named(shards: int) -> None:
+    cluster, first, _ = begun(shards)
+    first.commit(created=[(0, 55, 7)], heartbeats={"a": 58})
+    least = Hold(HoldKind.OPEN, 0, 55, shard=cluster.routing.owner(55))
+    a = Hold(HoldKind.PROMISE, 0, 58, node_id="first", front="a")
+    b = Hold(HoldKind.PROMISE, 0, 60, node_id="second", front="b")
+    process = cluster.processes[0]
+
+    def asked(at: int, segment: int = 0) -> tuple[Hold, ...]:
+        told = process.explain("p", ExplainQuery(at=at), cluster.now_ns)
+        return told.segments[segment].holds
+
+    assert asked(55) == (), "that is complete"
+    assert asked(56) == (least,)
+    assert asked(59) == (least, a)
+    assert asked(61) == (least, a, b)
+    assert asked(60, segment=1) == (least,), "four slots later by the edge"
+    assert asked(65, segment=1) == (least, a, b)
+
+
+def test_what_is_open_is_counted_over_time() -> None:
+    cluster, first, _ = begun(1)
+    slots = [51, 52, 52, 60, 75, 99]
+    first.commit(created=[(0, slot, 100 + n) for n, slot in enumerate(slots)])
+    query = ExplainQuery(from_slot=50, to_slot=90, strip_bins=4, max_cells=0)
+    strip = cluster.processes[0].explain("p", query, cluster.now_ns).strip
+    assert strip is not None and (strip.from_slot, strip.width) == (50, 10)
+    assert strip.segments == (SegmentStrip(0, (2, 1, 1, 0), (3, 1, 1, 0)),), "99 is beyond it"
+
+
+def test_a_shard_that_does_not_answer_comes_before_what_it_may_hide() -> None:
+    cluster, first, second = begun(2)
+    first.commit(created=[(0, 55, 7)], heartbeats={"a": 90})
+    second.commit(heartbeats={"b": 90})
+    owner = cluster.routing.owner(55)
+    part = explained(cluster, owner)
+    kinds = [cause.kind for cause in diagnose(SPEC, [part], [1 - owner], NEVER_MS)[0].causes]
+    assert kinds[0] is CauseKind.SHARD_DOWN and CauseKind.NO_READER not in kinds

@@ -1,0 +1,401 @@
+"""Situations in which min time stands, each planted on a running tracker, with what is to blame.
+
+Nodes that are killed or paused are processes of their own; so is a store. Each situation yields while
+it holds. `docs/explain.md` lists them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tracker
+from tests.client.support import WAIT_S, done
+from tests.processes.running import Running
+from tests.store.redis_server import RedisServer
+from tracker.client import NodeClient, RefusedError
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.diagnosis import CauseKind
+from tracker.core.model import (
+    Cells,
+    Edge,
+    Heartbeat,
+    PipelineSpec,
+    SilentFront,
+    StagedContribution,
+    TickContent,
+)
+
+SPEC = PipelineSpec("p", ("parse", "sum"), (Edge("parse", "sum"),), fronts=("jfk",))
+SHORT_MS = 300
+"""After this silence a node is taken to be stuck."""
+LONG_MS = 3_600_000
+"""Never, in a test."""
+
+
+@dataclass
+class World:
+    """A tracker, and who takes part; all are ended with it."""
+
+    tracker: EmbeddedTracker
+    directory: Path
+    stack: ExitStack
+    redis: RedisServer | None = None
+    silent_after_ms: int = LONG_MS
+    expected: dict[str, Any] = field(default_factory=dict)
+    """What the first cause must say beside its kind."""
+
+    def node(self, node_id: str, kind: str = "other") -> NodeClient:
+        node = self.tracker.node("p", node_id, kind)
+        node.join(WAIT_S)
+        return node
+
+    def front(self, promise: int = 20, slots: tuple[int, ...] = (3, 4)) -> NodeClient:
+        """Front jfk, with an item at each of the slots, promising nothing below `promise`."""
+        node = self.node("airport", "front")
+        node.join_front("jfk", "parse", WAIT_S)
+        for slot in slots:
+            done(node.commit(TickContent(created=cells(0, slot))))
+        self.promise(node, promise)
+        return node
+
+    def promise(self, node: NodeClient, slot: int, front: str = "jfk") -> None:
+        done(node.commit(TickContent(heartbeats=(Heartbeat(front, slot),))))
+
+    def reader(self, kind: str = "query", slot: int = 3) -> NodeClient:
+        """Node etl, which has consumed the item at slot 3 and created none."""
+        node = self.node("etl", kind)
+        done(node.commit(TickContent(consumed=cells(0, slot))))
+        return node
+
+    def process(self, node_id: str, kind: str) -> Running:
+        """A node in a process of its own, joined."""
+        process = Running(
+            "tests.explain.node", self.tracker.target, "p", node_id, kind,
+            errors=self.directory / f"{node_id}.log",
+        )  # fmt: skip
+        self.stack.callback(process.discard)
+        process.start()
+        process.until_line(0)
+        return process
+
+    def front_process(self) -> Running:
+        process = self.process("airport", "front")
+        tell(process, "front", "jfk", "parse")
+        tell(process, "promise", "jfk", 20)
+        return process
+
+
+def tell(process: Running, *command: object) -> None:
+    """Returns when it is durable."""
+    place = len(process.lines)
+    process.tell(json.dumps(command))
+    process.until_line(place)
+
+
+def cells(segment: int, slot: int) -> Cells:
+    """One item of a segment at a slot."""
+    return Cells.of([(segment, slot, 1000 * (segment + 1) + slot, 1)])
+
+
+@contextmanager
+def world(
+    spec: PipelineSpec = SPEC, *, shards: int = 1, with_redis: bool = False
+) -> Iterator[World]:
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        redis, store = None, "memory:"
+        if with_redis:
+            redis = RedisServer(directory / "redis").start()
+            stack.callback(redis.discard)
+            store = f"{redis.url}?timeout_ms=500"
+        running = stack.enter_context(tracker.embedded(shards, store, block_slots=1))
+        running.register(spec)
+        yield World(running, directory, stack, redis)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is planted, in the words of docs/explain.md, and the kind of the cause that is named."""
+
+    words: str
+    kind: CauseKind
+    plant: Callable[[], Any]
+
+
+SITUATIONS: dict[str, Situation] = {}
+
+
+def situation(words: str, kind: CauseKind) -> Callable[[Callable[[], Iterator[World]]], Any]:
+    """Registers what a function plants, under its name."""
+
+    def register(plant: Callable[[], Iterator[World]]) -> Any:
+        SITUATIONS[plant.__name__] = Situation(words, kind, contextmanager(plant))
+        return plant
+
+    return register
+
+
+# --- fronts ---------------------------------------------------------------------------------------
+
+
+@situation("a declared front was never started", CauseKind.FRONT_MISSING)
+def front_missing() -> Iterator[World]:
+    with world() as here:
+        here.expected = {"front": "jfk"}
+        yield here
+
+
+@situation("the process of a front was killed", CauseKind.FRONT_GONE)
+def front_killed() -> Iterator[World]:
+    with world() as here:
+        here.front_process().kill()
+        here.expected = {"front": "jfk", "node_id": "airport", "slot": 20}
+        yield here
+
+
+@situation(
+    "the process of a front was stopped by a signal; its connection stays", CauseKind.FRONT_SILENT
+)
+def front_paused() -> Iterator[World]:
+    with world() as here:
+        process = here.front_process()
+        os.kill(process.pid, signal.SIGSTOP)
+        here.silent_after_ms = SHORT_MS
+        here.expected = {"front": "jfk", "node_id": "airport", "slot": 20}
+        yield here
+
+
+@situation("two fronts; one is at work and has promised less than the other", CauseKind.FRONT_WAITS)
+def front_behind() -> Iterator[World]:
+    with world(replace(SPEC, fronts=("jfk", "ewr"))) as here:
+        for name, slot in (("jfk", 20), ("ewr", 90)):
+            node = here.node(f"airport-{name}", "front")
+            node.join_front(name, "parse", WAIT_S)
+            here.promise(node, slot, name)
+        here.expected = {"front": "jfk", "node_id": "airport-jfk", "slot": 20}
+        yield here
+
+
+@situation("a front labels beyond the horizon, and is refused", CauseKind.NODE_REFUSED)
+def front_refused() -> Iterator[World]:
+    with world(replace(SPEC, horizon_slots=100)) as here:
+        front = here.node("airport", "front")
+        front.join_front("jfk", "parse", WAIT_S)
+        here.promise(front, 20)
+        try:
+            done(front.commit(TickContent(created=cells(0, 5_000))))
+        except RefusedError:
+            pass
+        here.expected = {"front": "jfk", "node_id": "airport", "slot": 20}
+        yield here
+
+
+@situation(
+    "a silent front was evicted, and the pipeline is declared open: it waits for the next one",
+    CauseKind.KEPT_OPEN,
+)
+def front_evicted() -> Iterator[World]:
+    spec = replace(SPEC, open=True, silent_front=SilentFront.EVICT, evict_after_ms=SHORT_MS)
+    with world(spec) as here:
+        here.front_process().kill()
+        here.expected = {"detail": "airport was evicted"}
+        yield here
+
+
+# --- those who consume ----------------------------------------------------------------------------
+
+
+@situation("a query that reads the segment has ended", CauseKind.NODE_GONE)
+def query_stopped() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.reader("query").close()
+        here.expected = {"node_id": "etl", "node_kind": "query", "segment": "parse", "slot": 4}
+        yield here
+
+
+@situation("a query is connected and commits nothing", CauseKind.NODE_SILENT)
+def query_hangs() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.reader("query")
+        here.silent_after_ms = SHORT_MS
+        here.expected = {"node_id": "etl", "segment": "parse", "slot": 4}
+        yield here
+
+
+@situation("a query is at work on the items", CauseKind.AT_WORK)
+def query_works() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.reader("query")
+        here.expected = {"node_id": "etl", "segment": "parse", "slot": 4}
+        yield here
+
+
+@situation("an eager local tracker was killed, and its spool is gone", CauseKind.NODE_GONE)
+def local_tracker_killed() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        process = here.process("host-7", "local-tracker")
+        tell(process, "consume", "parse", 3, 1003)
+        process.kill()
+        here.expected = {"node_id": "host-7", "node_kind": "local-tracker", "slot": 4}
+        yield here
+
+
+@situation(
+    "the tasks of a batch have run, and its query was killed before it committed",
+    CauseKind.BATCH_STAGED,
+)
+def batch_staged() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        query = here.reader("query")
+        part = StagedContribution(
+            "sums", "run", 7, 0, "map", 0, 0, 0, created=Cells.empty(), consumed=cells(0, 4)
+        )
+        query.stage([part], timeout_s=WAIT_S)
+        query.close()
+        here.expected = {"query": "sums", "batch": 7, "node_id": "etl", "slot": 4}
+        yield here
+
+
+@situation("a worker was retired; what it had taken is waited for", CauseKind.NODE_CLOSED)
+def worker_retired() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.reader("local-tracker").close()
+        here.tracker.admin().retire("p", "etl")
+        here.expected = {"node_id": "etl", "detail": "retired", "segment": "parse", "slot": 4}
+        yield here
+
+
+@situation(
+    "two read a segment; one has died with what it took, the other goes on", CauseKind.NODE_GONE
+)
+def one_of_two_workers_died() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.reader().close()
+        other = here.node("other", "local-tracker")
+        done(other.commit(TickContent(consumed=cells(0, 4), created=cells(0, 9))))
+        done(other.commit(TickContent(created=cells(0, 5))))
+        here.silent_after_ms = SHORT_MS
+        here.expected = {"node_id": "etl", "slot": 5}
+        yield here
+
+
+@situation(
+    "a segment is declared, items are created in it, and no query reads it", CauseKind.NO_READER
+)
+def nobody_reads() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        query = here.reader("query")
+        done(query.commit(TickContent(consumed=cells(0, 4), created=cells(1, 4))))
+        here.expected = {"segment": "sum", "slot": 4}
+        yield here
+
+
+@situation("a query has joined late, and has not begun to read", CauseKind.NO_READER)
+def late_reader() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.node("late", "query")
+        here.expected = {
+            "segment": "parse", "slot": 3, "detail": "joined, and has consumed nothing: late",
+        }  # fmt: skip
+        yield here
+
+
+@situation("items go round in a cycle, and never leave it", CauseKind.GOES_ROUND)
+def cycle() -> Iterator[World]:
+    spec = replace(SPEC, edges=(Edge("parse", "sum"), Edge("sum", "parse")))
+    with world(spec) as here:
+        here.front()
+        worker = here.reader("local-tracker")
+        done(worker.commit(TickContent(consumed=cells(0, 4), created=cells(1, 4))))
+        done(worker.commit(TickContent(consumed=cells(1, 4), created=cells(0, 4))))
+        here.expected = {"node_id": "etl", "segments": ["parse", "sum"], "slot": 4}
+        yield here
+
+
+# --- restarts -------------------------------------------------------------------------------------
+
+
+@situation("a pipeline was restarted, and its front has not come back", CauseKind.AWAITS_REPLAY)
+def restarted_front() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        here.tracker.admin().restart("p", 0)
+        here.expected = {"front": "jfk"}
+        yield here
+
+
+@situation("a pipeline was restarted, and only its front has come back", CauseKind.AWAITS_REPLAY)
+def restarted_reader() -> Iterator[World]:
+    with world() as here:
+        here.front().close()
+        here.reader("query").close()
+        here.tracker.admin().restart("p", 0)
+        here.front(slots=(6,))
+        here.expected = {"segment": "parse", "slot": 6}
+        yield here
+
+
+# --- the tracker ----------------------------------------------------------------------------------
+
+
+@situation("the process of a shard has died", CauseKind.SHARD_DOWN)
+def shard_down() -> Iterator[World]:
+    with world(shards=3) as here:
+        here.front()
+        here.reader("query")
+        here.tracker.kill_shard(1)
+        here.expected = {"shards": [1]}
+        yield here
+
+
+@situation("the process of a shard lives, and reaches no other one", CauseKind.SHARD_CUT_OFF)
+def shard_cut_off() -> Iterator[World]:
+    with world(shards=3) as here:
+        front = here.front(slots=())
+        _cut_links(here.tracker, 2)
+        here.promise(front, 30)
+        here.expected = {"shards": [2]}
+        yield here
+
+
+@situation("the store is paused: writes begin and do not end", CauseKind.STORE_AWAY)
+def store_away() -> Iterator[World]:
+    with world(with_redis=True) as here:
+        front = here.front()
+        assert here.redis is not None
+        redis = here.redis
+        redis.pause()
+        here.stack.callback(redis.go_on)
+        front.commit(TickContent(heartbeats=(Heartbeat("jfk", 30),)))
+        here.expected = {"shards": [0]}
+        yield here
+
+
+def _cut_links(running: EmbeddedTracker, shard: int) -> None:
+    """Ends the links to and from a shard, as a broken network does; nobody dials again."""
+
+    async def cut() -> None:
+        for number, server in running._servers.items():
+            for other, link in server._peers.items():
+                if shard in (number, other):
+                    await link.stop()
+
+    asyncio.run_coroutine_threadsafe(cut(), running._loop).result(WAIT_S)
