@@ -154,6 +154,13 @@ def serve(
     block_slots: Annotated[
         int, typer.Option(min=1, help="neighbouring slots of one shard; the same for ever")
     ] = 64,
+    metrics_listen: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port that tells metrics to Prometheus over HTTP (with --shards: of the first); "
+            "not told if not given (docs/metrics.md)"
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
     as_json: Annotated[
         bool, typer.Option("--json", help="log JSON also on a terminal, for scripts")
@@ -195,6 +202,7 @@ def serve(
         lease_ms=lease_ms, snapshot_after_records=snapshot_after_records,
         standby=standby, address=parse_targets(own)[0] if own else "",
         health_listen=parse_targets(health_listen)[0] if health_listen else "",
+        metrics_listen=parse_targets(metrics_listen)[0] if metrics_listen else "",
     )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
     if shards == 1:
@@ -203,7 +211,15 @@ def serve(
     options += ["--lease-ms", str(lease_ms)]
     options += ["--snapshot-after-records", str(snapshot_after_records)]
     os.environ["LOWMARK_STORE"] = store  # it may hold a password: not for everybody to see
-    raise typer.Exit(supervise(addresses, [*options, *(["--json"] if as_json else [])]))
+    own_options = [[*options, *(["--json"] if as_json else [])] for _ in addresses]
+    if metrics_listen:
+        for mine, place in zip(
+            own_options,
+            consecutive_addresses(metrics_listen, shards, "--metrics-listen"),
+            strict=True,
+        ):
+            mine += ["--metrics-listen", place]
+    raise typer.Exit(supervise(addresses, own_options))
 
 
 @app.command(

@@ -25,24 +25,25 @@ CANNOT_RUN = 1
 _PR_SET_PDEATHSIG = 1
 
 
-def consecutive_addresses(listen: str, count: int) -> tuple[str, ...]:
-    """host:port, host:port+1, ...; raises ValueError if `listen` is not host:port."""
+def consecutive_addresses(listen: str, count: int, option: str = "--listen") -> tuple[str, ...]:
+    """host:port, host:port+1, ...; raises ValueError, which names the option, if `listen` is not
+    host:port."""
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():
-        raise ValueError(f"--listen {listen!r} is not host:port")
+        raise ValueError(f"{option} {listen!r} is not host:port")
     if count > 1 and not 0 < int(port) <= 65_536 - count:
-        raise ValueError(f"--listen {listen!r} leaves no room for {count} consecutive ports")
+        raise ValueError(f"{option} {listen!r} leaves no room for {count} consecutive ports")
     return tuple(f"{host}:{int(port) + place}" for place in range(count))
 
 
-def supervise(addresses: Sequence[str], options: Sequence[str]) -> int:
-    """Runs one process an address until SIGTERM or SIGINT; restarts what is killed; returns the exit
+def supervise(addresses: Sequence[str], options: Sequence[Sequence[str]]) -> int:
+    """Runs one process an address, with the options of its own, until SIGTERM or SIGINT; restarts what is killed; returns the exit
     status: 0 when told to stop, 1 if a process could not run."""
     return _Supervisor(addresses, options).run()
 
 
 class _Supervisor:
-    def __init__(self, addresses: Sequence[str], options: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], options: Sequence[Sequence[str]]) -> None:
         self._addresses = addresses
         self._options = options
         self._stopping = threading.Event()
@@ -64,7 +65,7 @@ class _Supervisor:
 
     def _start(self, shard: int) -> None:
         command = [sys.executable, "-m", "tracker.cli", "serve", "--shard", str(shard)]
-        command += ["--peers", ",".join(self._addresses), *self._options]
+        command += ["--peers", ",".join(self._addresses), *self._options[shard]]
         self._processes[shard] = subprocess.Popen(
             command,
             preexec_fn=_end_with_parent(),  # noqa: PLW1509 - this process has no other threads

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from hashlib import blake2b
 
 from local_tracker.agent.spool import MAX_SENDERS, Spool
+from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import ClosedError, Uplink
 from local_tracker.core.window import FlushWindow, Step, merged_content
 from local_tracker.worker.protocol import MAX_CELLS, Deadline, HandOverError, pack_cells
@@ -38,10 +39,12 @@ class Flusher:
         spool: Spool,
         window_ms: float,
         on_failure: Callable[[], None] = lambda: None,
+        stats: Stats | None = None,
     ) -> None:
         """Joins; what an earlier process left in the spool is committed first. `on_failure` is
         called when nothing can be committed any more. Raises HandOverError."""
         self._on_failure = on_failure
+        self._stats = stats or Stats()
         self._uplink, self._spool = uplink, spool
         self._window = FlushWindow(window_ms, MAX_CELLS, MAX_GATHERED_CELLS)
         self._changed = threading.Condition()
@@ -63,6 +66,12 @@ class Flusher:
     def failure(self) -> HandOverError | None:
         """Why nothing can be committed any more, if so."""
         return self._failure
+
+    @property
+    def gathered_cells(self) -> int:
+        """Cells that wait for the next flush."""
+        with self._changed:
+            return self._window.cells
 
     def submit(self, step: Step, again: bool, deadline: Deadline) -> Future[None]:
         """The outcome of a step: done when it is durable, or a HandOverError. A step that was taken
@@ -165,12 +174,13 @@ class Flusher:
 
     def _settle(self, number: int, steps: tuple[Step, ...], again: bool = False) -> None:
         """Commits a flush and tells those who wait. `again`: it may have been sent before."""
-        content = merged_content(steps)
+        content, start = merged_content(steps), time.monotonic()
         try:
             self._commit(number, content, again)
         except ClosedError:
             raise
         except HandOverError as error:
+            self._stats.flush_refused()
             if len(steps) == 1 or error.code == UNKNOWN_OUTCOME:
                 self._spool.done(number, (error.code, str(error)))
                 for step in steps:
@@ -181,6 +191,9 @@ class Flusher:
             for place, step in enumerate(steps):
                 self._settle(number + 1 + place, (step,))
             return
+        received = sum(len(step.created) + len(step.consumed) for step in steps)
+        flushed = len(content.created) + len(content.consumed)
+        self._stats.flushed(len(steps), received, flushed, time.monotonic() - start)
         self._spool.done(number)
         for step in steps:
             self._resolve(step, None)

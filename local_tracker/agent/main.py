@@ -17,6 +17,7 @@ from local_tracker.agent.lifetime import Lifetime
 from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
+from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import LocalTrackerUplink, TrackerUplink, Uplink
 from local_tracker.worker.protocol import HandOverError, is_local_tracker
 from local_tracker.worker.settings import EAGER, TRANSACTIONAL
@@ -44,6 +45,7 @@ class Options:
     follow_pid: int
     idle_exit_s: float
     ready_descriptor: int
+    metrics_listen: str = ""
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -74,6 +76,8 @@ def parse(arguments: Sequence[str]) -> Options:
         default=0.0,
         help="end when unused for so long (default: never)",
     )
+    add("--metrics-listen", default="",
+        help="host:port that tells metrics to Prometheus over HTTP; not told if not given")  # fmt: skip
     add("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     follow_pid = given.follow_pid
@@ -89,7 +93,7 @@ def parse(arguments: Sequence[str]) -> Options:
     return Options(
         given.target, given.pipeline, given.node_id, given.socket, given.mode,
         given.flush_window_ms, given.spool or f"{path}.spool", follow_pid,
-        given.idle_exit_s, given.ready_descriptor,
+        given.idle_exit_s, given.ready_descriptor, given.metrics_listen,
     )  # fmt: skip
 
 
@@ -104,6 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
         try:
             agent = Agent(options, life, stack)
+            _tell_metrics(options, agent, stack)
         except (HandOverError, OSError, ValueError) as error:
             _tell(options, f"{error}\n".encode())
             log.error("cannot start: %s", error)
@@ -125,6 +130,7 @@ class Agent:
 
     def __init__(self, options: Options, life: Lifetime, stack: ExitStack) -> None:
         """Raises HandOverError, OSError or ValueError; `stack` then closes what was opened."""
+        self.stats = Stats()
         self.listener = Listener(options.socket)
         stack.callback(self.listener.close)
         spool = None
@@ -136,14 +142,18 @@ class Agent:
         try:
             if spool is not None:
                 self.flusher = Flusher(
-                    self.uplink, spool, options.flush_window_ms, on_failure=life.changed
+                    self.uplink,
+                    spool,
+                    options.flush_window_ms,
+                    on_failure=life.changed,
+                    stats=self.stats,
                 )
         except BaseException:
             self.uplink.close(leave=False)
             raise
         self.server = Server(
-            self.listener, self.uplink, Stager(self.uplink), self.flusher, options.node_id,
-            on_change=life.changed,
+            self.listener, self.uplink, Stager(self.uplink, self.stats), self.flusher,
+            options.node_id, on_change=life.changed, stats=self.stats,
         )  # fmt: skip
         self._life = life
         self._ended = threading.Event()
@@ -177,6 +187,25 @@ class Agent:
         self.uplink.close(leave=drained)
         self.server.join_watching()
         return answered and drained
+
+
+def _tell_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
+    """Raises OSError or HandOverError where that cannot be."""
+    if not options.metrics_listen:
+        return
+    try:
+        from local_tracker.agent import metrics
+    except ImportError as missing:  # an executor installs the client alone
+        raise HandOverError(
+            "invalid", f"--metrics-listen needs {missing.name}: pip install 'lowmark[server]'"
+        ) from None
+    try:
+        telling = metrics.listen(options.metrics_listen, agent, options.mode)
+    except (OSError, ValueError):
+        agent.stop()
+        raise
+    stack.callback(telling.stop)
+    log.info("metrics are told at %s", telling.address)
 
 
 def _uplink(options: Options, spool: Spool | None) -> Uplink:

@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from local_tracker.agent.flushing import Flusher
 from local_tracker.agent.staging import Stager
+from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import MinTimes, Uplink
 from local_tracker.core.window import Step
 from local_tracker.worker.protocol import (
@@ -140,10 +141,12 @@ class Server:
         flusher: Flusher | None,
         node_id: str,
         on_change: Callable[[], None] = lambda: None,
+        stats: Stats | None = None,
     ) -> None:
         """flusher: None where steps are not taken (transactional). on_change is called when a
         connection has come or gone."""
         self._listener, self._uplink, self._stager = listener, uplink, stager
+        self._stats = stats or Stats()
         self._flusher, self._node_id, self._on_change = flusher, node_id, on_change
         self._changed = threading.Condition()
         self._busy: dict[socket.socket, bool] = {}
@@ -236,7 +239,10 @@ class Server:
             if frame is None or self._stopping:
                 return False
             self._busy[connection] = True
-        send_frame(connection, self._answer(*frame))
+        answer = self._answer(*frame)
+        if "error" in answer:
+            self._stats.refuse(str(answer["error"]))
+        send_frame(connection, answer)
         with self._changed:
             self._busy[connection] = False
             return not self._stopping

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import Uplink
 from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
 
@@ -41,8 +43,9 @@ class _Lane:
 class Stager:
     """Passes contributions on and returns when they are durable. Thread-safe."""
 
-    def __init__(self, uplink: Uplink) -> None:
+    def __init__(self, uplink: Uplink, stats: Stats | None = None) -> None:
         self._uplink = uplink
+        self._stats = stats or Stats()
         self._lock = threading.Lock()
         self._lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
         self._marks: OrderedDict[tuple[object, ...], str] = OrderedDict()
@@ -107,7 +110,9 @@ class Stager:
         deadline = max((waiting.deadline for waiting in group), key=Deadline.end)
         try:
             together = [handed for waiting in group for handed in waiting.contributions]
+            start = time.monotonic()
             self._uplink.stage(node_id, together, deadline)
+            self._stats.staged(len(together), time.monotonic() - start)
         except HandOverError as error:
             if len(group) > 1 and error.code != "unreachable":
                 # One of them was refused, and all with it: each by itself, to find out which.

@@ -71,6 +71,11 @@ class FlushWindow:
         return len(self._steps)
 
     @property
+    def cells(self) -> int:
+        """How many cells are gathered; an empty step counts as one."""
+        return self._cells
+
+    @property
     def full(self) -> bool:
         """Whether `add` must wait for a flush."""
         return self._cells >= self._max_gathered_cells

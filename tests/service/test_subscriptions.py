@@ -18,6 +18,7 @@ from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.core.model import Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.stats import Stats
 from tracker.service.waiting import Waiting
 
 WAIT_S = 20.0
@@ -196,6 +197,7 @@ class _Process:
 class _Engine:
     def __init__(self, process: _Process) -> None:
         self.process = process
+        self.stats = Stats()
 
 
 class _SlowContext:

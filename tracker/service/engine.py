@@ -34,6 +34,7 @@ from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 from tracker.service.failpoints import failpoint
 from tracker.service.leasing import LeaseKeeper
+from tracker.service.stats import Stats
 from tracker.store import Fenced, LogShortened, Store, StoreError
 
 log = structlog.get_logger(__name__)
@@ -91,8 +92,11 @@ class Engine:
         self.store = store
         self.hooks = hooks
         self.epoch = epoch
+        self.stats = Stats()
         self._lease_ms = lease_ms
-        self._keeper = LeaseKeeper(store, epoch, lease_ms, self._lease_ended) if lease_ms else None
+        self._keeper = (
+            LeaseKeeper(store, epoch, lease_ms, self._lease_ended, self.stats) if lease_ms else None
+        )
         self._snapshot_after_records = snapshot_after_records
         self._doubting: asyncio.Task[None] | None = None
         self.process = Process(shard, routing, self.epoch, config)
@@ -145,6 +149,11 @@ class Engine:
         """From the keeper's thread."""
         with suppress(RuntimeError):  # the loop is gone, and with it all that could go wrong
             self._loop.call_soon_threadsafe(self.fail, error)
+
+    @property
+    def lease_left_s(self) -> float | None:
+        """For how long it is certain that nobody else owns the shard; None without a lease."""
+        return None if self._keeper is None else self._keeper.left_s
 
     def check_lease(self) -> None:
         """Raises Refused(NOT_READY) while another process may own the shard. What is durable was
@@ -334,17 +343,22 @@ class Engine:
         delay_s = RETRY_FIRST_S
         self._write_began_ns = time.monotonic_ns()
         while not self._stopped:
+            start = time.monotonic()
             try:
                 size = await self._loop.run_in_executor(self._writer, self._commit, batch)
             except (Fenced, LogShortened):
                 raise
             except StoreError as error:
                 self._store_error = str(error)
+                self.stats.store_failures["commit"] += 1
                 log.error("store_write_failed", reason=str(error), retry_in_s=delay_s)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_MOST_S)
             else:
                 self._write_began_ns, self._store_error = None, ""
+                self.stats.commits.observe(time.monotonic() - start)
+                self.stats.committed_records += len(batch)
+                self.stats.committed_bytes += size
                 self._records_since_snapshot += len(batch)
                 self._bytes_since_snapshot += size
                 return
@@ -379,9 +393,11 @@ class Engine:
 
         try:
             await self._loop.run_in_executor(self._writer, write)
+            self.stats.snapshots += 1
         except (Fenced, LogShortened):
             raise
         except StoreError as error:
+            self.stats.store_failures["snapshot"] += 1
             log.error("snapshot_failed", reason=str(error))
 
     async def stop(self, *, release: bool = True) -> None:

@@ -10,6 +10,7 @@ import grpc
 
 from tracker import convert
 from tracker.core.model import Refusal, RefusalCode
+from tracker.service.stats import CALLS_REFUSED
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -39,6 +40,7 @@ through. Longer ones, by the names that they quote, are cut."""
 
 async def abort(context: Context, refusal: Refusal, addresses: Sequence[str]) -> NoReturn:
     """Ends a call with a refusal. `addresses`: where each shard listens, by number."""
+    CALLS_REFUSED[refusal.code.value] += 1
     home = addresses[refusal.home] if 0 <= refusal.home < len(addresses) else ""
     refusal = replace(refusal, message=brief(refusal.message))
     detail = convert.refusal_to_pb(refusal, home).SerializeToString()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
+from tracker.service.stats import Stats
 from tracker.store import Fenced, LogShortened, Store, StoreError
 
 log = structlog.get_logger(__name__)
@@ -20,12 +21,18 @@ class LeaseKeeper:
     """Renews the lease of an owner, several times in its length, until it is stopped or replaced."""
 
     def __init__(
-        self, store: Store, epoch: int, lease_ms: int, ended: Callable[[BaseException], None]
+        self,
+        store: Store,
+        epoch: int,
+        lease_ms: int,
+        ended: Callable[[BaseException], None],
+        stats: Stats | None = None,
     ) -> None:
         """`ended` is called, in the keeper's thread, when another owner has taken the store, or
         records are gone from it."""
         self._store, self._epoch, self._lease_ms = store, epoch, lease_ms
         self._ended = ended
+        self._stats = stats or Stats()
         self._stop = threading.Event()
         self._renewing = threading.Lock()
         self._until = 0.0
@@ -39,7 +46,12 @@ class LeaseKeeper:
     @property
     def held(self) -> bool:
         """Whether it is certain that nobody else owns the store."""
-        return time.monotonic() < self._until
+        return self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """How long that is certain; 0 if it is not."""
+        return max(0.0, self._until - time.monotonic())
 
     def renew(self) -> None:
         """Renews it now. Raises StoreError."""
@@ -56,6 +68,7 @@ class LeaseKeeper:
                 self._ended(error)
                 return
             except StoreError as error:
+                self._stats.store_failures["renew"] += 1
                 log.warning("lease_not_renewed", reason=str(error))
             except Exception as error:
                 self._ended(error)

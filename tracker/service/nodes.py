@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from acker.v1 import node_service_pb2 as node_pb
 from tracker import convert
 from tracker.core import messages as m
-from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
 from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
+from tracker.service.stats import TickCounts
 from tracker.service.waiting import Waiting
 
 MAX_UNANSWERED = 10_000
@@ -26,6 +27,7 @@ class TickStream:
 
     def __init__(self) -> None:
         self.spec: PipelineSpec | None = None
+        self.counts = TickCounts()
         self.ended_by: Refusal | None = None
         self._unanswered: dict[int, None] = {}
         self._attached: int | None = None
@@ -33,9 +35,13 @@ class TickStream:
         self._others: list[node_pb.CommitTicksResponse] = []
         self._news = asyncio.Event()
 
-    def handed(self, number: int) -> None:
+    def handed(self, number: int, content: TickContent) -> None:
         """A tick is handed to the process."""
         self._unanswered[number] = None
+        counts = self.counts
+        counts.ticks += 1
+        counts.created += len(content.created)
+        counts.consumed += len(content.consumed)
 
     @property
     def answered(self) -> bool:
@@ -59,6 +65,7 @@ class TickStream:
 
     def refused(self, number: int, refusal: Refusal) -> None:
         self._unanswered.pop(number, None)
+        self.counts.refuse(refusal)
         message = node_pb.CommitTicksResponse()
         message.refused.number = number
         message.refused.refusal.CopyFrom(convert.refusal_to_pb(refusal))
@@ -184,12 +191,13 @@ class NodeServicer:
                 except Refused as refused:
                     stream.refused(request.tick.number, refused.refusal)
                     continue
-                stream.handed(request.tick.number)
+                stream.handed(request.tick.number, content)
                 engine.post(m.SubmitTick(stream, request.tick.number, content))
                 await engine.room()
             elif what == "attach" and stream.spec is None:
                 engine.check_lease()
                 stream.spec = engine.process.spec(request.attach.pipeline)
+                stream.counts = engine.stats.of_pipeline(stream.spec.name)
                 engine.add_session(stream, stream)
                 key = convert.key_from_pb(request.attach.key)
                 engine.post(m.AttachSession(stream, request.attach.pipeline, key))

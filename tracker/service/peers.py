@@ -60,6 +60,7 @@ class PeerLink:
         self._addresses = addresses
         self._engine = engine
         self._leases = leases
+        self._forwarding = engine.stats.to_shard(shard)
         self._frames: deque[m.Frame] = deque()
         self._news = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -78,9 +79,15 @@ class PeerLink:
         if asyncio.current_task() is not before:
             self._task = loop.create_task(after())
 
+    @property
+    def queued(self) -> int:
+        """Frames that wait to be sent."""
+        return len(self._frames)
+
     def offer(self, frame: m.Frame) -> None:
         """Queues a frame, or drops it if there is no room."""
         if len(self._frames) >= MAX_QUEUED_FRAMES:
+            self._forwarding.dropped_frames += 1
             log.warning("frame_dropped", to_shard=self.shard, limit=MAX_QUEUED_FRAMES)
             return
         self._frames.append(frame)
@@ -147,6 +154,8 @@ class PeerLink:
                     failpoint(f"{what}-before")
                     await call.write(convert.frame_to_pb(frame))
                     failpoint(f"{what}-after")
+                    if isinstance(frame.body, m.Entries):
+                        self._forwarding.sent(frame.body.first + len(frame.body.entries) - 1)
         finally:
             ended.cancel()
             call.cancel()
@@ -215,5 +224,7 @@ class PeerServicer:
                 continue  # the first message of a stream says who it is, and where
             frame = convert.frame_from_pb(request)
             check_frame(self._engine.process, frame)
+            if isinstance(frame.body, m.EntriesReceived):
+                self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
             self._engine.post(m.FrameArrived(frame))
             await self._engine.room_to_write()

@@ -7,6 +7,7 @@ yet is a set of pipelines with news, however slow it is.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -82,21 +83,24 @@ class _Subscriber:
 
     def __init__(self) -> None:
         self.subscriptions: dict[str, _Subscription] = {}
-        self.fresh: dict[str, None] = {}
+        self.fresh: dict[str, float] = {}
+        """By pipeline when its news came; 0 for one that was just subscribed to."""
+        self.telling_s = 0.0
+        """Since when it is being told what is news, if it does not take that at once; else 0."""
         self.waiter = Waiter()
 
-    def mark(self, pipeline: str) -> None:
-        self.fresh[pipeline] = None
+    def mark(self, pipeline: str, at_s: float = 0.0) -> None:
+        self.fresh.setdefault(pipeline, at_s)
         self.waiter.wake()
 
-    def news(self) -> Iterator[progress_pb.SubscribeResponse]:
-        """What there is to tell now, a message a pipeline."""
+    def news(self) -> Iterator[tuple[progress_pb.SubscribeResponse, float]]:
+        """What there is to tell now, a message a pipeline, and since when (0: from the start)."""
         fresh, self.fresh = self.fresh, {}
-        for pipeline in fresh:
+        for pipeline, at_s in fresh.items():
             subscription = self.subscriptions.get(pipeline)
             message = subscription.news() if subscription else None
             if message is not None:
-                yield message
+                yield message, at_s
 
 
 class Hub:
@@ -141,10 +145,29 @@ class Hub:
         if not subscribers:
             self._subscribers.pop(pipeline, None)
 
+    @property
+    def streams(self) -> int:
+        """How many subscribers' streams there are."""
+        return len(self._all)
+
+    def subscribers(self, pipeline: str) -> int:
+        """How many streams subscribe to a pipeline."""
+        return len(self._subscribers.get(pipeline, ()))
+
+    def unread(self) -> tuple[int, float]:
+        """News that subscribers have not taken yet, and since when the oldest waits (seconds)."""
+        waiting = [at_s for subscriber in self._all for at_s in subscriber.fresh.values()]
+        waiting += [subscriber.telling_s for subscriber in self._all if subscriber.telling_s]
+        oldest = min((at_s for at_s in waiting if at_s), default=None)
+        return len(waiting), 0.0 if oldest is None else time.monotonic() - oldest
+
     def announced(self, pipeline: str) -> None:
         """Min times of a pipeline are new."""
-        for subscriber in self._subscribers.get(pipeline, ()):
-            subscriber.mark(pipeline)
+        subscribers = self._subscribers.get(pipeline)
+        if subscribers:
+            now_s = time.monotonic()
+            for subscriber in subscribers:
+                subscriber.mark(pipeline, now_s)
         self.waiting.news(pipeline)
 
 
@@ -179,11 +202,16 @@ class ProgressServicer:
     ) -> None:
         """Writes what is news until `reading` fails, or nothing is subscribed to any more. A client
         that has said all it wants to say may close its half and go on listening."""
+        told = self._engine.stats.notifications
         while not (reading.done() and (reading.exception() or not subscriber.subscriptions)):
             await subscriber.waiter.until(None)
             self._hub.check_open()
-            for message in subscriber.news():
+            for message, at_s in subscriber.news():
+                subscriber.telling_s = at_s
                 await context.write(message)
+                subscriber.telling_s = 0.0
+                if at_s:
+                    told.observe(time.monotonic() - at_s)
                 failpoint("announce-after")
         await reading  # raises what ended it
 

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
 from tracker.core.process import LogLost
+from tracker.metrics import ServiceMetrics
 from tracker.service.owning import Claim, Claimant, Owned
 from tracker.service.probes import Probes
 from tracker.service.server import ServerConfig, TrackerServer
@@ -46,6 +47,14 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a process answers on ports of their own, whether it serves a shard or waits for one."""
+
+    probes: Probes
+    metrics: ServiceMetrics
+
+
 async def serve(config: ServerConfig) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed.
 
@@ -55,24 +64,30 @@ async def serve(config: ServerConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    probes = Probes(config.health_listen)
+    beside = Beside(Probes(config.health_listen), ServiceMetrics())
+    telling = beside.metrics.listen(config.metrics_listen) if config.metrics_listen else None
     try:
-        await probes.open()
-        return await _serve_until(config, stop, probes)
+        await beside.probes.open()
+        if telling is not None:
+            await telling.start()
+            log.info("tells_metrics", address=telling.address)
+        return await _serve_until(config, stop, beside)
     except OSError as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
     finally:
-        await probes.close()
+        if telling is not None:
+            await telling.stop()
+        await beside.probes.close()
 
 
-async def _serve_until(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> int:
+async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
     while not stop.is_set():
         try:
-            owned = await _own(config, stop, probes)
+            owned = await _own(config, stop, beside.probes)
             if owned is None:
                 break
-            failure = await _serve_owned(config, owned, stop, probes)
+            failure = await _serve_owned(config, owned, stop, beside)
         except (Fenced, StoreUnavailable) as error:
             # Taken over, or the store went away, before it served: it waits again.
             log.warning("not_serving", reason=str(error))
@@ -102,19 +117,21 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
 
 
 async def _serve_owned(
-    config: ServerConfig, owned: Owned, stop: asyncio.Event, probes: Probes
+    config: ServerConfig, owned: Owned, stop: asyncio.Event, beside: Beside
 ) -> BaseException | None:
     """Serves a shard until it is told to stop, or cannot go on: then returns why."""
-    await probes.busy()
+    await beside.probes.busy()
     here = replace(config, shard=owned.shard, address=config.own_address)
     server = TrackerServer(here, owned.store, owned.epoch)
     await server.start()
-    await probes.serves()
+    await beside.probes.serves()
+    beside.metrics.server = server
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-    await probes.busy()
+    await beside.probes.busy()
+    beside.metrics.server = None
     await server.stop()
     return server.failure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,7 +69,8 @@ class ServerConfig:
     standby: it has no shard of its own, and takes any whose owner has gone (`shard` is any number);
     address: host:port at which others reach a standby;
     snapshot_after_records: the log's length at which a snapshot takes its place;
-    health_listen: host:port of the health service for probes, without TLS or token, if there is one.
+    health_listen: host:port of the health service for probes, without TLS or token, if there is one;
+    metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere.
     """
 
     shard: int
@@ -83,6 +85,7 @@ class ServerConfig:
     address: str = ""
     snapshot_after_records: int = SNAPSHOT_AFTER_RECORDS
     health_listen: str = ""
+    metrics_listen: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):
@@ -101,6 +104,16 @@ class ServerConfig:
     def own_address(self) -> str:
         """Where others reach this process; also its name as an owner."""
         return self.address or self.addresses[self.shard]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What of a process that serves is measured."""
+
+    engine: Engine
+    hub: Hub
+    units: Waiting[tuple[str, int]]
+    peers: Mapping[int, PeerLink]
 
 
 class TrackerServer:
@@ -172,6 +185,10 @@ class TrackerServer:
         log.info(
             "serving", shard=config.shard, address=self.address, store=shown_store(config.store)
         )
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self.engine, self._hub, self._units, self._peers)
 
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(

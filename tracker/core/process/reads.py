@@ -14,6 +14,7 @@ from tracker.core.explain import (
     explain_strip,
     missing_ticks,
 )
+from tracker.core.measures import PipelineMeasures, measure
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
 from tracker.core.process.state import ProcessState
 
@@ -39,6 +40,15 @@ class Reads(ProcessState):
     def describe(self, pipeline: str, now_ns: int) -> PipelineDescription:
         return self._pipeline(pipeline).describe(now_ns)
 
+    def measure(self, pipeline: str, now_ns: int) -> PipelineMeasures:
+        """This process's part of what is measured of a pipeline."""
+        routing = self.routing
+        return measure(
+            self._pipeline(pipeline),
+            lambda node_id: routing.home(pipeline, node_id) == self.shard,
+            now_ns,
+        )
+
     def explain(self, pipeline: str, query: ExplainQuery, now_ns: int) -> PipelineExplanation:
         """Why min time is where it is: this process's part of the answer."""
         state = self._pipeline(pipeline)
@@ -61,6 +71,11 @@ class Reads(ProcessState):
             state.generation,
             strip=explain_strip(state, query) if query.strip_bins else None,
         )
+
+    @property
+    def home_log_entries(self) -> int:
+        """Durable entries of this shard's home log since the shard began."""
+        return self._home_last
 
     def describe_shards(self) -> tuple[ShardDescription, ...]:
         own = ShardDescription(self.shard, True, 0)

@@ -1,0 +1,51 @@
+"""Metrics of a local tracker, gathered when somebody asks for them (`tracker.metric_names`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from local_tracker.agent.stats import Stats
+from tracker import __version__
+from tracker.exposition import MetricsThread
+from tracker.families import Families, render
+from tracker.metric_names import LOCAL_TRACKER
+
+if TYPE_CHECKING:
+    from local_tracker.agent.main import Agent
+
+
+def listen(address: str, agent: Agent, mode: str) -> MetricsThread:
+    """Tells the metrics at host:port. Raises OSError if it cannot listen there."""
+    return MetricsThread(address, lambda: render(gather(agent, mode)))
+
+
+def gather(agent: Agent, mode: str) -> Families:
+    """What there is to tell now."""
+    families, stats = Families(LOCAL_TRACKER), agent.stats
+    families.add_info("lowmark_local_tracker_info", version=__version__, mode=mode)
+    families.add("lowmark_local_tracker_connections", agent.server.connections)
+    for reason, count in sorted(stats.refused.items()):
+        families.add("lowmark_local_tracker_refused_total", count, reason)
+    if agent.flusher is None:
+        _gather_staging(families, stats)
+    else:
+        families.add("lowmark_local_tracker_gathered_cells", agent.flusher.gathered_cells)
+        _gather_flushing(families, stats)
+    return families
+
+
+def _gather_flushing(families: Families, stats: Stats) -> None:
+    families.add("lowmark_local_tracker_steps_total", stats.steps)
+    families.add("lowmark_local_tracker_cells_received_total", stats.cells_received)
+    families.add("lowmark_local_tracker_cells_flushed_total", stats.cells_flushed)
+    if stats.cells_flushed:
+        ratio = stats.cells_received / stats.cells_flushed
+        families.add("lowmark_local_tracker_merge_ratio", ratio)
+    for outcome, count in sorted(stats.flushes.items()):
+        families.add("lowmark_local_tracker_flushes_total", count, outcome)
+    families.add_latencies("lowmark_local_tracker_flush_duration_seconds", stats.flush_latencies)
+
+
+def _gather_staging(families: Families, stats: Stats) -> None:
+    families.add("lowmark_local_tracker_contributions_total", stats.contributions)
+    families.add_latencies("lowmark_local_tracker_stage_duration_seconds", stats.stage_latencies)

@@ -1,0 +1,214 @@
+"""What a tracker tells Prometheus: that all of it is there, true, well named and bounded."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.children import free_ports
+from tests.client.support import (
+    TWO_SEGMENTS,
+    WAIT_S,
+    Listener,
+    consume,
+    create,
+    done,
+    joined_front,
+    promise,
+)
+from tests.processes.running import Running
+from tests.service.scraping import promtool_finds, samples_of, text_when, value
+from tracker import metrics
+from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
+from tracker.core.model import RefusalCode
+from tracker.exposition import MAX_CONNECTIONS, MetricsThread
+from tracker.families import render
+from tracker.latencies import Latencies
+from tracker.metric_names import COUNTER, HISTOGRAM, LOCAL_TRACKER, PROCESS, SERVICE
+
+SHARDS = 2
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
+    """A tracker of two processes: its target, and where each tells its metrics."""
+    errors = tmp_path_factory.mktemp("metrics") / "errors"
+    port = free_ports(2 * SHARDS)
+    running = Running(
+        "tracker.cli", "serve", "--shards", str(SHARDS), "--store", "memory:",
+        "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{port + SHARDS}",
+        errors=errors,
+    )  # fmt: skip
+    running.start()
+    try:
+        yield (
+            ",".join(f"127.0.0.1:{port + shard}" for shard in range(SHARDS)),
+            [f"127.0.0.1:{port + SHARDS + shard}" for shard in range(SHARDS)],
+        )
+    finally:
+        running.stop()
+
+
+def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
+    served: tuple[str, list[str]],
+) -> None:
+    target, addresses = served
+    with (
+        Admin(target, WAIT_S) as admin,
+        Subscriber(target, "two") as subscriber,
+        NodeClient(target, "two", "F") as node,
+    ):
+        admin.register(TWO_SEGMENTS)
+        listener = Listener(subscriber)
+        joined_front(node)
+        done(node.commit(create(100, 7)))
+        done(node.commit(create(300, 8)))
+        done(node.commit(promise(400)))
+        done(node.commit(consume(100, 7)))
+        listener.until(lambda update: update.segment == "first" and update.min_time == 300)
+        with pytest.raises(TickRefusedError) as refused:
+            done(node.commit(create(99, 9)))
+        assert refused.value.refusal.code is RefusalCode.BELOW_MIN_TIME
+
+        with pytest.raises(LowmarkError):
+            admin.pipeline("nothing")
+        texts = [
+            text_when(address, lambda s: value(s, "lowmark_vector_keys", pipeline="two") == 1)
+            for address in addresses
+        ]
+
+    for text in texts:
+        assert promtool_finds(text) == ""
+    assert_everything_is_told(texts)
+    told = [samples_of(text) for text in texts]
+
+    def total(name: str, **labels: str) -> float:
+        return sum(value(samples, name, **labels) or 0 for samples in told)
+
+    assert total("lowmark_ticks_total", pipeline="two") == 6  # the front joined by the first
+    assert total("lowmark_tick_cells_total", pipeline="two", kind="created") == 3
+    assert total("lowmark_tick_cells_total", pipeline="two", kind="consumed") == 1
+    assert total("lowmark_ticks_refused_total", pipeline="two", reason="below_min_time") == 1
+    assert total("lowmark_segment_open_slots", pipeline="two", segment="first") == 1
+    assert total("lowmark_subscribers", pipeline="two") == 1
+    for samples in told:
+        assert value(samples, "lowmark_serving") == 1
+        assert value(samples, "lowmark_lease_held") == 1
+    front = {"pipeline": "two", "node": "F", "front": "front"}
+    assert sum(value(s, "lowmark_front_silent_seconds", **front) is not None for s in told) == 1, (
+        "a front is told by one process alone"
+    )
+    slack_s = TWO_SEGMENTS.slack_ns / 1e9
+    here = [s for s in told if value(s, "lowmark_subscribers", pipeline="two")]
+    first = {"pipeline": "two", "segment": "first"}
+    assert value(here[0], "lowmark_segment_min_time_timestamp_seconds", **first) == pytest.approx(
+        300 * slack_s
+    )
+    assert value(here[0], "lowmark_segment_lag_seconds", **first) == pytest.approx(100 * slack_s)
+
+
+def assert_everything_is_told(texts: list[str]) -> None:
+    """Every metric of the list, and none but those of the list."""
+    seen = {name for text in texts for name, _ in samples_of(text)}
+    for metric in (*SERVICE, *PROCESS):
+        name = f"{metric.name}_count" if metric.kind == HISTOGRAM else metric.name
+        assert name in seen, f"{name} is listed and was not told"
+    suffixes = ("_bucket", "_sum", "_count", "_created")
+    listed = {metric.name for metric in (*SERVICE, *PROCESS)}
+    for name in seen:
+        base = next((name.removesuffix(s) for s in suffixes if name.endswith(s)), name)
+        assert name in listed or base in listed, f"{name} was told and is not listed"
+
+
+def test_the_names_follow_the_rules() -> None:
+    listed = (*SERVICE, *LOCAL_TRACKER, *PROCESS)
+    assert len({metric.name for metric in listed}) == len(listed)
+    for metric in listed:
+        assert metric.name.startswith("lowmark_")
+        assert metric.name.endswith("_total") == (metric.kind == COUNTER), metric.name
+        assert metric.help.endswith("."), metric.name
+        assert not {"slot", "item", "tick", "client", "address"} & set(metric.labels), metric.name
+
+
+def test_a_standby_tells_that_it_waits(tmp_path: Path) -> None:
+    port = free_ports(2)
+    standby = Running(
+        "tracker.cli", "serve", "--standby", "--listen", f"127.0.0.1:{port}",
+        "--peers", "127.0.0.1:1", "--store", f"sqlite:{tmp_path}",
+        "--metrics-listen", f"127.0.0.1:{port + 1}", errors=tmp_path / "errors",
+    )  # fmt: skip
+    standby.start()
+    try:
+        text = text_when(f"127.0.0.1:{port + 1}", bool)
+    finally:
+        standby.stop()
+    assert promtool_finds(text) == ""
+    assert value(samples_of(text), "lowmark_serving") == 0
+
+
+def test_more_than_the_limit_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tracker
+
+    monkeypatch.setattr(metrics, "MAX_PIPELINES", 1)
+    monkeypatch.setattr(metrics, "MAX_SEGMENTS", 1)
+    with tracker.embedded() as running:
+        running.register(TWO_SEGMENTS)
+        told = metrics.ServiceMetrics()
+        told.server = running._servers[0]
+        samples = samples_of(render(told.gather()).decode())
+    assert value(samples, "lowmark_metrics_omitted", what="segments") == 1
+    assert value(samples, "lowmark_metrics_omitted", what="pipelines") == 0
+    assert sum(name == "lowmark_segment_open_slots" for name, _ in samples) == 1
+
+
+def test_latencies_are_counted_in_buckets() -> None:
+    latencies = Latencies((0.001, 0.01))
+    for seconds in (0.0005, 0.001, 0.005, 1.0):
+        latencies.observe(seconds)
+    assert latencies.buckets() == [("0.001", 2.0), ("0.01", 3.0), ("+Inf", 4.0)]
+    assert latencies.sum_s == pytest.approx(1.0065)
+
+
+@pytest.fixture
+def telling() -> Iterator[MetricsThread]:
+    thread = MetricsThread("127.0.0.1:0", lambda: b"lowmark_x 1\n")
+    yield thread
+    thread.stop()
+
+
+def asked(address: str, request: bytes) -> bytes:
+    """What is answered, up to the end of the connection."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), WAIT_S) as connection:
+        connection.sendall(request)
+        parts = []
+        while part := connection.recv(4096):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_only_metrics_are_answered(telling: MetricsThread) -> None:
+    assert asked(telling.address, b"GET /metrics HTTP/1.1\r\n\r\n").endswith(
+        b"\r\n\r\nlowmark_x 1\n"
+    )
+    assert asked(telling.address, b"HEAD /metrics HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
+    assert b" 404 " in asked(telling.address, b"GET /etc/passwd HTTP/1.1\r\n\r\n")
+    assert b" 405 " in asked(telling.address, b"POST /metrics HTTP/1.1\r\n\r\n")
+    assert asked(telling.address, b"x" * 100_000) == b""
+
+
+def test_those_who_only_connect_do_not_hold_up_others_for_long(
+    telling: MetricsThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracker.exposition.REQUEST_TIMEOUT_S", 1.0)
+    host, _, port = telling.address.rpartition(":")
+    idle = [socket.create_connection((host, int(port)), WAIT_S) for _ in range(MAX_CONNECTIONS)]
+    try:
+        assert idle[-1].recv(1) == b"", "it is closed when its time is over"
+        assert text_when(telling.address, bool) == "lowmark_x 1\n"
+    finally:
+        for connection in idle:
+            connection.close()
