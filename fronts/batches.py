@@ -34,6 +34,21 @@ class PublishedBatch:
     units: tuple[Unit, ...]
     fingerprint: bytes
 
+    def from_slot(self, slot: int) -> PublishedBatch | None:
+        """What of it is not below a slot, under its number and its fingerprint; None if nothing is."""
+        if self.low >= slot:
+            return self
+        if self.high < slot:
+            return None
+        kept = self.created.slots >= slot
+        created = Cells(
+            self.created.segments[kept], self.created.slots[kept],
+            self.created.checksums[kept], self.created.counts[kept],
+        )  # fmt: skip
+        units = tuple(unit for unit in self.units if unit.slot >= slot)
+        low = int(created.slots.min())
+        return PublishedBatch(self.number, low, self.high, created, units, self.fingerprint)
+
 
 def items_batch(segment: int, number: int, slots: ArrayLike, values: ArrayLike) -> PublishedBatch:
     """A batch whose items are rows: `slots` (int64) and ack `values` (uint64) of one length, at least

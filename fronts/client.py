@@ -35,6 +35,7 @@ from tracker.client.node import NodeClient
 from tracker.core.ack_values import root_value, root_values
 from tracker.core.messages import Grant, Joined
 from tracker.core.model import Batch, RefusalCode, TickContent
+from tracker.core.slots import LOWEST_SLOT
 
 HEARTBEAT_INTERVAL_MS = 50
 JOIN_TIMEOUT_S = 30.0
@@ -139,6 +140,7 @@ class Front:
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._max_waiting_batches = max_waiting_batches
         self._core: FrontCore | None = None
+        self._generation, self._replay_from = 0, LOWEST_SLOT
         self._changed = threading.Condition()
         self._publishing = threading.Lock()
         self._news = False
@@ -154,21 +156,32 @@ class Front:
         timeout_s: float = JOIN_TIMEOUT_S,
         *,
         left_after: int = -1,
+        left_in: int = 0,
     ) -> Front:
         """Joins, waits until every shard has granted the front, and begins to promise.
 
         published: the batches published by earlier runs, as `batch_of` makes them, or how to find
         them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
-        told it. Raises RefusedError, UnavailableError, and RolledBackError if they contradict what
-        the tracker has.
+        told it, in the generation `left_in`. Where the pipeline was restarted the tracker has none:
+        what was published from slot `replay_from` on is committed anew. Raises RefusedError,
+        UnavailableError, and RolledBackError if they contradict what the tracker has.
         """
         try:
             joined = self._node.join(timeout_s)
             number = self._node.segment(self.segment)
             core = FrontCore(self.front, number, joined.spec.slack_ns)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
+            self._generation, self._replay_from = joined.generation, joined.replay_from
+            if left_in != joined.generation:
+                left_after = -1
             earlier = published(number, last) if callable(published) else published
-            core.recover(earlier, last, left_after)
+            core.recover(earlier, last, left_after, joined.replay_from)
+            if joined.generation and last is None and left_after < 0:
+                log.warning(
+                    "front %r: the pipeline was restarted, generation %d begins at slot %d: %d of the "
+                    "batches published before are committed anew",
+                    self.front, joined.generation, joined.replay_from, core.waiting,
+                )  # fmt: skip
             grant = self._node.join_front(self.front, self.segment, timeout_s)
             core.grant(grant.slot, grant.heartbeat, self._clock())
         except BaseException:
@@ -189,7 +202,7 @@ class Front:
 
         The tracker forgets the front, and with it the numbers of its batches. `note` is called before,
         with the last one (-1 if there is none), when all are durable: who wants to start a front of
-        this name again notes it, and gives it to `start`. Raises FrontStateError if items are
+        this name again notes it, with `generation`, and gives both to `start`. Raises FrontStateError if items are
         labelled and not published, UnavailableError, FrontFailedError."""
         with self._publishing, self._changed:
             core = self._ready()
@@ -374,6 +387,17 @@ class Front:
     def last_durable(self) -> int:
         """Number of the last batch that is durable in the tracker; -1 if there is none."""
         return self._started.last_durable
+
+    @property
+    def generation(self) -> int:
+        """How often the pipeline had been restarted when the front joined."""
+        return self._generation
+
+    @property
+    def replay_from(self) -> int:
+        """The slot at which the pipeline's generation begins, once the front has joined: what was
+        published from there on counts, what lies below is complete. LOWEST_SLOT in the first one."""
+        return self._replay_from
 
     @property
     def clock_faults_ns(self) -> dict[ClockFault, int]:

@@ -80,11 +80,16 @@ class FrontCore:
     # --- starting ---------------------------------------------------------------------------------
 
     def recover(
-        self, published: Iterable[PublishedBatch], last: Batch | None, left_after: int = -1
+        self,
+        published: Iterable[PublishedBatch],
+        last: Batch | None,
+        left_after: int = -1,
+        replay_from: int = LOWEST_SLOT,
     ) -> None:
         """Goes on from the batches that were published before, in the order of their numbers, and the
         last one that the tracker has durably. Batches up to that one may be left out. `left_after`:
-        the last one when an earlier run left for good, of which the tracker knows no more. Raises
+        the last one when an earlier run left for good, of which the tracker knows no more. Items below
+        `replay_from`, where the pipeline began anew, are complete: they are not created again. Raises
         RolledBackError if they contradict each other."""
         self._need(not self.granted, "recovers after it was granted")
         self.last_durable = max(left_after, -1 if last is None else last.id)
@@ -98,8 +103,9 @@ class FrontCore:
                 )
             if last is not None and batch.number == last.id:
                 self._compare(batch, last)
-            if batch.number > self.last_durable:
-                self._waiting.append(batch)
+            counts = batch.from_slot(replay_from)
+            if batch.number > self.last_durable and counts is not None:
+                self._waiting.append(counts)
             previous = batch.number
             newest = max(newest, batch.number)
             self._floor = max(self._floor, batch.high)

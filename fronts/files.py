@@ -107,7 +107,7 @@ class FileFront:
         # Refuses a name that would be too long one day.
         file_name(LOWEST_SLOT, self._front.identity, HIGHEST_SLOT, self.format.value)
         self._lock_fd: int | None = None
-        self._left_after = -1
+        self._left = -1, 0  # after which batch it left before, and in which generation
 
     @property
     def front(self) -> Front:
@@ -122,8 +122,8 @@ class FileFront:
         self._lock_fd = self._take_directory(timeout_s)
         try:
             self._remove_unpublished()
-            self._left_after = left_after(self._lock_fd)
-            self._front.start(self._recover, timeout_s, left_after=self._left_after)
+            self._left = after, generation = left_after(self._lock_fd)
+            self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
         except BaseException:
             self._release_directory()
             raise
@@ -171,7 +171,8 @@ class FileFront:
     def leave(self) -> None:
         """As `Front.leave`; a front of this name that is started later goes on from here."""
         fd = self._lock_fd
-        self._front.leave(note=None if fd is None else partial(note_leave, fd))
+        note = None if fd is None else partial(note_leave, fd, self._front.generation)
+        self._front.leave(note=note)
         self._release_directory()
 
     def close(self) -> None:
@@ -248,10 +249,21 @@ class FileFront:
         ]
         return sorted(files, key=lambda file: file[0].batch)
 
+    def _left_after(self) -> int:
+        """The last batch when it left in this generation of the pipeline; -1 if it has not."""
+        after, generation = self._left
+        return after if generation == self._front.generation else -1
+
     def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
-        """The batches that the tracker may not have, and the last one that it has, to compare."""
+        """The batches that the tracker may not have, and the last one that it has, to compare. It has
+        none where the pipeline was restarted: files below the first slot then are complete, and may
+        be gone."""
         files = self._files()
-        newest_durable = max(self._left_after, -1 if last is None else last.id)
+        newest_durable = max(self._left_after(), -1 if last is None else last.id)
+        if newest_durable < 0 and self._front.replay_from > LOWEST_SLOT:
+            # The last one tells the next number, if nothing else does.
+            files = [f for f in files if f[0].slot >= self._front.replay_from] or files[-1:]
+            newest_durable = files[0][0].batch - 1 if files else -1
         recovered = [
             self._batch(segment, labelled, name)
             for labelled, name in files

@@ -1,8 +1,8 @@
 """Keeping a second run of a front out, by a lock on a file that ends with the process that holds it.
 
 The file holds one thing: the number of the last batch when the front left for good, -1 if none was
-published. The tracker forgets a front that has left; one that is started again under the name must not
-publish those batches anew.
+published, and the pipeline's generation then. The tracker forgets a front that has left; one that is
+started again under the name in that generation must not publish those batches anew.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from fronts.core import FrontStateError
 
 _RETRY_S = 0.05
-_LONGEST_NOTE = 32
-_WHOLE_NOTE = re.compile(rb"-?\d+\n")
+_LONGEST_NOTE = 64
+_WHOLE_NOTE = re.compile(rb"(-?\d+) (\d+)\n")
 
 
 def take_lock(path: Path, timeout_s: float, front: str) -> int:
@@ -63,15 +63,16 @@ def _is_file(fd: int, path: Path) -> bool:
         return False
 
 
-def left_after(fd: int) -> int:
-    """The number of the last batch when the front left, by its lock file; -1 if it has not left. A note
-    that was not written whole counts as none: then the front had not left yet."""
-    said = os.pread(fd, _LONGEST_NOTE, 0)
-    return int(said) if _WHOLE_NOTE.fullmatch(said) else -1
+def left_after(fd: int) -> tuple[int, int]:
+    """The number of the last batch when the front left, by its lock file, and the pipeline's generation
+    then; -1 and 0 if it has not left. A note that was not written whole counts as none: then the front
+    had not left yet."""
+    said = _WHOLE_NOTE.fullmatch(os.pread(fd, _LONGEST_NOTE, 0))
+    return (int(said[1]), int(said[2])) if said else (-1, 0)
 
 
-def note_leave(fd: int, batch: int) -> None:
+def note_leave(fd: int, generation: int, batch: int) -> None:
     """Notes durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
     one width always: an older note is never half gone."""
-    os.pwrite(fd, b"%020d\n" % batch, 0)
+    os.pwrite(fd, b"%020d %020d\n" % (batch, generation), 0)
     os.fsync(fd)

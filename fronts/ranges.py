@@ -37,6 +37,7 @@ from tracker.client import Admin
 from tracker.client.errors import LowmarkError
 from tracker.core.model import Batch
 from tracker.core.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
+from tracker.core.slots import LOWEST_SLOT
 
 PRUNE_ABOVE_BYTES = 16 * 2**20
 """A journal that is longer lets go of what is below min time: every reader has told of it."""
@@ -80,7 +81,7 @@ class RangeFront:
         self._ends: dict[str, int] = {}
         self._segment = -1
         self._lock_fd: int | None = None
-        self._left_after = -1
+        self._left = -1, 0  # after which batch it left before, and in which generation
 
     @property
     def front(self) -> Front:
@@ -102,8 +103,8 @@ class RangeFront:
         self._lock_fd = take_lock(lock, timeout_s, self._front.identity)
         try:
             self._cut_torn_line()
-            self._left_after = left_after(self._lock_fd)
-            self._front.start(self._recover, timeout_s, left_after=self._left_after)
+            self._left = after, generation = left_after(self._lock_fd)
+            self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
         except BaseException:
             self._release()
             raise
@@ -139,7 +140,8 @@ class RangeFront:
     def leave(self) -> None:
         """As `Front.leave`; a front of this name that is started later goes on from here."""
         fd = self._lock_fd
-        self._front.leave(note=None if fd is None else partial(note_leave, fd))
+        note = None if fd is None else partial(note_leave, fd, self._front.generation)
+        self._front.leave(note=note)
         self._release()
 
     def close(self) -> None:
@@ -171,13 +173,24 @@ class RangeFront:
     def _batch(self, segment: int, noted: NotedRanges) -> PublishedBatch:
         return ranges_batch(segment, noted.number, noted.slot, noted.ranges)
 
+    def _left_after(self) -> int:
+        """The last batch when it left in this generation of the pipeline; -1 if it has not."""
+        after, generation = self._left
+        return after if generation == self._front.generation else -1
+
     def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
-        """The batches that the tracker may not have, and the last one that it has, to compare."""
+        """The batches that the tracker may not have, and the last one that it has, to compare. It has
+        none where the pipeline was restarted: those below the first slot then are complete, and may
+        have been let go."""
         self._segment = segment
         noted = self._noted()
         for batch in noted:
             self._ends |= {partition: end for partition, _, end in batch.ranges}
-        durable = max(self._left_after, -1 if last is None else last.id)
+        durable = max(self._left_after(), -1 if last is None else last.id)
+        if durable < 0 and self._front.replay_from > LOWEST_SLOT:
+            # The last one tells the next number, if nothing else does.
+            noted = [b for b in noted if b.slot >= self._front.replay_from] or noted[-1:]
+            durable = noted[0].number - 1 if noted else -1
         numbers = [batch.number for batch in noted if batch.number > durable]
         newest = noted[-1].number if noted else -1
         if newest < durable or numbers != list(range(durable + 1, durable + 1 + len(numbers))):

@@ -26,6 +26,7 @@ from local_tracker.spark.compose import same_input
 from local_tracker.spark.logs import CheckpointLog
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
+from tracker.client.updates import slot_time
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
 
 POLL_INTERVAL_MS = 5
@@ -170,6 +171,13 @@ class Follower:
         committed = self._checkpoint.committed()
         if last is None:
             self._refuse_another_query(last_batches)
+            if restarted := self._restarted():
+                log.warning("%s: %s", self._about(), restarted)
+                if committed and committed[0] > self._first_batch:
+                    raise TrackingError(
+                        f"{self._about()}: {restarted}; {self._checkpoint.root}/commits begins at "
+                        f"{committed[0]}, so those of before that count cannot be told any more"
+                    )
             return self._first_batch - 1
         advice = (
             f"the checkpoint has been rolled back or rewritten; restore the newer one, or {_ANEW}"
@@ -192,6 +200,18 @@ class Follower:
                 f"cannot be told any more; raise spark.sql.streaming.minBatchesToRetain"
             )
         return last.id
+
+    def _restarted(self) -> str:
+        """What is to be known where the pipeline was restarted; empty where it never was."""
+        joined = self._node.joined
+        if not joined.generation:
+            return ""
+        moment = slot_time(joined.replay_from, joined.spec.slack_ns)
+        return (
+            f"pipeline {joined.spec.name!r} was restarted: generation {joined.generation} begins at slot "
+            f"{joined.replay_from} ({moment}), and what was created from input below it is refused. Start "
+            "the query on an empty checkpoint and sink, over input from that moment on"
+        )
 
     def _refuse_another_query(self, last_batches: Sequence[Batch]) -> None:
         """A query with a new checkpoint would take its input out of the cells once more."""
@@ -277,7 +297,10 @@ class Follower:
                 relabels += 1
                 content = self._ticks.relabelled(record, error.refusal)
                 if content is None or relabels > _MAX_RELABELS:
-                    raise TrackingError(_refused(self._about(), batch, error.refusal)) from None
+                    restarted = self._restarted()
+                    raise TrackingError(
+                        _refused(self._about(), batch, error.refusal, restarted)
+                    ) from None
             except (LowmarkError, CancelledError) as error:
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):
@@ -319,11 +342,11 @@ class Follower:
         return f"query {self.name!r} ({self._checkpoint.query_id})"
 
 
-def _refused(about: str, batch: int, refusal: Refusal) -> str:
+def _refused(about: str, batch: int, refusal: Refusal, restarted: str) -> str:
     advice = {
-        RefusalCode.FENCED: "another run of the query has joined under the same node id; stop one",
         RefusalCode.ROLLED_BACK: f"restore the newer checkpoint, or {_ANEW}",
-        RefusalCode.BELOW_MIN_TIME: "its rows were read by a query that nothing waited for; see "
+        RefusalCode.BELOW_MIN_TIME: restarted
+        or "its rows were read by a query that nothing waited for; see "
         "which unit was not registered by its producer",
     }.get(refusal.code, "")
     said = (

@@ -403,6 +403,18 @@ def test_a_record_that_was_rewritten_is_refused() -> None:
         core.recover(reversed(batches(3, 4)), None)
 
 
+def test_where_the_pipeline_began_anew_items_below_are_not_created_again() -> None:
+    across = items_batch(SEGMENT, 1, [4, 5, 6], [20, 21, 22])
+    core = FrontCore("f", SEGMENT, SLACK_NS)
+    core.recover([*batches(3), across], None, replay_from=5)
+    core.grant(5, 5, 0)
+    tick = core.next_tick(9 * SLACK_NS)
+    assert tick is not None
+    assert [row[1:3] for row in tick.created.rows()] == [(5, 21), (6, 22)]
+    assert tick.batch == Batch("f", 1, across.fingerprint)
+    assert core.label(0)[:2] == (6, 2), "numbers and labels go on"
+
+
 class AnyLife(RuleBasedStateMachine):
     """A front through any sequence of steps and crashes, beside a tracker that remembers durable
     ticks. Nothing is promised that is not created; each published item is created exactly once."""

@@ -105,6 +105,25 @@ def test_batches_are_told_as_they_end(running: EmbeddedTracker, logs: Logs) -> N
     assert query.close()
 
 
+def test_of_a_pipeline_that_was_restarted_it_says_from_where_to_read(
+    running: EmbeddedTracker, logs: Logs
+) -> None:
+    """Batch 0 read from below the slot at which the pipeline begins now, and made something of it."""
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S)
+    with running.admin() as admin:
+        assert admin.restart("p", 0, 3) == (1, 3)
+    query.close()
+    again = attached(running, logs).start()
+    with pytest.raises(TrackingError) as refused:
+        again.wait_durable(WAIT_S)
+    again.close()
+    assert "below_min_time" in str(refused.value)
+    assert "generation 1 begins at slot 3 (1970-01-01 00:00:00.030000+00:00)" in str(refused.value)
+    assert "Start the query on an empty checkpoint and sink" in str(refused.value)
+
+
 def test_it_goes_on_where_it_was(running: EmbeddedTracker, logs: Logs) -> None:
     for number in range(2):
         logs.batch(number, number + 1)

@@ -1,0 +1,194 @@
+"""Fronts of a pipeline that was restarted: what they published from its first slot on is committed anew,
+what lies below is complete and may be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tracker
+from fronts import FileFront, FrontFailedError, RangeFront
+from fronts.files import PublishedFile
+from tracker.client import NodeClient
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.ack_values import range_value, unit_value
+from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
+from tracker.core.units import unit_name
+
+WAIT_S = 60.0
+SPEC = PipelineSpec("p", ("in",), fronts=("a",), slack_ns=1_000)
+START_SLOT = 1_000
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.slot = START_SLOT
+
+    def __call__(self) -> int:
+        return self.slot * SPEC.slack_ns
+
+
+@pytest.fixture(params=[1, 2], ids=["one shard", "two shards"])
+def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=request.param) as embedded:
+        embedded.register(SPEC)
+        yield embedded
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def file_front(embedded: EmbeddedTracker, directory: Path, clock: Clock) -> FileFront:
+    return FileFront(
+        embedded.target, "p", "a", "in", directory, format="json", clock=clock,
+        heartbeat_interval_ms=2,
+    ).start(WAIT_S)  # fmt: skip
+
+
+def reader(embedded: EmbeddedTracker) -> NodeClient:
+    node = embedded.node("p", "reader")
+    node.join(WAIT_S)
+    return node
+
+
+def consume(node: NodeClient, file: PublishedFile) -> None:
+    name = unit_name(str(file.path))
+    cells = Cells.of([(0, file.slot, unit_value(name), 1)])
+    units = (Unit(0, name, file.slot),)
+    node.commit(TickContent(consumed=cells, units_consumed=units)).result(WAIT_S)
+
+
+def published(front: FileFront, clock: Clock, slot: int) -> PublishedFile:
+    clock.slot = slot
+    file = front.write([{"slot": slot}])
+    assert file is not None and file.slot == slot and front.wait_durable(WAIT_S)
+    return file
+
+
+def reached(embedded: EmbeddedTracker, slot: int) -> None:
+    with embedded.subscriber("p") as subscriber:
+        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        assert subscriber.min_time() == slot
+
+
+def ended(front: FileFront) -> None:
+    with pytest.raises(FrontFailedError, match="generation 1 begins at slot"):
+        while True:
+            front.write([{}])
+            front.wait_durable(WAIT_S)
+    front.close()
+
+
+def test_files_from_the_first_slot_on_are_committed_anew(
+    embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
+) -> None:
+    front = file_front(embedded, tmp_path, clock)
+    first, second, third = (published(front, clock, slot) for slot in (1_010, 1_020, 1_030))
+    consume(reader(embedded), first)
+    reached(embedded, second.slot)
+    with embedded.admin() as admin:
+        assert admin.restart("p", 0, second.slot) == (1, second.slot)
+    ended(front)
+    first.path.unlink()
+
+    front = file_front(embedded, tmp_path, clock)
+    assert front.front.replay_from == second.slot
+    assert front.wait_durable(WAIT_S)
+    again = reader(embedded)
+    names = [unit_name(str(file.path)) for file in (second, third)]
+    assert again.resolve_units("in", names, 1_000) == dict(
+        zip(names, (second.slot, third.slot), strict=True)
+    )
+    for file in front.published():
+        consume(again, file)
+    fourth = published(front, clock, 1_040)
+    assert fourth.batch == front.published()[-2].batch + 1
+    reached(embedded, fourth.slot)
+    with embedded.admin() as admin:
+        assert admin.pipeline("p").state.late_items == 0
+    front.close()
+
+    front = file_front(embedded, tmp_path, clock)  # as after any other kill
+    consume(again, fourth)
+    clock.slot = 1_050
+    reached(embedded, 1_050)
+    front.close()
+
+
+def test_a_front_whose_files_are_all_complete_goes_on_with_its_numbers(
+    embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
+) -> None:
+    front = file_front(embedded, tmp_path, clock)
+    node = reader(embedded)
+    for slot in (1_010, 1_020):
+        consume(node, published(front, clock, slot))
+    clock.slot = 1_100
+    reached(embedded, 1_100)
+    front.close()
+    with embedded.admin() as admin:
+        assert admin.restart("p", 0, 1_100) == (1, 1_100)
+    front = file_front(embedded, tmp_path, clock)
+    assert published(front, clock, 1_110).batch == 2
+    reached(embedded, 1_110)
+    front.close()
+
+
+def test_ranges_from_the_first_slot_on_are_committed_anew(
+    embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
+) -> None:
+    def started() -> RangeFront:
+        return RangeFront(
+            embedded.target, "p", "a", "in", tmp_path / "journal", clock=clock,
+            heartbeat_interval_ms=2,
+        ).start(WAIT_S)  # fmt: skip
+
+    def consume_range(node: NodeClient, slot: int, begin: int, end: int) -> None:
+        cells = Cells.of([(0, slot, range_value("t/0", begin, end), end - begin)])
+        node.commit(TickContent(consumed=cells)).result(WAIT_S)
+
+    front = started()
+    for slot, end in ((1_010, 5), (1_020, 9)):
+        clock.slot = slot
+        front.publish({"t/0": end})
+        assert front.wait_durable(WAIT_S)
+    consume_range(reader(embedded), 1_010, 0, 5)
+    reached(embedded, 1_020)
+    front.close()
+    with embedded.admin() as admin:
+        assert admin.restart("p", 0, 1_020) == (1, 1_020)
+    front = started()
+    assert front.wait_durable(WAIT_S)
+    clock.slot = 1_030
+    assert front.publish({"t/0": 11}) == 2, "its ends and numbers go on"
+    assert front.wait_durable(WAIT_S)
+    node = reader(embedded)
+    consume_range(node, 1_020, 5, 9)
+    reached(embedded, 1_030)
+    consume_range(node, 1_030, 9, 11)
+    clock.slot = 1_040
+    reached(embedded, 1_040)
+    front.close()
+
+
+def test_what_a_front_left_behind_is_told_once_a_generation(tmp_path: Path, clock: Clock) -> None:
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("p", ("in",), open=True, slack_ns=1_000))
+        front = file_front(embedded, tmp_path, clock)
+        file = published(front, clock, 1_010)
+        front.leave()
+        with embedded.admin() as admin:
+            assert admin.restart("p", 0, file.slot) == (1, file.slot)
+        for number in range(2):
+            front = file_front(embedded, tmp_path, clock)
+            assert front.wait_durable(WAIT_S)
+            if number == 0:
+                consume(reader(embedded), file)
+            clock.slot = 1_020 + number
+            reached(embedded, clock.slot)  # created again, it would be open
+            front.leave()
