@@ -22,7 +22,7 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker import __version__, cli_operations, cli_wait
+from tracker import __version__, cli_freshness, cli_operations, cli_wait
 from tracker.cli_common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
@@ -69,6 +69,7 @@ pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and l
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(cli_operations.nodes_app, name="nodes")
 app.command()(cli_operations.explain)
+app.command()(cli_freshness.freshness)
 app.command("min-time")(cli_wait.min_time)
 app.command()(cli_wait.wait)
 pipelines_app.command("restart")(cli_operations.restart)

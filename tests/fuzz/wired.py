@@ -26,6 +26,7 @@ from tracker.service.errors import STATUS
 from tracker.service.nodes import NodeServicer
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.sampling import Sampler
 from tracker.service.waiting import Waiting
 
 SPEC = PipelineSpec(
@@ -189,7 +190,7 @@ class Services:
         engine: Any = WiredEngine(cluster, shard)
         units: Waiting[tuple[str, int]] = Waiting()
         self.nodes = NodeServicer(engine, ADDRESSES, units)
-        self.pipelines = PipelineServicer(engine, ADDRESSES)
+        self.pipelines = PipelineServicer(engine, ADDRESSES, Sampler(engine.process))
         self.progress = ProgressServicer(engine, ADDRESSES, cluster.hubs[shard])
 
 

@@ -11,12 +11,13 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tracker import convert, convert_explain
+from tracker import convert, convert_explain, convert_freshness
 from tracker.client.connection import Connection
 from tracker.client.errors import UnavailableError
 from tracker.core.describe import PipelineDescription, ShardDescription
 from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import PipelineExplanation
+from tracker.core.freshness import SegmentFreshness
 from tracker.core.model import Cells, PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
@@ -147,6 +148,16 @@ class Admin:
             else:
                 parts.append(convert_explain.explanation_from_pb(answer, spec))
         return Explanation(spec, tuple(parts), silent, at, silent_after_ms)
+
+    def freshness(self, pipeline: str, within_ms: int = 0) -> tuple[SegmentFreshness, ...]:
+        """How far each segment has been behind, over windows of time, the whole pipeline last: as one
+        process has seen it since it was started. within_ms: of each window the share of samples up to it
+        is told. Raises RefusedError; UnavailableError too where there is no sample yet."""
+        answer = self._call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).GetFreshness,
+            pipeline_pb.GetFreshnessRequest(pipeline=pipeline, within_ms=within_ms),
+        )
+        return convert_freshness.freshness_from_pb(answer)
 
     def retire(self, pipeline: str, node_id: str, write_off: Cells | None = None) -> None:
         """Closes a node's key for good, with its fronts, and writes off the given cells (rule 9), each

@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker import convert, convert_explain
+from tracker import convert, convert_explain, convert_freshness
 from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
+from tracker.service.sampling import Sampler
 
 
 class PipelineServicer:
     """Registers at the shard that decides on a pipeline's name; tells what this process sees."""
 
-    def __init__(self, engine: Engine, addresses: Sequence[str]) -> None:
+    def __init__(self, engine: Engine, addresses: Sequence[str], sampler: Sampler) -> None:
         self._engine = engine
+        self._sampler = sampler
         self._addresses = addresses
 
     async def RegisterPipeline(
@@ -88,6 +90,20 @@ class PipelineServicer:
         explanation = replace(explanation, store=self._engine.store_state)
         addresses = dict(enumerate(self._addresses))
         return convert_explain.explanation_to_pb(explanation, spec, addresses)
+
+    async def GetFreshness(
+        self, request: pipeline_pb.GetFreshnessRequest, context: Context
+    ) -> pipeline_pb.GetFreshnessResponse:
+        try:
+            if request.within_ms < 0:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"within_ms is {request.within_ms}; it must not be negative",
+                )
+            segments = self._sampler.read(request.pipeline, request.within_ms)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return convert_freshness.freshness_to_pb(segments)
 
     async def RetireNode(
         self, request: pipeline_pb.RetireNodeRequest, context: Context

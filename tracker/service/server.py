@@ -32,6 +32,7 @@ from tracker.service.nodes import NodeServicer
 from tracker.service.peers import PeerLink, PeerServicer
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.sampling import Sampler
 from tracker.service.waiting import Waiting
 from tracker.service.waiting_room import LIVE_SERVICE
 from tracker.store import Leases, Store, open_leases, open_store, shown_store
@@ -137,6 +138,8 @@ class TrackerServer:
         self._server: grpc.aio.Server | None = None
         self._ended = asyncio.Event()
         self.engine: Engine
+        self.sampler: Sampler
+        """How far each pipeline is behind; for metrics too."""
 
     async def start(self) -> None:
         """Recovers, listens, dials the other shards. Raises StoreError, LogLost or OSError, with
@@ -167,6 +170,7 @@ class TrackerServer:
             raise
         try:
             await self.engine.start()
+            self.sampler = Sampler(self.engine.process)
             if self.failure is not None:  # it was taken over while it recovered
                 raise self.failure
             await self._listen()
@@ -180,6 +184,7 @@ class TrackerServer:
         for shard in range(len(addresses)):
             if shard != config.shard:
                 self._peers[shard] = PeerLink(shard, addresses, self.engine, self._leases)
+        self.sampler.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._health.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         log.info(
@@ -196,7 +201,7 @@ class TrackerServer:
         )
         engine, addresses = self.engine, self._addresses
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
-            _any(PipelineServicer(engine, addresses)),
+            _any(PipelineServicer(engine, addresses, self.sampler)),
             server,
         )
         node_service_pb2_grpc.add_NodeServiceServicer_to_server(
@@ -251,6 +256,7 @@ class TrackerServer:
             self._units.close()
             self._peer_servicer.close()
             await ending
+        await self.sampler.stop()
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         await self.engine.stop()
         if self._leases is not None:
@@ -261,6 +267,7 @@ class TrackerServer:
     async def kill(self) -> None:
         """Ends as a crash would: nothing more is written, nobody is told. For tests."""
         self.engine.fail(ConnectionAbortedError("killed"))
+        await self.sampler.stop()
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         if self._server is not None:
             await self._server.stop(None)

@@ -1019,6 +1019,170 @@ class WrittenOffCell(_message.Message):
 Global___WrittenOffCell: _TypeAlias = WrittenOffCell  # noqa: Y015
 
 @_typing.final
+class GetFreshnessRequest(_message.Message):
+    """Asks how far segments have been behind."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    WITHIN_MS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    within_ms: _builtins.int
+    """Of each window, the share of samples up to this many milliseconds is told."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        within_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "within_ms", b"within_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFreshnessRequest: _TypeAlias = GetFreshnessRequest  # noqa: Y015
+
+@_typing.final
+class GetFreshnessResponse(_message.Message):
+    """How far segments have been behind."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentFreshness]:
+        """By segment; the last one, without a name, is the whole pipeline."""
+
+    def __init__(
+        self,
+        *,
+        segments: _abc.Iterable[Global___SegmentFreshness] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFreshnessResponse: _TypeAlias = GetFreshnessResponse  # noqa: Y015
+
+@_typing.final
+class SegmentFreshness(_message.Message):
+    """How far a segment has been behind."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    LAG_MS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    segment: _builtins.str
+    """Its name."""
+    lag_ms: _builtins.int
+    """Milliseconds behind the newest promise of the pipeline's fronts at the last sample; -1 if there is
+    nothing to compare.
+    """
+    age_ms: _builtins.int
+    """Milliseconds behind the clock at the last sample; -1 if it is complete."""
+    @_builtins.property
+    def windows(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshnessWindow]:
+        """The shortest first."""
+
+    def __init__(
+        self,
+        *,
+        segment: _builtins.str = ...,
+        lag_ms: _builtins.int = ...,
+        age_ms: _builtins.int = ...,
+        windows: _abc.Iterable[Global___FreshnessWindow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "lag_ms", b"lag_ms", "segment", b"segment", "windows", b"windows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentFreshness: _TypeAlias = SegmentFreshness  # noqa: Y015
+
+@_typing.final
+class FreshnessWindow(_message.Message):
+    """A window of equally spaced samples."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SECONDS_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    seconds: _builtins.int
+    """Its length."""
+    @_builtins.property
+    def lag(self) -> Global___FreshnessLevel:
+        """Behind the newest promise."""
+
+    @_builtins.property
+    def age(self) -> Global___FreshnessLevel:
+        """Behind the clock."""
+
+    def __init__(
+        self,
+        *,
+        seconds: _builtins.int = ...,
+        lag: Global___FreshnessLevel | None = ...,
+        age: Global___FreshnessLevel | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "lag", b"lag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "lag", b"lag", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreshnessWindow: _TypeAlias = FreshnessWindow  # noqa: Y015
+
+@_typing.final
+class FreshnessLevel(_message.Message):
+    """What samples come to, in milliseconds; -1 if there are none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    P50_MS_FIELD_NUMBER: _builtins.int
+    P95_MS_FIELD_NUMBER: _builtins.int
+    P99_MS_FIELD_NUMBER: _builtins.int
+    MOST_MS_FIELD_NUMBER: _builtins.int
+    WITHIN_FIELD_NUMBER: _builtins.int
+    samples: _builtins.int
+    """How many there are."""
+    p50_ms: _builtins.int
+    """Half of them are no larger."""
+    p95_ms: _builtins.int
+    """95 of 100 are no larger."""
+    p99_ms: _builtins.int
+    """99 of 100 are no larger."""
+    most_ms: _builtins.int
+    """The largest."""
+    within: _builtins.float
+    """The share that is within what was asked for, from 0 to 1; 1 if there are none."""
+    def __init__(
+        self,
+        *,
+        samples: _builtins.int = ...,
+        p50_ms: _builtins.int = ...,
+        p95_ms: _builtins.int = ...,
+        p99_ms: _builtins.int = ...,
+        most_ms: _builtins.int = ...,
+        within: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["most_ms", b"most_ms", "p50_ms", b"p50_ms", "p95_ms", b"p95_ms", "p99_ms", b"p99_ms", "samples", b"samples", "within", b"within"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreshnessLevel: _TypeAlias = FreshnessLevel  # noqa: Y015
+
+@_typing.final
 class RetireNodeRequest(_message.Message):
     """Asks to retire a node."""
 

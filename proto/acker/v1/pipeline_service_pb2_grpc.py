@@ -60,6 +60,11 @@ class PipelineServiceStub:
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineResponse.FromString,
                 _registered_method=True)
+        self.GetFreshness = channel.unary_unary(
+                '/acker.v1.PipelineService/GetFreshness',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.GetFreshnessRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.GetFreshnessResponse.FromString,
+                _registered_method=True)
         self.RetireNode = channel.unary_unary(
                 '/acker.v1.PipelineService/RetireNode',
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RetireNodeRequest.SerializeToString,
@@ -113,6 +118,14 @@ class PipelineServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFreshness(self, request, context):
+        """Tells how far a pipeline's segments have been behind, over windows of time, as the asked process has
+        seen it since it was started.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RetireNode(self, request, context):
         """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
         it left open is waited for, or written off where the operator names it. Goes to the node's home;
@@ -158,6 +171,11 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.ExplainPipeline,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineResponse.SerializeToString,
+            ),
+            'GetFreshness': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFreshness,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.GetFreshnessRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.GetFreshnessResponse.SerializeToString,
             ),
             'RetireNode': grpc.unary_unary_rpc_method_handler(
                     servicer.RetireNode,
@@ -306,6 +324,33 @@ class PipelineService:
             '/acker.v1.PipelineService/ExplainPipeline',
             acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.ExplainPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFreshness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/GetFreshness',
+            acker_dot_v1_dot_pipeline__service__pb2.GetFreshnessRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.GetFreshnessResponse.FromString,
             options,
             channel_credentials,
             insecure,

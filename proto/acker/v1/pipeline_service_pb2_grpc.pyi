@@ -47,6 +47,10 @@ class PipelineServiceStub:
     """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
     it keeps and the nodes that are at home with it; what holds min time, all know alike.
     """
+    GetFreshness: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.GetFreshnessRequest, _pipeline_service_pb2.GetFreshnessResponse]
+    """Tells how far a pipeline's segments have been behind, over windows of time, as the asked process has
+    seen it since it was started.
+    """
     RetireNode: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RetireNodeRequest, _pipeline_service_pb2.RetireNodeResponse]
     """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
     it left open is waited for, or written off where the operator names it. Goes to the node's home;
@@ -76,6 +80,10 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     ExplainPipeline: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.ExplainPipelineRequest, _pipeline_service_pb2.ExplainPipelineResponse]  # type: ignore[assignment]
     """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
     it keeps and the nodes that are at home with it; what holds min time, all know alike.
+    """
+    GetFreshness: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.GetFreshnessRequest, _pipeline_service_pb2.GetFreshnessResponse]  # type: ignore[assignment]
+    """Tells how far a pipeline's segments have been behind, over windows of time, as the asked process has
+    seen it since it was started.
     """
     RetireNode: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RetireNodeRequest, _pipeline_service_pb2.RetireNodeResponse]  # type: ignore[assignment]
     """Closes a node's key for good, its fronts with it, because an operator says that it is gone. What
@@ -133,6 +141,16 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pipeline_service_pb2.ExplainPipelineResponse, _abc.Awaitable[_pipeline_service_pb2.ExplainPipelineResponse]]:
         """Tells why min time is where it is. Every process knows a part: its own open cells, the names that
         it keeps and the nodes that are at home with it; what holds min time, all know alike.
+        """
+
+    @_abc_1.abstractmethod
+    def GetFreshness(
+        self,
+        request: _pipeline_service_pb2.GetFreshnessRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.GetFreshnessResponse, _abc.Awaitable[_pipeline_service_pb2.GetFreshnessResponse]]:
+        """Tells how far a pipeline's segments have been behind, over windows of time, as the asked process has
+        seen it since it was started.
         """
 
     @_abc_1.abstractmethod

@@ -17,6 +17,7 @@ from tracker.core.explain import (
 from tracker.core.measures import PipelineMeasures, measure
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
 from tracker.core.process.state import ProcessState
+from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 
 class Reads(ProcessState):
@@ -36,6 +37,12 @@ class Reads(ProcessState):
     def pipeline_min_time(self, pipeline: str) -> int:
         """The least min time over the pipeline's segments."""
         return min(self._pipeline(pipeline).said)
+
+    def newest_promise(self, pipeline: str) -> int:
+        """The furthest slot up to which a front of the pipeline has labelled its items; LOWEST_SLOT if
+        none has."""
+        fronts = self._pipeline(pipeline).combiner.settled_fronts.values()
+        return max((slot for slot, _ in fronts if slot != FOREVER), default=LOWEST_SLOT)
 
     def describe(self, pipeline: str, now_ns: int) -> PipelineDescription:
         return self._pipeline(pipeline).describe(now_ns)

@@ -1,0 +1,89 @@
+"""How far pipelines are behind, sampled by a process: what is compared, and within which budget."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import tracker
+from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.client.test_command_line import run, run_json
+from tests.core.driver import Cluster
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.freshness import NONE_MS, Lag
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
+from tracker.service import sampling
+from tracker.service.sampling import Sampler, lags
+
+SPEC = PipelineSpec("two", ("first", "second"), (Edge("first", "second"),), fronts=("front",))
+SLACK_MS = 10
+
+
+def sampled(count: int = 1) -> tuple[Cluster, Sampler]:
+    cluster = Cluster(1)
+    for number in range(count):
+        cluster.register(PipelineSpec(f"p{number:03}", ("a", "b"), front_count=1))
+    return cluster, Sampler(cluster.processes[0], now_unix_ns=lambda: 10**9)
+
+
+def test_lag_is_behind_the_newest_promise_and_age_behind_the_clock() -> None:
+    cluster = Cluster(1)
+    spec = PipelineSpec("p", ("a",), fronts=("x", "y"))
+    cluster.register(spec)
+    process = cluster.processes[0]
+    assert lags(process, "p", 5_000_000) == [Lag(NONE_MS, 5)], "nobody has promised anything"
+    for front, slot in (("x", 50), ("y", 80)):
+        node = cluster.node(spec, front)
+        node.join_front(front)
+        node.commit(heartbeats={front: slot})
+    assert cluster.agreed(spec) == (50,)
+    assert lags(process, "p", 10**9) == [Lag(30 * SLACK_MS, 1_000 - 50 * SLACK_MS)]
+    assert lags(process, "p", 0) == [Lag(30 * SLACK_MS, 0)], "a clock behind shows no negative age"
+
+
+def test_pipelines_beyond_the_budget_are_refused_and_not_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampling, "MAX_SAMPLED_SEGMENTS", 6)
+    _, sampler = sampled(3)
+    sampler.sample(0.0)
+    assert len(sampler.read("p000", 0)) == len(sampler.read("p001", 0)) == 3
+    with pytest.raises(Refused, match="limit of 6") as refused:
+        sampler.read("p002", 0)
+    assert refused.value.refusal.code is RefusalCode.FULL
+    with pytest.raises(Refused, match="not registered"):
+        sampler.read("none", 0)
+    assert {pipeline for pipeline, _, _ in sampler.last()} == {"p000", "p001"}
+
+
+def test_many_pipelines_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MAX_SAMPLES_PER_ROUND", 2)
+    _, sampler = sampled(5)
+    for second in range(5):
+        sampler.sample(float(second))
+    samples = [sampler.read(f"p{n:03}", 0)[0].windows[0].age.samples for n in range(5)]
+    assert samples == [2] * 5
+
+
+def test_levels_are_shown_and_told_to_scripts() -> None:
+    with tracker.embedded() as running:
+        running.register(SPEC)
+        node = joined_front(running.node("two", "front", "front"))
+        done(node.commit(promise(20)))
+        whole = until_sampled(running)
+        assert whole["lag_ms"] == 0 and whole["windows"][0]["lag"]["p99_ms"] >= 0
+        shown = run(running, "freshness", "-p", "two", "--within", "1").stdout
+        assert "the whole pipeline" in shown and "within 1 s" in shown
+
+
+def until_sampled(running: EmbeddedTracker) -> dict:  # type: ignore[type-arg]
+    """Waits for the first sample with a promise, which comes within a second or two."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        told = run_json(running, "freshness", "-p", "two", "--within", "1")["segments"]
+        assert [segment["segment"] for segment in told] == ["first", "second", None]
+        if told[-1]["lag_ms"] is not None:
+            return dict(told[-1])
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
