@@ -19,6 +19,7 @@ from tracker.convert_storage import (
     snapshot_to_bytes,
 )
 from tracker.core import messages as m
+from tracker.core.explain import StoreState
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.service.engine import Session
@@ -155,6 +156,10 @@ class WiredEngine:
     @property
     def process(self) -> Process:
         return self._cluster.processes[self._shard]
+
+    @property
+    def store_state(self) -> StoreState:
+        return StoreState()
 
     async def ask(self, event: Any) -> Any:
         self._cluster.handle(self._shard, event)
