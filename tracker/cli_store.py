@@ -1,10 +1,10 @@
-"""`lowmark store`: a shard's store as a file, and what is to become of records that are gone."""
+"""`lowmark store`: stores as one file, and what is to become of records that are gone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,22 +12,45 @@ from typing import Annotated, Any
 import typer
 
 from tracker.store import Store, StoreError, open_leases, open_store
+from tracker.store.archive import (
+    Contents,
+    export_shard,
+    export_tracker,
+    import_shard,
+    import_tracker,
+)
 
 store_app = typer.Typer(
-    no_args_is_help=True, help="Export and import the store of a shard whose process is stopped."
+    no_args_is_help=True, help="Export and import the stores of shards whose processes are stopped."
 )
 
 StoreUrl = Annotated[
     str, typer.Option("--store", envvar="LOWMARK_STORE", help="as for `lowmark serve`")
 ]
 Shard = Annotated[int, typer.Option(min=0, help="number of the shard")]
+OneShard = Annotated[
+    int | None, typer.Option(min=0, help="number of the shard, if not all; 0 if not said")
+]
+AllShards = Annotated[
+    int | None, typer.Option("--shards", min=1, help="all shards in one file: how many there are")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
 
 
 @contextmanager
-def _opened(url: str, shard: int, *, new: bool = False) -> Iterator[Store]:
-    """The store; its errors become one line and exit status 1."""
+def _said_by_the_store() -> Iterator[None]:
+    """A store's errors become one line and exit status 1."""
     try:
+        yield
+    except StoreError as error:
+        typer.echo(f"lowmark: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _opened(url: str, shard: int, *, new: bool = False) -> Iterator[Store]:
+    """The store."""
+    with _said_by_the_store():
         if not new:
             with closing(open_leases(url)) as leases:
                 lease = leases.read(shard)
@@ -35,51 +58,78 @@ def _opened(url: str, shard: int, *, new: bool = False) -> Iterator[Store]:
                 raise StoreError(f"there is no shard {shard} in this store, or it does not answer")
         with closing(open_store(url, shard)) as store:
             yield store
-    except StoreError as error:
-        typer.echo(f"lowmark: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _show(as_json: bool, values: dict[str, Any], text: str) -> None:
     typer.echo(json.dumps(values) if as_json else text)
 
 
+@contextmanager
+def _all_opened(url: str, shards: int, *, new: bool = False) -> Iterator[list[Store]]:
+    """The stores of all shards, as `_opened`. There must be no more of them."""
+    with ExitStack() as stack:
+        opened = [stack.enter_context(_opened(url, shard, new=new)) for shard in range(shards)]
+        with closing(open_leases(url)) as leases:
+            beyond = leases.read(shards)
+        if beyond is not None and beyond.epoch:
+            raise StoreError(f"there is a shard {shards} too: --shards {shards} would leave it out")
+        yield opened
+
+
+def _check_which(shard: int | None, shards: int | None) -> int:
+    if shard is not None and shards is not None:
+        raise typer.BadParameter("give --shard for one of them, or --shards for all, not both")
+    return shard or 0
+
+
+def _show_contents(as_json: bool, found: list[Contents], file: Path, one: bool) -> None:
+    if as_json:
+        shown = [asdict(contents) for contents in found]
+        typer.echo(json.dumps(shown[0] if one else {"shards": shown}))
+        return
+    for contents in found:
+        typer.echo(
+            f"{file}: shard {contents.shard}, a snapshot of {contents.snapshot_bytes} bytes and "
+            f"{contents.records} records"
+        )
+
+
 @store_app.command("export")
 def export_command(
     store: StoreUrl,
     to: Annotated[Path, typer.Option(help="file to write; it must not exist")],
-    shard: Shard = 0,
+    shard: OneShard = None,
+    shards: AllShards = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a shard's store to a file. Its process must be stopped."""
-    from tracker.store.archive import export_shard
-
-    with _opened(store, shard) as opened:
-        contents = export_shard(opened, shard, to)
-    _show(
-        as_json, asdict(contents),
-        f"{to}: shard {shard}, a snapshot of {contents.snapshot_bytes} bytes and "
-        f"{contents.records} records",
-    )  # fmt: skip
+    """Write the store of a shard, or of all, to a file. Their processes must be stopped."""
+    one = _check_which(shard, shards)
+    if shards is None:
+        with _opened(store, one) as opened:
+            found = [export_shard(opened, one, to)]
+    else:
+        with _said_by_the_store(), _all_opened(store, shards) as all_opened:
+            found = export_tracker(all_opened, to)
+    _show_contents(as_json, found, to, shards is None)
 
 
 @store_app.command("import")
 def import_command(
     store: StoreUrl,
     source: Annotated[Path, typer.Option("--from", help="file that `export` wrote")],
-    shard: Shard = 0,
+    shard: OneShard = None,
+    shards: AllShards = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fill an empty store from a file."""
-    from tracker.store.archive import import_shard
-
-    with _opened(store, shard, new=True) as opened:
-        contents = import_shard(opened, shard, source)
-    _show(
-        as_json, asdict(contents),
-        f"shard {shard}: a snapshot of {contents.snapshot_bytes} bytes and {contents.records} "
-        f"records from {source}",
-    )  # fmt: skip
+    """Fill an empty store, or those of all shards, from a file."""
+    one = _check_which(shard, shards)
+    if shards is None:
+        with _opened(store, one, new=True) as opened:
+            found = [import_shard(opened, one, source)]
+    else:
+        with _said_by_the_store(), _all_opened(store, shards, new=True) as all_opened:
+            found = import_tracker(all_opened, source)
+    _show_contents(as_json, found, source, shards is None)
 
 
 @store_app.command("accept-loss")

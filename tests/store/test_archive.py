@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from tests.store.redis_server import RedisServer
 from tracker.cli import app
 from tracker.store import Store, StoreError, open_store
-from tracker.store.archive import export_shard, import_shard
+from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
 
 
-def filled(url: str) -> Store:
-    store = open_store(url, 2)
+def filled(url: str, shard: int = 2) -> Store:
+    store = open_store(url, shard)
     epoch = store.acquire("a", least_epoch=7)
     store.commit(epoch, [(n, b"record %d" % n) for n in range(1, 3001)])
     store.write_snapshot(epoch, 500, b"the first 500")
@@ -101,3 +101,60 @@ def test_the_command_line_exports_what_nobody_owns(tmp_path: Path) -> None:
     nothing = runner.invoke(app, ["store", "accept-loss", "--store", to, "--shard", "2"])
     assert nothing.exit_code == 0 and "nothing was missing" in nothing.output
     source.close()
+
+
+def test_all_shards_go_into_one_file_and_back(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "redis").start()
+    try:
+        sources = [filled(server.url, shard) for shard in range(3)]
+        sources[1].commit(sources[1].acquire("a"), [(3001, b"of shard 1 alone")])
+        written = export_tracker(sources, tmp_path / "all")
+        assert [contents.records for contents in written] == [2500, 2501, 2500]
+        targets = [open_store(f"sqlite:{tmp_path / 'b'}", shard) for shard in range(3)]
+        assert import_tracker(targets, tmp_path / "all") == written
+        for shard, store in enumerate(targets):
+            epoch = store.acquire("next")
+            assert epoch > written[shard].epoch
+            stored = store.load(epoch)
+            assert stored.snapshot == (500, b"the first 500")
+            assert list(stored.records)[2500:] == [(3001, b"of shard 1 alone")] * (shard == 1)
+        for store in (*sources, *targets):
+            store.close()
+    finally:
+        server.discard()
+
+
+def test_a_file_of_all_shards_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
+    sources = [filled(f"sqlite:{tmp_path / 'a'}", shard) for shard in range(2)]
+    running = sources[1].acquire("running", lease_ms=60_000)
+    with pytest.raises(StoreError, match="belongs to running"):
+        export_tracker(sources, tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+    sources[0].release(sources[0].acquire("another", lease_ms=60_000))  # it was given back
+    sources[1].release(running)
+    export_tracker(sources, tmp_path / "all")
+    used = [open_store(f"sqlite:{tmp_path / 'b'}", 0), filled(f"sqlite:{tmp_path / 'b'}", 1)]
+    with pytest.raises(StoreError, match="shard 1 is not empty"):
+        import_tracker(used, tmp_path / "all")
+    assert used[0].load(used[0].acquire("x")).snapshot is None, "nothing was written"
+    with pytest.raises(StoreError, match="holds 2 shards, not 1"):
+        import_tracker(used[:1], tmp_path / "all")
+    with pytest.raises(StoreError, match="import it with --shards 2"):
+        import_shard(used[0], 0, tmp_path / "all")
+    for store in (*sources, *used):
+        store.close()
+
+
+def test_the_command_line_exports_all_shards_and_forgets_none(tmp_path: Path) -> None:
+    url, to, out = f"sqlite:{tmp_path / 'a'}", f"sqlite:{tmp_path / 'b'}", str(tmp_path / "all")
+    for shard in range(2):
+        filled(url, shard).close()
+    runner = CliRunner()
+    few = runner.invoke(app, ["store", "export", "--store", url, "--shards", "1", "--to", out])
+    assert few.exit_code == 1 and "there is a shard 1 too" in few.output
+    many = runner.invoke(app, ["store", "export", "--store", url, "--shards", "3", "--to", out])
+    assert many.exit_code == 1 and "no shard 2" in many.output
+    done = runner.invoke(app, ["store", "export", "--store", url, "--shards", "2", "--to", out])
+    assert done.exit_code == 0 and "shard 1, a snapshot of 13 bytes" in done.output, done.output
+    done = runner.invoke(app, ["store", "import", "--store", to, "--shards", "2", "--from", out])
+    assert done.exit_code == 0 and "2500 records" in done.output, done.output

@@ -1,7 +1,9 @@
-"""A shard's store as one file, to be kept or carried to a store of another kind.
+"""Stores as one file, to be kept or carried to a store of another kind: a shard, or all of a tracker.
 
-The file holds a line of JSON that says what follows, the snapshot, the records (position and length
-before each), and a hash of all that. It is read to its end and checked before anything is written.
+The file of a shard holds a line of JSON that says what follows, the snapshot, the records (position and
+length before each), and a hash of all that. The file of a tracker holds a line that says how many shards
+it has, the same of each of them, and one hash. A file is read to its end and checked before anything is
+written.
 """
 
 from __future__ import annotations
@@ -9,18 +11,20 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tracker.store.interface import Store, StoreError
 
 FORMAT = 1
 LEASE_MS = 60_000
 RECORDS_PER_COMMIT = 2_000
-_NAME = "lowmark-shard"
+RECORDS_PER_RENEWAL = 50_000
+_SHARD, _TRACKER = "lowmark-shard", "lowmark-tracker"
 _HASH_BYTES = 32
 _HEAD = struct.Struct(">QI")  # position and length of a record
 _MOST_HEADER_BYTES = 10_000
@@ -29,7 +33,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an archive holds: the shard's number, its last epoch, the position of its snapshot (0:
+    """What an archive holds of a shard: its number, its last epoch, the position of its snapshot (0:
     there is none) and the number of records after it."""
 
     shard: int
@@ -39,91 +43,219 @@ class Contents:
     records: int
 
 
+class _Owned:
+    """Shards that are owned together, so that none goes on while another is read or filled."""
+
+    def __init__(self, stores: Sequence[Store], owner: str, epochs: Sequence[int]) -> None:
+        """`epochs`: the least that each store is to give."""
+        self._stores = stores
+        self._held = ExitStack()
+        self.epochs: list[int] = []
+        try:
+            for store, least in zip(stores, epochs, strict=True):
+                epoch = store.acquire(owner, lease_ms=LEASE_MS, least_epoch=least)
+                self._held.callback(store.release, epoch)
+                self.epochs.append(epoch)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def renew(self) -> None:
+        for store, epoch in zip(self._stores, self.epochs, strict=True):
+            store.renew(epoch, LEASE_MS)
+
+    def __enter__(self) -> _Owned:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
 def export_shard(store: Store, shard: int, path: Path) -> Contents:
     """Writes a shard to a file. Nobody may own the shard meanwhile. Raises StoreError: Held while
     its process runs; or if the file is there already, or cannot be written."""
+    with _new_file(path) as file, _Owned([store], "lowmark store export", [1]) as owned:
+        return _write_shard(file, store, shard, owned.epochs[0], owned)
+
+
+def export_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
+    """Writes all shards of a tracker to one file, by their numbers. All are owned before one is read:
+    what the file holds is of one moment. Else as `export_shard`."""
+    least = [1] * len(stores)
+    with _new_file(path) as file, _Owned(stores, "lowmark store export", least) as owned:
+        file.write(_line({_TRACKER: FORMAT, "shards": len(stores)}))
+        return [
+            _write_shard(file, store, shard, owned.epochs[shard], owned)
+            for shard, store in enumerate(stores)
+        ]
+
+
+class _Hashed:
+    """A file that is written, and the hash of what has been."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest = file, blake2b(digest_size=_HASH_BYTES)
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+        self._digest.update(piece)
+
+    def end(self) -> None:
+        self._file.write(self._digest.digest())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[_Hashed]:
+    """A file that is there when it is whole."""
     if path.exists():
         raise StoreError(f"{path} exists; name a file that does not")
-    epoch = store.acquire("lowmark store export", lease_ms=LEASE_MS)
     unfinished = path.with_name(path.name + ".unfinished")
     try:
-        stored = store.load(epoch)
-        position, snapshot = stored.snapshot or (0, b"")
-        records = list(stored.records)
-        contents = Contents(shard, epoch, position, len(snapshot), len(records))
         with open(unfinished, "xb") as file:
-            digest = blake2b(digest_size=_HASH_BYTES)
-            for piece in _pieces(contents, snapshot, records):
-                file.write(piece)
-                digest.update(piece)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
+            hashed = _Hashed(file)
+            yield hashed
+            hashed.end()
         os.replace(unfinished, path)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
-        store.release(epoch)
+
+
+def _write_shard(file: _Hashed, store: Store, shard: int, epoch: int, owned: _Owned) -> Contents:
+    owned.renew()
+    stored = store.load(epoch)
+    position, snapshot = stored.snapshot or (0, b"")
+    records = list(stored.records)
+    contents = Contents(shard, epoch, position, len(snapshot), len(records))
+    fields = {name: getattr(contents, name) for name in Contents.__slots__}
+    file.write(_line({_SHARD: FORMAT, **fields}))
+    file.write(snapshot)
+    for number, (place, record) in enumerate(records):
+        file.write(_HEAD.pack(place, len(record)) + record)
+        if number % RECORDS_PER_RENEWAL == 0:
+            owned.renew()
     return contents
 
 
-def _pieces(
-    contents: Contents, snapshot: bytes, records: list[tuple[int, bytes]]
-) -> Iterator[bytes]:
-    fields = {name: getattr(contents, name) for name in Contents.__slots__}
-    yield json.dumps({_NAME: FORMAT, **fields}).encode() + b"\n"
-    yield snapshot
-    for position, record in records:
-        yield _HEAD.pack(position, len(record)) + record
+def _line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+# --- reading ---------------------------------------------------------------------------------------
 
 
 def import_shard(store: Store, shard: int, path: Path) -> Contents:
     """Fills an empty store from a file. Raises StoreError if the store is not empty, or the file is
     damaged, of another shard or of another version; then nothing has been written."""
+    with _whole_file(path) as file:
+        fields = _fields(file, path)
+        if _TRACKER in fields:
+            raise StoreError(
+                f"{path} holds all {fields['shards']} shards of a tracker; import it with "
+                f"--shards {fields['shards']}"
+            )
+        contents = _contents(fields, path)
+        if contents.shard != shard:
+            raise StoreError(f"{path} holds shard {contents.shard}, not shard {shard}")
+        with _Owned([store], "lowmark store import", [contents.epoch + 1]) as owned:
+            _need_empty(store, owned.epochs[0], shard)
+            _fill(store, owned.epochs[0], contents, file, owned)
+        return contents
+
+
+def import_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
+    """Fills the empty stores of all shards from the file of a tracker. Raises StoreError as
+    `import_shard`; also if the file has another number of shards."""
+    with _whole_file(path) as file:
+        fields = _fields(file, path)
+        if _TRACKER not in fields:
+            raise StoreError(f"{path} holds one shard, not a tracker; import it with --shard")
+        _check_format(fields[_TRACKER], path)
+        if fields["shards"] != len(stores):
+            raise StoreError(
+                f"{path} holds {fields['shards']} shards, not {len(stores)}: a shard's records say "
+                "nothing without those of the others"
+            )
+        begin = file.tell()
+        found = []
+        for _ in stores:
+            found.append(_contents(_fields(file, path), path))
+            _skip(file, found[-1])
+        file.seek(begin)
+        epochs = [contents.epoch + 1 for contents in found]
+        with _Owned(stores, "lowmark store import", epochs) as owned:
+            for shard, store in enumerate(stores):
+                _need_empty(store, owned.epochs[shard], shard)
+            for store, epoch, contents in zip(stores, owned.epochs, found, strict=True):
+                file.readline(_MOST_HEADER_BYTES)
+                _fill(store, epoch, contents, file, owned)
+        return found
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file whose hash is right, at its begin."""
     try:
         with open(path, "rb") as file:
-            contents = _check(file, shard, path)
-            epoch = store.acquire(
-                "lowmark store import", lease_ms=LEASE_MS, least_epoch=contents.epoch + 1
-            )
-            try:
-                stored = store.load(epoch)
-                if stored.snapshot is not None or next(stored.records, None) is not None:
-                    raise StoreError(
-                        f"the store of shard {shard} is not empty: name another directory or namespace"
-                    )
-                _fill(store, epoch, contents, file)
-            finally:
-                store.release(epoch)
+            digest = blake2b(digest_size=_HASH_BYTES)
+            left = path.stat().st_size - _HASH_BYTES
+            while left > 0:
+                chunk = file.read(min(_CHUNK_BYTES, left))
+                if not chunk:
+                    break
+                left -= len(chunk)
+                digest.update(chunk)
+            if left != 0 or file.read() != digest.digest():
+                raise StoreError(f"{path} is no export, or is damaged; export it again")
+            file.seek(0)
+            yield file
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
-    return contents
 
 
-def _check(file: BinaryIO, shard: int, path: Path) -> Contents:
-    """Reads the file to its end; leaves it where the snapshot begins."""
-    digest = blake2b(digest_size=_HASH_BYTES)
-    header = file.readline(_MOST_HEADER_BYTES)
-    digest.update(header)
-    left = path.stat().st_size - len(header) - _HASH_BYTES
-    while left > 0:
-        chunk = file.read(min(_CHUNK_BYTES, left))
-        left -= len(chunk)
-        digest.update(chunk)
-    if left < 0 or file.read() != digest.digest():
-        raise StoreError(f"{path} is no export of a shard, or is damaged; export it again")
-    fields = json.loads(header)
-    if fields.pop(_NAME, None) != FORMAT:
+def _fields(file: BinaryIO, path: Path) -> dict[str, Any]:
+    """The line that says what follows."""
+    try:
+        fields = json.loads(file.readline(_MOST_HEADER_BYTES))
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict) or not fields.keys() & {_SHARD, _TRACKER}:
+        raise StoreError(f"{path} is no export; name the file that `lowmark store export` wrote")
+    return fields
+
+
+def _check_format(version: object, path: Path) -> None:
+    if version != FORMAT:
         raise StoreError(f"{path} was written by another version; this one reads format {FORMAT}")
-    contents = Contents(**fields)
-    if contents.shard != shard:
-        raise StoreError(f"{path} holds shard {contents.shard}, not shard {shard}")
-    file.seek(len(header))
-    return contents
 
 
-def _fill(store: Store, epoch: int, contents: Contents, file: BinaryIO) -> None:
+def _contents(fields: dict[str, Any], path: Path) -> Contents:
+    _check_format(fields.pop(_SHARD, None), path)
+    return Contents(**fields)
+
+
+def _skip(file: BinaryIO, contents: Contents) -> None:
+    file.seek(contents.snapshot_bytes, os.SEEK_CUR)
+    for _ in range(contents.records):
+        _, length = _HEAD.unpack(file.read(_HEAD.size))
+        file.seek(length, os.SEEK_CUR)
+
+
+def _need_empty(store: Store, epoch: int, shard: int) -> None:
+    stored = store.load(epoch)
+    if stored.snapshot is not None or next(stored.records, None) is not None:
+        raise StoreError(
+            f"the store of shard {shard} is not empty: name another directory or namespace"
+        )
+
+
+def _fill(store: Store, epoch: int, contents: Contents, file: BinaryIO, owned: _Owned) -> None:
     snapshot = file.read(contents.snapshot_bytes)
     if contents.snapshot_position:
         store.write_snapshot(epoch, contents.snapshot_position, snapshot)
@@ -133,5 +265,5 @@ def _fill(store: Store, epoch: int, contents: Contents, file: BinaryIO) -> None:
         batch.append((position, file.read(length)))
         if len(batch) == RECORDS_PER_COMMIT or number == contents.records - 1:
             store.commit(epoch, batch)
-            store.renew(epoch, LEASE_MS)
+            owned.renew()
             batch = []
