@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis promtool demo test lint sim mutants model spark-matrix faults example-incremental clean
+.PHONY: help setup java redis promtool demo test lint sim mutants model spark-matrix faults example-incremental bench bench-quick bench-full clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -49,6 +49,15 @@ faults: setup redis ## ten minutes of kills, cuts and pauses on a real system; S
 
 example-incremental: setup java ## an incremental job over late data, gated by min time and looking back; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.incremental $(if $(SABOTAGE),--sabotage $(SABOTAGE))
+
+bench: setup java redis ## every bar of docs/performance.md, in fifteen minutes; ARGS="--only latency" chooses
+	@$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
+
+bench-quick: setup ## the bars that two minutes can show
+	@$(PYTHON_IN_VENV) -m benchmarks --budget quick $(ARGS)
+
+bench-full: setup java redis ## the bars with more rounds, growth, and others' trackers beside it
+	@$(PYTHON_IN_VENV) -m benchmarks --budget full $(ARGS)
 
 clean: ## remove .venv and build
 	rm -rf .venv build

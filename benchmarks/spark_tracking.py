@@ -3,10 +3,11 @@
     python -m benchmarks.spark_tracking --rows 5000000 --rounds 5
     python -m benchmarks.spark_tracking --workload words --rows 1000000 --rounds 5
 
-`copy` is Parquet to Parquet; `words` counts words through a Python UDF. Each run reads all rows in
-`--batches` batches, and ends when the tracker has them all. Told are medians and ranges, of the time that
-has passed and of the processor time of all processes (driver, JVM, Python workers, tracker), which other
-work on the machine disturbs less; ratios are of medians.
+`copy` is Parquet to Parquet; `words` counts words through a Python UDF; `tap` hands all rows through a
+Python function of `mapInArrow`, which may acknowledge them. Each run reads all rows in `--batches`
+batches, and ends when the tracker has them all. Told are medians and ranges, of the time that has passed
+and of the processor time of all processes (driver, JVM, Python workers, tracker), which other work on the
+machine disturbs less; ratios are of the runs of one round.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +30,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
+from benchmarks.figures import Bar, Budget, Figure, ratios, shown
 from fronts import FileFront
+from local_tracker import acks
 from local_tracker.spark import Tracked
 from local_tracker.spark.rows import row_cells
 from tracker.client.embedded import EmbeddedTracker
@@ -37,6 +41,7 @@ from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
 from tracker.core.units import slot_in_name, unit_name
 
 WAYS = ("untracked", "units", "rows")
+TAPPED_WAYS = ("untracked", "units", "acks by array", "acks by row")
 SCHEMA = "row long, text string, amount double, global_time long, ack_value long"
 FILES = 10
 WORDS = 8
@@ -44,6 +49,89 @@ _WAIT_S = 120.0
 
 Cost = tuple[float, float]
 """Seconds that have passed, and seconds of processors."""
+
+BARS = {
+    ("words", "units"): Bar(1.02), ("words", "rows"): Bar(1.05),
+    ("copy", "units"): Bar(1.02), ("copy", "rows"): Bar(1.15),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A workload, in how many batches, in how many partitions for each core (0: as Spark likes)."""
+
+    workload: str
+    rows: int
+    batches: int = 1
+    partitions: int = 0
+    barred: bool = False
+
+    def __str__(self) -> str:
+        batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
+        partitions = f", {self.partitions} partitions a core" if self.partitions else ""
+        names = {
+            "copy": "bare Parquet copy",
+            "words": "word count in a Python UDF",
+            "tap": "rows through mapInArrow",
+        }
+        return f"{names[self.workload]}, {self.rows:,} rows in {batches}{partitions}"
+
+
+def find(budget: Budget) -> Iterable[Figure]:
+    rounds = budget.pick(1, 9, 15)
+    cases = [Case("words", 1_000_000, barred=True), Case("copy", 5_000_000, barred=True)]
+    if budget is Budget.QUICK:
+        cases = [Case("copy", 500_000)]
+    if budget is Budget.FULL:
+        cases += [Case("words", 1_000_000, 10), Case("copy", 5_000_000, 10)]
+        cases += [Case("copy", 5_000_000, 1, 1), Case("copy", 5_000_000, 1, 4)]
+        cases += [Case("tap", 1_000_000)]
+    cores = os.cpu_count() or 1
+    with (
+        tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
+        tracker.embedded() as embedded,
+    ):
+        spark = session(cores, directory)
+        try:
+            for place, case in enumerate(cases):
+                given = Path(directory) / f"case{place}"
+                names = write_input(embedded, given / "in", case.rows, f"made{place}")
+                bench = Bench(embedded, spark, given, names, case.batches, f"case{place}")
+                bench.divide(cores * case.partitions)
+                yield from _figures(case, measure(bench, case.workload, rounds))
+                shutil.rmtree(given)
+        finally:
+            spark.stop()
+
+
+def _figures(case: Case, costs: dict[str, list[Cost]]) -> Iterable[Figure]:
+    plain = costs["untracked"]
+    seconds = statistics.median(cost[0] for cost in plain)
+    against = f"the same untracked: {shown(seconds)} s"
+    if case.workload == "words":
+        against += f", {1e6 * _udf_s():.1f} µs a row in the UDF"
+    for way, tracked in costs.items():
+        if way == "untracked":
+            continue
+        passed, used = (
+            ratios([cost[kind] for cost in tracked], [cost[kind] for cost in plain])
+            for kind in (0, 1)
+        )
+        bar = BARS[case.workload, way] if case.barred else None
+        yield Figure(f"{case}: {way} / untracked", passed, "", against, bar)
+        yield Figure(f"... by processor time: {way} / untracked", used, "", "all processes")
+
+
+def _udf_s() -> float:
+    """What the UDF itself takes for a row, in seconds of processors."""
+    text = " ".join(f"word{n:03d}" for n in range(WORDS))
+    calls = 20_000
+
+    def count() -> None:
+        for _ in range(calls):
+            counted(text)
+
+    return min(_timed(count) for _ in range(3)) / calls
 
 
 def main() -> None:
@@ -80,7 +168,7 @@ def session(cores: int, directory: str) -> SparkSession:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--workload", choices=("copy", "words"), default="copy")
+    parser.add_argument("--workload", choices=("copy", "words", "tap"), default="copy")
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, choices=(1, 2, 5, 10), default=1)
@@ -88,16 +176,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write_input(embedded: EmbeddedTracker, directory: Path, rows: int) -> list[str]:
+def write_input(
+    embedded: EmbeddedTracker, directory: Path, rows: int, pipeline: str = "made"
+) -> list[str]:
     """Files of labelled rows, as a front publishes them; returns their unit names."""
-    embedded.register(PipelineSpec("made", ("in",), fronts=("front",)))
+    embedded.register(PipelineSpec(pipeline, ("in",), fronts=("front",)))
     random = np.random.default_rng(7)
     words = np.array([f"word{n:03d}" for n in range(1000)])
     slots = iter(range(FILES + 1))
     slot = next(slots)
     paths = []
     front = FileFront(
-        embedded.target, "made", "front", "in", directory, items="rows",
+        embedded.target, pipeline, "front", "in", directory, items="rows",
         clock=lambda: slot * 10_000_000,
     )  # fmt: skip
     with front:
@@ -123,19 +213,29 @@ class Bench:
 
     def __init__(
         self, embedded: EmbeddedTracker, spark: SparkSession, directory: Path, names: Sequence[str],
-        batches: int,
+        batches: int, name: str = "case",
     ) -> None:  # fmt: skip
         self.embedded, self.spark, self.directory, self.names = embedded, spark, directory, names
+        self.name = name
         self.files_per_batch = -(-len(names) // batches)
         self.runs = 0
+
+    def divide(self, partitions: int) -> None:
+        """In how many partitions files are read; 0: as Spark likes."""
+        names = ("spark.sql.files.minPartitionNum", "spark.sql.files.maxPartitionBytes")
+        for name in names:
+            self.spark.conf.unset(name)
+        if partitions:
+            self.spark.conf.set(names[0], str(partitions))
+            self.spark.conf.set(names[1], "10g")
 
     def run(self, workload: str, way: str) -> Cost:
         self.runs += 1
         out = self.directory / f"run{self.runs}"
-        pipeline = f"run{self.runs}"
+        pipeline = f"{self.name}-run{self.runs}"
         if way != "untracked":
             self._register(pipeline, way)
-        writer = self._writer(workload, out)
+        writer = self._writer(workload, way, out)
         began = time.perf_counter(), processor_s()
         if way == "untracked":
             plain = writer.start()
@@ -143,6 +243,8 @@ class Bench:
             plain.stop()
         else:
             tracked = Tracked(self.spark, self.embedded.target, pipeline)
+            if way.startswith("acks"):
+                tracked.track(acks)
             columns = {"in": "global_time", "out": "global_time"} if way == "rows" else None
             query = tracked.start(
                 writer, node_id="query", reads="in", creates=["out"], rows=columns
@@ -169,7 +271,7 @@ class Bench:
                 content = TickContent(created=cells, units_created=units)
             node.commit(content).result(_WAIT_S)
 
-    def _writer(self, workload: str, out: Path) -> DataStreamWriter:
+    def _writer(self, workload: str, way: str, out: Path) -> DataStreamWriter:
         frame: DataFrame = (
             self.spark.readStream.schema(SCHEMA)
             .option("maxFilesPerTrigger", self.files_per_batch)
@@ -177,6 +279,8 @@ class Bench:
         )
         if workload == "words":
             frame = frame.withColumn("text", F.udf(counted, "string")("text"))
+        if workload == "tap":
+            frame = frame.mapInArrow(tap(way), SCHEMA)
         return (
             frame.writeStream.format("parquet")
             .option("path", str(out / "out"))
@@ -192,12 +296,40 @@ def counted(text: str) -> str:
     return " ".join(f"{word}:{number}" for word, number in sorted(found.items()))
 
 
+def tap(way: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Hands rows through. Where it acknowledges, an item for each row comes and goes, by arrays or by a
+    call a row: the task does all that tracking takes, and nothing stays open."""
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    @acks.operator("tap")
+    def by_array(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            slots, values = (batch.column(n).to_numpy() for n in ("global_time", "ack_value"))
+            acks.create("in", slots, values)
+            acks.consume("in", slots, values)
+            yield batch
+
+    @acks.operator("tap")
+    def by_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            slots, values = (batch.column(n).to_pylist() for n in ("global_time", "ack_value"))
+            for slot, value in zip(slots, values, strict=True):
+                acks.create("in", slot, value)
+                acks.consume("in", slot, value)
+            yield batch
+
+    return {"acks by array": by_array, "acks by row": by_row}.get(way, pass_on)
+
+
 def measure(bench: Bench, workload: str, rounds: int) -> dict[str, list[Cost]]:
     """By turns, in another order each round, after one round that does not count."""
-    costs: dict[str, list[Cost]] = {way: [] for way in WAYS}
+    ways = TAPPED_WAYS if workload == "tap" else WAYS
+    costs: dict[str, list[Cost]] = {way: [] for way in ways}
     for round_number in range(rounds + 1):
-        first = round_number % len(WAYS)
-        for way in WAYS[first:] + WAYS[:first]:
+        first = round_number % len(ways)
+        for way in ways[first:] + ways[:first]:
             cost = bench.run(workload, way)
             if round_number:
                 costs[way].append(cost)
@@ -209,13 +341,13 @@ def tell(options: argparse.Namespace, costs: dict[str, list[Cost]]) -> None:
         f"{options.workload}: {options.rows:,} rows, {options.batches} batches, "
         f"{options.cores} cores, {options.rounds} rounds"
     )
-    print(f"{'':12}{'passed s':>26}{'ratio':>8}{'processors s':>26}{'ratio':>8}")
-    for way in WAYS:
-        cells = [f"{way:12}"]
+    print(f"{'':14}{'passed s':>26}{'ratio':>8}{'processors s':>26}{'ratio':>8}")
+    for way, runs in costs.items():
+        cells = [f"{way:14}"]
         for kind in (0, 1):
-            values = [cost[kind] for cost in costs[way]]
+            values = [cost[kind] for cost in runs]
             middle = statistics.median(values)
-            ratio = middle / statistics.median(cost[kind] for cost in costs["untracked"])
+            ratio = statistics.median(ratios(values, [cost[kind] for cost in costs["untracked"]]))
             cells.append(f"{middle:10.2f} ({min(values):.2f}..{max(values):.2f})".rjust(26))
             cells.append(f"{ratio:8.3f}")
         print("".join(cells))

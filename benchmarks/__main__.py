@@ -1,0 +1,139 @@
+"""python -m benchmarks: runs the benchmarks, each in a process of its own, and says whether the bars hold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import Budget, Curve, Figure, Finding, table
+from benchmarks.machine import described, machine
+from scripts.summary import BUILD, ROOT, finish
+
+
+@dataclass(frozen=True)
+class Section:
+    """One module with `find(budget)`, and in which runs it takes part."""
+
+    name: str
+    what: str
+    budgets: tuple[Budget, ...]
+    most_s: int
+    """It is ended, and has failed, after this long in a full run."""
+
+
+_ALL = tuple(Budget)
+_LONGER = (Budget.STANDARD, Budget.FULL)
+SECTIONS = (
+    Section("throughput", "ticks a second against a bare gRPC echo", _ALL, 300),
+    Section("latency", "from the last commit to the subscriber", _ALL, 900),
+    Section("cells", "cells applied a second, memory of a cell", _ALL, 120),
+    Section("merging", "acks merged a second against NumPy", _ALL, 120),
+    Section("growth", "the cost of a tick as a tracker grows", _ALL, 5400),
+    Section("messages", "messages of the published evaluation", _ALL, 600),
+    Section("failover", "kill -9 of a shard with a standby", _LONGER, 120),
+    Section("schedules", "schedules simulated so far", _LONGER, 60),
+    Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 2400),
+)
+
+
+def main() -> int:
+    options = _arguments()
+    if options.write is not None:
+        return _run_here(options.only[0], options.budget, options.write)
+    facts = machine()
+    print(described(facts), flush=True)
+    began = time.monotonic()
+    figures: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for section in _chosen(options.only, options.budget):
+        found = _run_apart(section, options.budget)
+        if found is None:
+            failed.append(section.name)
+            continue
+        figures += [{"section": section.name, **figure} for figure in found["figures"]]
+        curves += found["curves"]
+        print(table(found["figures"]), flush=True)
+    barred = [figure for figure in figures if "bar" in figure]
+    missed = [figure["name"] for figure in barred if not figure["met"]]
+    for name in missed:
+        print(f"bench: not met: {name}")
+    for name in failed:
+        print(f"bench: no figures, the benchmark failed: {name}")
+    return finish(
+        "bench",
+        ok=bool(figures) and not missed and not failed,
+        shown={
+            "budget": options.budget.value,
+            "figures": len(figures),
+            "bars": len(barred),
+            "met": len(barred) - len(missed),
+            "failed": ",".join(failed) or "none",
+            "seconds": round(time.monotonic() - began),
+        },
+        details={"machine": facts, "missed": missed, "results": figures, "curves": curves},
+    )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--budget", type=Budget, default=Budget.STANDARD, choices=list(Budget))
+    parser.add_argument(
+        "--only", nargs="+", choices=[section.name for section in SECTIONS], default=[]
+    )
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _chosen(only: Sequence[str], budget: Budget) -> Iterator[Section]:
+    for section in SECTIONS:
+        if section.name in only or (not only and budget in section.budgets):
+            yield section
+
+
+def _run_apart(section: Section, budget: Budget) -> dict[str, Any] | None:
+    """What a benchmark finds in a process of its own, which no other one has warmed or filled."""
+    print(f"\n{section.name}: {section.what}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory:
+        found = Path(directory) / "found.json"
+        command = [sys.executable, "-m", "benchmarks", "--only", section.name]
+        command += ["--budget", budget.value, "--write", str(found)]
+        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        try:
+            status = process.wait(section.most_s)
+        except subprocess.TimeoutExpired:
+            print(f"bench: {section.name} was ended after {section.most_s} s", flush=True)
+            return None
+        finally:
+            with suppress(ProcessLookupError):  # what it has started ends with it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if status != 0 or not found.exists():
+            return None
+        result: dict[str, Any] = json.loads(found.read_text())
+        return result
+
+
+def _run_here(name: str, budget: Budget, write: Path) -> int:
+    BUILD.mkdir(exist_ok=True)
+    found: list[Finding] = list(import_module(f"benchmarks.{name}").find(budget))
+    figures = [item.as_data() for item in found if isinstance(item, Figure)]
+    curves = [item.as_data() for item in found if isinstance(item, Curve)]
+    write.write_text(json.dumps({"figures": figures, "curves": curves}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""python -m benchmarks.echo: a bare gRPC server, of the same library, that says back what it hears.
+
+It neither reads nor makes messages: bytes in, the same bytes out, one by one. That is the least that
+a server of this library does for a stream of that many messages of those bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from tracker.grpc_options import SERVER_OPTIONS
+
+SERVICE = "lowmark.benchmark.Echo"
+STREAM = f"/{SERVICE}/Stream"
+CALL = f"/{SERVICE}/Call"
+
+
+async def _stream(messages: AsyncIterator[bytes], context: Any) -> None:
+    async for message in messages:
+        await context.write(message)
+
+
+async def _call(message: bytes, _context: Any) -> bytes:
+    return message
+
+
+async def serve() -> None:
+    """Prints its port, then serves for ever."""
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    handlers: dict[str, Any] = {
+        "Stream": grpc.stream_stream_rpc_method_handler(_stream),
+        "Call": grpc.unary_unary_rpc_method_handler(_call),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

@@ -1,0 +1,126 @@
+"""kill -9 of a shard with a standby: how long until announcements go on.
+
+Two fronts, each at home at another shard, promise slot after slot; a subscriber of the shard that lives
+hears min time move. Then a shard is killed. Counted is the time from the kill until min time passes a
+slot that was promised after it, for which every shard is needed, the standby in the place of the one
+that is gone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.processes import RedisStore, Tracker
+from tracker.client import NodeClient, Subscriber
+from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.core.routing import RoutingTable
+
+TIMEOUT_S = 60.0
+PROMISE_EVERY_S = 0.01
+BEFORE_S = 1.5
+
+
+def find(budget: Budget) -> Iterable[Figure]:
+    rounds = budget.pick(1, 5)
+    for store in ("sqlite", "redis"):
+        with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory:
+            pauses = [_pause_s(Path(directory) / f"{turn}", store) for turn in range(rounds)]
+        yield Figure(
+            f"kill -9 of a shard with a standby until announcements go on, {store}",
+            tuple(pauses),
+            "s",
+            "2 shards and a standby, leases as they come",
+            Bar(2.0),
+        )
+
+
+def _pause_s(directory: Path, store: str) -> float:
+    with ExitStack() as stack:
+        if store == "redis":
+            store = stack.enter_context(RedisStore(directory / "redis")).url
+        tracker = stack.enter_context(Tracker(directory, store, shards=2, standbys=1))
+        routing = RoutingTable.uniform(2)
+        tracker.register(PipelineSpec("p", ("in",), front_count=2))
+        everywhere = ",".join((*tracker.addresses, *tracker.standbys))
+        fronts = [
+            stack.enter_context(Front(everywhere, _named(routing, shard))) for shard in range(2)
+        ]
+        heard = stack.enter_context(_Heard(tracker.addresses[1]))
+        heard.wait_for(min(front.promised for front in fronts) + 1)
+        time.sleep(BEFORE_S)
+        tracker.processes[0].kill()
+        killed = time.monotonic()
+        slot = max(front.promised for front in fronts) + 1
+        return heard.wait_for(slot) - killed
+
+
+def _named(routing: RoutingTable, shard: int) -> str:
+    """A node id that is at home there."""
+    number = 0
+    while routing.home("p", f"front{number}") != shard:
+        number += 1
+    return f"front{number}"
+
+
+class Front:
+    """Promises a slot every 10 ms, in a thread of its own, whatever is durable yet."""
+
+    def __init__(self, target: str, node_id: str) -> None:
+        self.promised = 0
+        self._node = NodeClient(target, "p", node_id, "front")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._promise, daemon=True)
+
+    def __enter__(self) -> Front:
+        self._node.join(TIMEOUT_S)
+        self._thread.start()
+        return self
+
+    def _promise(self) -> None:
+        self._node.join_front("front", "in", TIMEOUT_S)
+        while not self._ended.wait(PROMISE_EVERY_S):
+            self.promised += 1
+            self._node.commit(TickContent(heartbeats=(Heartbeat("front", self.promised),)))
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(TIMEOUT_S)
+        self._node.close()
+
+
+class _Heard:
+    """When min time has come how far."""
+
+    def __init__(self, address: str) -> None:
+        self._subscriber = Subscriber(address, "p")
+        self._changed = threading.Condition()
+        self._min_time, self._at = 0, 0.0
+        self._thread = threading.Thread(target=self._hear, daemon=True)
+
+    def _hear(self) -> None:
+        for update in self._subscriber.updates():
+            if update.segment is None:
+                with self._changed:
+                    self._min_time, self._at = update.min_time, time.monotonic()
+                    self._changed.notify_all()
+
+    def wait_for(self, slot: int) -> float:
+        """The moment at which min time has been heard to be `slot` or more."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._min_time >= slot, TIMEOUT_S):
+                raise RuntimeError(f"min time {slot} was not heard within {TIMEOUT_S:g} s")
+            return self._at
+
+    def __enter__(self) -> _Heard:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._subscriber.close()
+        self._thread.join(TIMEOUT_S)

@@ -1,0 +1,207 @@
+"""What a tick costs as a tracker grows, what its memory does over millions of ticks, trees of local trackers.
+
+Costs are processor time of the core, all shards together, for a tick that creates a cell and consumes an
+older one, with group commits of twenty ticks and min time moving along.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from benchmarks.core import HORIZON, Cluster, Node, cells, steady_ticks
+from benchmarks.figures import Bar, Budget, Curve, Figure, ratios
+from benchmarks.tree import levels_per_second
+from tracker.core.model import Edge, PipelineSpec, TickContent
+
+Run = Callable[[int], float]
+"""Microseconds a tick, over so many ticks."""
+
+
+def find(budget: Budget) -> Iterable[Figure | Curve]:
+    yield from _nodes(budget)
+    yield from _steady(budget)
+    if budget is not Budget.QUICK:
+        yield from _curves(budget)
+        yield from _trees(budget)
+
+
+def _spec(name: str = "p", segments: int = 1) -> PipelineSpec:
+    names = tuple(f"s{n}" for n in range(segments))
+    edges = tuple(Edge(one, other) for one, other in itertools.pairwise(names))
+    return PipelineSpec(
+        name, names, edges, front_count=1, horizon_slots=HORIZON, max_open_cells=1 << 30
+    )
+
+
+class Pipeline:
+    """One pipeline of a cluster with its nodes, which goes on where it was."""
+
+    def __init__(self, cluster: Cluster, name: str, nodes: int, segments: int = 1) -> None:
+        self.cluster = cluster
+        cluster.register(_spec(name, segments))
+        self.front: Node = cluster.node(name, "front")
+        self.front.join_front("front")
+        self.nodes = [cluster.node(name, f"n{n}") for n in range(nodes)]
+        self.ticks = 0
+
+    def run(self, ticks: int) -> float:
+        """Commits so many ticks; returns what one took, in microseconds of processors."""
+        began = time.process_time()
+        steady_ticks(self.cluster, self.nodes, self.front, ticks, self.ticks)
+        self.ticks += ticks
+        return (time.process_time() - began) / ticks * 1e6
+
+
+def _take_turns(runs: dict[int, Run], ticks: int, rounds: int) -> dict[int, list[float]]:
+    """By turns; the first round warms up."""
+    costs: dict[int, list[float]] = {size: [] for size in runs}
+    gc.collect()
+    for turn in range(rounds + 1):
+        for size, run in runs.items():
+            cost = run(ticks)
+            if turn:
+                costs[size].append(cost)
+    return costs
+
+
+def _nodes(budget: Budget) -> Iterable[Figure | Curve]:
+    sizes = (10, 1000) if budget is Budget.QUICK else (10, 30, 100, 300, 1000)
+    runs: dict[int, Run] = {n: Pipeline(Cluster(), "p", n).run for n in sizes}
+    costs = _take_turns(runs, budget.pick(4_000, 10_000), budget.pick(5, 9))
+    yield Figure(
+        "cost of a tick with 1000 nodes / with 10 nodes",
+        ratios(costs[1000], costs[10]),
+        "",
+        f"{_middle(costs[10]):.1f} µs of processors with 10 nodes",
+        Bar(1.2),
+    )
+    if len(sizes) > 2:
+        yield _curve("nodes", costs)
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def _curve(what: str, costs: dict[int, list[float]], y: str = "µs of processors a tick") -> Curve:
+    line = [(float(size), _middle(values)) for size, values in costs.items()]
+    return Curve(f"cost of a tick by {what}", what, y, {y: line})
+
+
+def _curves(budget: Budget) -> Iterable[Figure | Curve]:
+    ticks, rounds = budget.pick(1_000, 4_000), budget.pick(3, 3, 7)
+    by: dict[str, dict[int, Run]] = {
+        "shards": {n: Pipeline(Cluster(n), "p", 10).run for n in (1, 2, 3, 4)},
+        "segments": {n: Pipeline(Cluster(), "p", 10, n).run for n in (1, 3, 10, 30, 100)},
+        "pipelines": {n: _among(n) for n in (1, 10, 100, 1000)},
+        "open slots": {n: _with_open(n) for n in (10**3, 10**4, 10**5, 10**6)},
+    }
+    for what, runs in by.items():
+        costs = _take_turns(runs, ticks, rounds)
+        low, high = min(runs), max(runs)
+        yield Figure(
+            f"cost of a tick with {high:,} {what} / with {low:,}",
+            ratios(costs[high], costs[low]),
+            "",
+            f"{_middle(costs[low]):.1f} µs of processors with {low:,}",
+        )
+        yield _curve(what, costs)
+
+
+def _among(pipelines: int) -> Run:
+    """Ticks of all pipelines by turns, a hundred each."""
+    cluster = Cluster()
+    all_of_them = [Pipeline(cluster, f"p{n}", 1) for n in range(pipelines)]
+    place = 0
+
+    def run(ticks: int) -> float:
+        nonlocal place
+        costs = []
+        for _ in range(ticks // 100):
+            costs.append(all_of_them[place % pipelines].run(100))
+            place += 1
+        return sum(costs) / len(costs)
+
+    return run
+
+
+def _with_open(slots: int) -> Run:
+    """Ticks beside so many slots that stay open, of another segment that nothing waits for."""
+    cluster = Cluster()
+    cluster.register(PipelineSpec("p", ("s0", "held"), front_count=1, horizon_slots=HORIZON,
+                                  max_open_cells=1 << 30))  # fmt: skip
+    pipeline = Pipeline.__new__(Pipeline)
+    pipeline.cluster, pipeline.ticks = cluster, 0
+    pipeline.front = cluster.node("p", "front")
+    pipeline.front.join_front("front")
+    pipeline.nodes = [cluster.node("p", f"n{n}") for n in range(10)]
+    for first in range(0, slots, 1000):
+        each = cells(1000 + first, min(1000, slots), first, segment=1)
+        pipeline.nodes[0].tick(TickContent(created=each))
+        cluster.commit()
+    cluster.settle()
+    return pipeline.run
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def _steady(budget: Budget) -> Iterable[Figure | Curve]:
+    """Ten nodes at work: what is allocated after each twentieth of the ticks."""
+    ticks = budget.pick(100_000, 1_000_000, 10_000_000)
+    pipeline = Pipeline(Cluster(), "p", 10)
+    parts = 20
+    blocks, resident = [], []
+    for _ in range(parts):
+        pipeline.run(ticks // parts)
+        gc.collect()
+        blocks.append(sys.getallocatedblocks())
+        resident.append(_resident_bytes())
+    after = parts // 10  # caches have filled by then
+    yield Figure(
+        f"allocated objects that {ticks:,} ticks in a steady state leave behind, a thousand ticks",
+        ((blocks[-1] - blocks[after]) / (ticks * (parts - 1 - after) / parts) * 1000,),
+        "",
+        f"{blocks[-1]:,} after all, {blocks[after]:,} after a tenth",
+        Bar(1.0),
+    )
+    yield Figure(
+        f"growth of resident memory over {ticks:,} ticks in a steady state",
+        ((resident[-1] - resident[after]) / 2**20,),
+        "MiB",
+        f"{resident[-1] / 2**20:.0f} MiB after all",
+        Bar(2.0),
+    )
+    xs = [ticks / parts * (place + 1) for place in range(parts)]
+    line = [(x, size / 2**20) for x, size in zip(xs, resident, strict=True)]
+    yield Curve("resident memory in a steady state", "ticks", "MiB", {"MiB": line}, False)
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+def _trees(budget: Budget) -> Iterable[Figure | Curve]:
+    sizes = [100, 1_000, 10_000, 100_000]
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for executors in sizes:
+        for level, rate in levels_per_second(executors).items():
+            lines.setdefault(level, []).append((float(executors), rate))
+    to_tracker = lines["into the tracker"]
+    yield Figure(
+        "messages a second into the tracker from a tree of local trackers on 100,000 executors",
+        (to_tracker[-1][1],),
+        "/s",
+        f"simulated; {to_tracker[0][1]:,.0f}/s from 100 executors",
+    )
+    yield Curve("messages of a tree of local trackers", "executors", "messages a second", lines)

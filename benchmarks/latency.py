@@ -1,0 +1,280 @@
+"""From the last commit handed over to the subscriber that is called, against a bare gRPC round trip.
+
+The items of many slots are created beforehand. A worker consumes them one by one, at uneven intervals;
+each moves min time by a slot. Counted is the time from the moment at which the worker hands its step
+over until the (last) subscriber is called with the new min time. With a flush window, the worker hands
+over to a local tracker, and another worker keeps its windows going; without one, the node commits to
+its home itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from benchmarks import looping
+from benchmarks.echo import CALL
+from benchmarks.figures import Bar, Budget, Curve, Figure, percentile
+from benchmarks.processes import EchoServer, RedisStore, Tracker, start_module
+from local_tracker.worker.handle import Handle
+from tracker.client import AsyncSubscriber, NodeClient
+from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.grpc_options import CHANNEL_OPTIONS
+
+TIMEOUT_S = 60.0
+SPACING_S = (0.008, 0.018)
+"""Between two steps that are measured."""
+BACKGROUND_SPACING_S = 0.002
+WARM_UP = 30
+P50, P99 = Bar(5.0), Bar(15.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is varied. window_ms: of the local tracker's flushes; 0 without one."""
+
+    window_ms: float = 5
+    store: str = "sqlite"
+    shards: int = 1
+    subscribers: int = 1
+    barred: bool = False
+
+    def __str__(self) -> str:
+        window = f"flush {self.window_ms:g} ms" if self.window_ms else "no local tracker"
+        shards = "1 shard" if self.shards == 1 else f"{self.shards} shards"
+        listeners = "1 subscriber" if self.subscribers == 1 else f"{self.subscribers} subscribers"
+        return f"{window}, {self.store}, {shards}, {listeners}"
+
+
+BARRED = Case(barred=True)
+
+
+def find(budget: Budget) -> Iterable[Figure | Curve]:
+    samples = budget.pick(300, 600, 1000)
+    yield _fsync()
+    with EchoServer() as echo:
+        yield from _measure(BARRED, echo, budget.pick(1, 3), samples)
+        if budget is Budget.QUICK:
+            return
+        others = [Case(store="redis", barred=True), Case(0), Case(store="memory:")]
+        others += [Case(shards=2), Case(shards=4), Case(subscribers=100)]
+        if budget is Budget.FULL:
+            others += [Case(1), Case(2), Case(10), Case(20), Case(0, shards=4)]
+            others += [
+                Case(0, store="memory:"),
+                Case(0, store="redis"),
+                Case(store="redis", shards=4),
+            ]
+        middles: dict[float, list[float]] = {}
+        for case in others:
+            found = list(_measure(case, echo, 1, samples // 2))
+            yield from found
+            if (case.store, case.shards, case.subscribers) == ("sqlite", 1, 1):
+                middles[case.window_ms] = [found[0].median, found[1].median]
+    if len(middles) > 2:
+        lines = {
+            name: [(window, values[place]) for window, values in sorted(middles.items())]
+            for place, name in enumerate(("p50", "p99"))
+        }
+        yield Curve("notification latency by flush window", "window, ms", "ms", lines, False)
+
+
+def _measure(case: Case, echo: EchoServer, rounds: int, samples: int) -> Iterator[Figure]:
+    p50, p99, bare50, bare99 = [], [], [], []
+    with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory, ExitStack() as stack:
+        store = case.store
+        if store == "redis":
+            store = stack.enter_context(RedisStore(Path(directory) / "redis")).url
+        tracker = stack.enter_context(Tracker(Path(directory), store, case.shards))
+        for turn in range(rounds):
+            ours = _notifications(tracker, f"p{turn}", case, samples)
+            bare = looping.run(_round_trips(echo, samples))
+            p50.append(percentile(ours, 50))
+            p99.append(percentile(ours, 99))
+            bare50.append(percentile(bare, 50))
+            bare99.append(percentile(bare, 99))
+    trip = f"bare gRPC round trip of {min(bare50):.2f} ms p50, {min(bare99):.2f} ms p99"
+    bars = (P50, P99) if case.barred else (None, None)
+    yield Figure(f"notification p50: {case}", tuple(p50), "ms", trip, bars[0])
+    yield Figure(f"notification p99: {case}", tuple(p99), "ms", trip, bars[1])
+
+
+def _notifications(tracker: Tracker, pipeline: str, case: Case, samples: int) -> list[float]:
+    """Latencies in milliseconds."""
+    steps = samples + WARM_UP
+    tracker.register(PipelineSpec(pipeline, ("in",), front_count=1))
+    with ExitStack() as stack:
+        front = stack.enter_context(NodeClient(tracker.target, pipeline, "front", "front"))
+        front.join(TIMEOUT_S)
+        front.join_front("front", "in", TIMEOUT_S)
+        made = Cells.of((0, slot, slot + 1, 1) for slot in range(steps))
+        promise = (Heartbeat("front", steps),)
+        front.commit(TickContent(created=made)).result(TIMEOUT_S)
+        front.commit(TickContent(heartbeats=promise)).result(TIMEOUT_S)
+        heard = stack.enter_context(Heard(tracker.addresses, pipeline, case.subscribers))
+        consume = stack.enter_context(_worker(tracker, pipeline, case))
+        chosen = random.Random(7)
+        latencies = []
+        for slot in range(steps):
+            time.sleep(chosen.uniform(*SPACING_S))
+            began = time.perf_counter()
+            consume(slot)
+            heard_at = heard.reached(slot + 1)
+            if slot >= WARM_UP:
+                latencies.append((heard_at - began) * 1000)
+        return latencies
+
+
+class Consume:
+    """Hands over, without waiting, that the item of a slot is consumed."""
+
+    def __call__(self, slot: int) -> None:
+        raise NotImplementedError
+
+
+class _ByNode(Consume):
+    def __init__(self, node: NodeClient) -> None:
+        self._node = node
+
+    def __call__(self, slot: int) -> None:
+        self._node.commit(TickContent(consumed=Cells.of([(0, slot, slot + 1, 1)])))
+
+
+class _ByLocalTracker(Consume):
+    """A worker's call returns when its step is durable; that min time moves is heard elsewhere."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __call__(self, slot: int) -> None:
+        self._handle.step(Cells.empty(), Cells.of([(0, slot, slot + 1, 1)]))
+
+
+@contextmanager
+def _worker(tracker: Tracker, pipeline: str, case: Case) -> Iterator[Consume]:
+    if not case.window_ms:
+        with NodeClient(tracker.target, pipeline, "worker") as node:
+            node.join(TIMEOUT_S)
+            yield _ByNode(node)
+        return
+    address = f"unix:{tracker.directory}/{pipeline}.sock"
+    process = start_module(
+        ["local_tracker.agent", "--target", tracker.target, "--pipeline", pipeline,
+         "--node-id", "local", "--socket", address, "--mode", "eager",
+         "--flush-window-ms", f"{case.window_ms:g}"],
+        tracker.directory / "local.log",
+    )  # fmt: skip
+    ended = threading.Event()
+    handles = [Handle(address, pipeline, TIMEOUT_S) for _ in range(2)]
+
+    def keep_busy() -> None:
+        """Empty steps: each flush has something, so the windows never rest."""
+        while not ended.wait(BACKGROUND_SPACING_S):
+            handles[1].step(Cells.empty(), Cells.empty())
+
+    busy = threading.Thread(target=keep_busy, daemon=True)
+    try:
+        for handle in handles:
+            handle.welcome()
+        busy.start()
+        yield _ByLocalTracker(handles[0])
+    finally:
+        ended.set()
+        if busy.ident is not None:
+            busy.join(TIMEOUT_S)
+        for handle in handles:
+            handle.close()
+        process.terminate()
+        process.wait(TIMEOUT_S)
+
+
+class Heard:
+    """Subscribers; says when the last of them was called with a min time."""
+
+    def __init__(self, addresses: Sequence[str], pipeline: str, subscribers: int) -> None:
+        """They spread over the shards."""
+        self._addresses, self._pipeline, self._count = addresses, pipeline, subscribers
+        self._changed = threading.Condition()
+        self._min_times: dict[int, int] = {}
+        self._called_at: dict[int, float] = {}
+        self._listening: list[Future[None]] = []
+
+    async def _listen(self, number: int) -> None:
+        address = self._addresses[number % len(self._addresses)]
+        subscriber = AsyncSubscriber(address, self._pipeline)
+        try:
+            async for update in subscriber.updates():
+                if update.segment is None:
+                    self._call(number, update.min_time)
+        finally:
+            await subscriber.close()
+
+    def _call(self, number: int, min_time: int) -> None:
+        now = time.perf_counter()
+        with self._changed:
+            self._min_times[number], self._called_at[number] = min_time, now
+            if len(self._min_times) == self._count:
+                self._changed.notify_all()
+
+    def reached(self, slot: int) -> float:
+        """When the last subscriber was called with a min time of at least `slot`; waits for it."""
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: (
+                    len(self._min_times) == self._count and min(self._min_times.values()) >= slot
+                ),
+                TIMEOUT_S,
+            ):
+                raise RuntimeError(f"min time {slot} was not heard within {TIMEOUT_S:g} s")
+            return max(self._called_at.values())
+
+    def __enter__(self) -> Heard:
+        self._listening = [looping.start(self._listen(n)) for n in range(self._count)]
+        self.reached(0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for listening in self._listening:
+            listening.cancel()
+        concurrent.futures.wait(self._listening, TIMEOUT_S)
+
+
+async def _round_trips(echo: EchoServer, samples: int) -> list[float]:
+    """Milliseconds of calls that carry a hundred bytes there and back."""
+    chosen = random.Random(7)
+    times = []
+    async with grpc.aio.insecure_channel(echo.address, CHANNEL_OPTIONS) as channel:
+        call: Any = channel.unary_unary(CALL)
+        for sample in range(samples + WARM_UP):
+            await asyncio.sleep(chosen.uniform(*SPACING_S) / 4)
+            began = time.perf_counter()
+            await call(bytes(100))
+            if sample >= WARM_UP:
+                times.append((time.perf_counter() - began) * 1000)
+    return times
+
+
+def _fsync() -> Figure:
+    """What the disk takes, whoever asks it."""
+    times = []
+    with tempfile.NamedTemporaryFile(prefix="lowmark-bench-") as file:
+        for _ in range(200):
+            began = time.perf_counter()
+            file.write(bytes(4096))
+            file.flush()
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - began) * 1000)
+    return Figure("writing 4 KiB and waiting for the disk, p50", (percentile(times, 50),), "ms")

@@ -1,0 +1,179 @@
+"""Ticks a second through one process with a durable store, against a bare gRPC echo of the same bytes.
+
+Both servers run in processes of their own and take turns; one client sends the same prepared bytes to
+either as fast as it can. The tracker answers once for many ticks, the echo answers each, so its client
+has more to do and may be what holds it back: the processor time of the server for a tick is compared
+as well, and must meet the same bar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import node_service_pb2_grpc as node_grpc
+from benchmarks import looping
+from benchmarks.echo import STREAM
+from benchmarks.figures import Bar, Budget, Figure, ratios
+from benchmarks.processes import EchoServer, Tracker
+from tracker import convert
+from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
+from tracker.grpc_options import CHANNEL_OPTIONS
+
+COMMIT_TICKS = "/acker.v1.NodeService/CommitTicks"
+TICKS_PER_SLOT = 20
+"""A front promises the next slot as often, so that min time moves all the while."""
+BAR = Bar(0.7, at_most=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One turn: ticks a second, and what a tick cost each side of processors, in microseconds."""
+
+    per_second: float
+    server_us: float
+    client_us: float
+
+
+def find(budget: Budget) -> Iterable[Figure]:
+    rounds = budget.pick(3, 7)
+    cases = [(1, budget.pick(8_000, 30_000))]
+    if budget is not Budget.QUICK:
+        cases += [(0, 30_000), (100, 20_000)]
+    for cells, ticks in cases:
+        yield from _compare(cells, ticks, rounds)
+
+
+def _compare(cells: int, ticks: int, rounds: int) -> Iterable[Figure]:
+    with (
+        tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
+        Tracker(Path(directory), "sqlite") as tracker,
+        EchoServer() as echo,
+    ):
+        runs = looping.run(_take_turns(tracker, echo, cells, ticks, rounds))
+    ours, bare = [pair[0] for pair in runs], [pair[1] for pair in runs]
+    what = {0: "ticks without cells", 1: "ticks of 1 cell"}.get(cells, f"ticks of {cells} cells")
+    yield Figure(
+        f"{what}, through one process, a second",
+        tuple(run.per_second for run in ours),
+        "/s",
+        f"SQLite with full sync; {ticks} ticks a turn",
+    )
+    yield Figure(
+        f"{what}: tracker / echo, by time",
+        ratios([run.per_second for run in ours], [run.per_second for run in bare]),
+        "",
+        f"bare gRPC echo of the same bytes, {_median(bare, 'per_second'):,.0f}/s",
+        BAR,
+    )
+    yield Figure(
+        f"{what}: echo / tracker, by processor time of the server",
+        ratios([run.server_us for run in bare], [run.server_us for run in ours]),
+        "",
+        f"{_median(bare, 'server_us'):.0f} µs a message of the echo, "
+        f"{_median(ours, 'server_us'):.0f} µs a tick",
+        BAR,
+    )
+
+
+def _median(runs: list[Run], field: str) -> float:
+    return float(np.median([getattr(run, field) for run in runs]))
+
+
+async def _take_turns(
+    tracker: Tracker, echo: EchoServer, cells: int, ticks: int, rounds: int
+) -> list[tuple[Run, Run]]:
+    """The first round warms up, and does not count."""
+    messages = [_message(number, cells) for number in range(2, ticks + 2)]
+    runs = []
+    for turn in range(rounds + 1):
+        count = len(messages) if turn else len(messages) // 4
+        ours = await _commit(tracker, f"p{turn}", messages[:count])
+        bare = await _echo(echo, messages[:count])
+        if turn:
+            runs.append((ours, bare))
+    return runs
+
+
+def _message(number: int, cells: int) -> bytes:
+    """A tick creates, the next one consumes the same; every so often the front promises a slot."""
+    step, slot = number // 2, number // TICKS_PER_SLOT
+    slots = slot + np.arange(cells, dtype=np.int64)
+    values = np.arange(1, cells + 1, dtype=np.uint64) + np.uint64(1 + step * 7919)
+    each = Cells(np.zeros(cells, np.int32), slots, values, np.ones(cells, np.int64))
+    content = TickContent(created=each) if number % 2 == 0 else TickContent(consumed=each)
+    if number % TICKS_PER_SLOT == 0:
+        content.heartbeats = (Heartbeat("front", slot),)
+    return _numbered(number, content)
+
+
+def _numbered(number: int, content: TickContent) -> bytes:
+    tick = node_pb.NumberedTick(number=number, content=convert.content_to_pb(content))
+    return node_pb.CommitTicksRequest(tick=tick).SerializeToString()
+
+
+async def _commit(tracker: Tracker, pipeline: str, messages: list[bytes]) -> Run:
+    """Commits ticks 2 and on; returns when the last is durable."""
+    spec = PipelineSpec(pipeline, ("in",), front_count=1)
+    await asyncio.to_thread(tracker.register, spec)
+    async with grpc.aio.insecure_channel(tracker.addresses[0], CHANNEL_OPTIONS) as channel:
+        request = node_pb.JoinNodeRequest(pipeline=pipeline, node_id="node", kind="other")
+        key = (await node_grpc.NodeServiceStub(channel).JoinNode(request)).key
+        call: Any = channel.stream_stream(COMMIT_TICKS)()
+        attach = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=pipeline, key=key))
+        await call.write(attach.SerializeToString())
+        await call.write(_numbered(1, TickContent(joins=(FrontJoin("front", 0),))))
+        while not (await _answer(call)).HasField("grant"):
+            pass
+        last = len(messages) + 1
+
+        async def hear() -> None:
+            while (await _answer(call)).committed.number < last:
+                pass
+
+        return await _run(call, messages, tracker.processor_s, hear)
+
+
+async def _answer(call: Any) -> node_pb.CommitTicksResponse:
+    answer = node_pb.CommitTicksResponse.FromString(await call.read())
+    if answer.HasField("refused"):
+        raise RuntimeError(f"a tick was refused: {answer.refused.refusal.message}")
+    return answer
+
+
+async def _echo(echo: EchoServer, messages: list[bytes]) -> Run:
+    async with grpc.aio.insecure_channel(echo.address, CHANNEL_OPTIONS) as channel:
+        call: Any = channel.stream_stream(STREAM)()
+
+        async def hear() -> None:
+            for _ in messages:
+                await call.read()
+
+        return await _run(call, messages, echo.processor_s, hear)
+
+
+async def _run(
+    call: Any, messages: list[bytes], server_s: Callable[[], float], hear: Callable[[], Any]
+) -> Run:
+    began, server, client = time.perf_counter(), server_s(), time.process_time()
+
+    async def send() -> None:
+        for message in messages:
+            await call.write(message)
+
+    await asyncio.gather(send(), hear())
+    number = len(messages)
+    return Run(
+        number / (time.perf_counter() - began),
+        (server_s() - server) / number * 1e6,
+        (time.process_time() - client) / number * 1e6,
+    )
