@@ -1,7 +1,8 @@
 """Fronts: they label what comes in with a slot, and promise by heartbeat what they will not label.
 
 `Front` is the library for any way of publishing; `FileFront` publishes files for Spark to read;
-`RangeFront` labels the offsets of a partitioned log;
+`FileGroup` lets several of them share a directory's files; `RangeFront` labels the offsets of a
+partitioned log;
 `fronts.spark` labels a raw streaming DataFrame. `fronts.core` is how labels, promises and commits hang
 together, as a pure state machine. Importing this package imports none of them.
 """
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fronts.client import Front, FrontFailedError, FrontFullError, NotPublishedError
     from fronts.files import FileFront
+    from fronts.group import FileGroup
     from fronts.ranges import RangeFront
 
 __all__ = [
-    "FileFront", "Front", "FrontFailedError", "FrontFullError", "NotPublishedError", "RangeFront",
+    "FileFront", "FileGroup", "Front", "FrontFailedError", "FrontFullError", "NotPublishedError",
+    "RangeFront",
 ]  # fmt: skip
 
 
@@ -25,6 +28,10 @@ def __getattr__(name: str) -> Any:
         from fronts.files import FileFront
 
         return FileFront
+    if name == "FileGroup":
+        from fronts.group import FileGroup
+
+        return FileGroup
     if name == "RangeFront":
         from fronts.ranges import RangeFront
 

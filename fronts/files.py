@@ -93,11 +93,17 @@ class FileFront:
         heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
         max_waiting_batches: int = MAX_WAITING_BATCHES,
         node: Node | None = None,
+        lock_directory: str | os.PathLike[str] | None = None,
+        comes_again: bool = True,
     ) -> None:
         """directory: made if missing; name it as readers do, since a unit's name holds it (symbolic
-        links are not followed). format: `parquet` (needs pyarrow) or `json` (lines). The rest as for
-        `Front`."""
+        links are not followed). format: `parquet` (needs pyarrow) or `json` (lines). lock_directory:
+        of the file that keeps a second run out; `directory` if not given. comes_again: False if no
+        front of this name is started after it has left; then it leaves no such file behind. The rest
+        as for `Front`."""
         self.directory = Path(os.path.abspath(directory))
+        self._lock_directory = Path(os.path.abspath(lock_directory or directory))
+        self._comes_again = comes_again
         self.format, self.items = Format(format), Items(items)
         self._front = Front(
             target, pipeline, front, segment, node_id=node_id, clock=clock,
@@ -119,7 +125,20 @@ class FileFront:
         `Front.start`. Raises FrontStateError if another process has the front, RolledBackError if
         files are gone that the tracker has not seen, or differ from those it has."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock_fd = self._take_directory(timeout_s)
+        self._lock_directory.mkdir(parents=True, exist_ok=True)
+        # Two runs of a front would give different files one number, so a lock keeps the second out.
+        return self.start_locked(
+            take_lock(self.lock_path, timeout_s, self._front.identity), timeout_s
+        )
+
+    @property
+    def lock_path(self) -> Path:
+        """The file that is locked while the front runs."""
+        return self._lock_directory / f".{quote(self._front.identity, safe='')}.lock"
+
+    def start_locked(self, lock_fd: int, timeout_s: float = JOIN_TIMEOUT_S) -> FileFront:
+        """As `start`, with `lock_path` open and locked already; it is closed in the end."""
+        self._lock_fd = lock_fd
         try:
             self._remove_unpublished()
             self._left = after, generation = left_after(self._lock_fd)
@@ -157,6 +176,34 @@ class FileFront:
             raise error.__cause__ from None
         return written[0]
 
+    def take(
+        self, path: str | os.PathLike[str], timeout_s: float = PUBLISH_TIMEOUT_S
+    ) -> PublishedFile | None:
+        """Publishes a whole file that is there already, as it is, by moving it into the directory
+        under its label; None if it is gone: of several fronts that take one file, one gets it.
+
+        The file must be in the same file system, and its items be files. Raises as `write`."""
+        if self.items is Items.ROWS:
+            raise ValueError(
+                f"{path} can't be taken by a front whose items are rows: it has no labels in it; make "
+                "a front with items='files', or write() its rows"
+            )
+        source = Path(os.path.abspath(path))
+        taken: list[PublishedFile] = []
+
+        def send(batch: OpenBatch) -> Sequence[str]:
+            taken.append(self._move(source, batch))
+            return [unit_name(str(taken[0].path))]
+
+        try:
+            self._front.publish_now(1, send, timeout_s)
+        except NotPublishedError as error:
+            assert error.__cause__ is not None
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise error.__cause__ from None
+        return taken[0]
+
     def published(self) -> list[PublishedFile]:
         """This front's files in the directory, by their numbers."""
         return [
@@ -173,6 +220,8 @@ class FileFront:
         fd = self._lock_fd
         note = None if fd is None else partial(note_leave, fd, self._front.generation)
         self._front.leave(note=note)
+        if not self._comes_again:
+            self.lock_path.unlink(missing_ok=True)  # while it is locked
         self._release_directory()
 
     def close(self) -> None:
@@ -211,19 +260,32 @@ class FileFront:
             ) from error
         return PublishedFile(path, slot, batch.number)
 
-    def _sync_directory(self) -> None:
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+    def _move(self, source: Path, batch: OpenBatch) -> PublishedFile:
+        """The rename decides whose the file is, and publishes it."""
+        slot, suffix = int(batch.slots[0]), source.suffix[1:]
+        if not (suffix.isascii() and suffix.isalnum()):
+            suffix = self.format.value
         try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            name = file_name(slot, self._front.identity, batch.number, suffix)
+            path = self.directory / name
+            _sync(source, os.O_RDONLY)  # who wrote it may not have
+            os.rename(source, path)
+        except (OSError, ValueError) as error:
+            raise NotPublishedError(f"{source} was not published: {error}") from error
+        try:
+            self._sync_directory()
+            _sync(source.parent, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise FrontFailedError(
+                f"{path} can be read and may not survive a power failure ({error}); start front "
+                f"{self._front.identity!r} again, which goes by what is there"
+            ) from error
+        return PublishedFile(path, slot, batch.number)
+
+    def _sync_directory(self) -> None:
+        _sync(self.directory, os.O_RDONLY | os.O_DIRECTORY)
 
     # --- recovering -------------------------------------------------------------------------------
-
-    def _take_directory(self, timeout_s: float) -> int:
-        """Two runs of a front would give different files one number, so a lock keeps the second out."""
-        path = self.directory / f".{quote(self._front.identity, safe='')}.lock"
-        return take_lock(path, timeout_s, self._front.identity)
 
     def _release_directory(self) -> None:
         if self._lock_fd is not None:
@@ -293,6 +355,14 @@ class FileFront:
 
 def _hidden(name: str) -> str:
     return f".{name}.tmp"
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _write_durably(path: Path, data: bytes | memoryview) -> None:
