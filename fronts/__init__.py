@@ -2,7 +2,7 @@
 
 `Front` is the library for any way of publishing; `FileFront` publishes files for Spark to read;
 `FileGroup` lets several of them share a directory's files; `RangeFront` labels the offsets of a
-partitioned log;
+partitioned log, `PartitionGroup` lets several members share its partitions;
 `fronts.spark` labels a raw streaming DataFrame. `fronts.core` is how labels, promises and commits hang
 together, as a pure state machine. Importing this package imports none of them.
 """
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from fronts.client import Front, FrontFailedError, FrontFullError, NotPublishedError
     from fronts.files import FileFront
     from fronts.group import FileGroup
+    from fronts.partition_group import PartitionGroup
     from fronts.ranges import RangeFront
 
 __all__ = [
     "FileFront", "FileGroup", "Front", "FrontFailedError", "FrontFullError", "NotPublishedError",
-    "RangeFront",
+    "PartitionGroup", "RangeFront",
 ]  # fmt: skip
 
 
@@ -32,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from fronts.group import FileGroup
 
         return FileGroup
+    if name == "PartitionGroup":
+        from fronts.partition_group import PartitionGroup
+
+        return PartitionGroup
     if name == "RangeFront":
         from fronts.ranges import RangeFront
 

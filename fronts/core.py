@@ -36,6 +36,10 @@ class FrontStateError(Exception):
     """What was asked of a front is not possible in its state."""
 
 
+class FrontHeldError(FrontStateError):
+    """Another process runs the front."""
+
+
 class RolledBackError(FrontStateError):
     """A front's published batches are not those that the tracker has seen."""
 

@@ -20,8 +20,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, unquote
@@ -30,6 +29,7 @@ from fronts.client import HEARTBEAT_INTERVAL_MS, JOIN_TIMEOUT_S, Clock, FrontFul
 from fronts.core import FrontStateError
 from fronts.files import FileFront, PublishedFile
 from fronts.locks import try_lock
+from fronts.members import meant_for
 from tracker.client.errors import LowmarkError, RefusedError, UnavailableError
 from tracker.core.model import RefusalCode
 
@@ -225,13 +225,3 @@ class FileGroup:
         if file is not None:
             self._taken += 1
         return file
-
-
-def meant_for(file: str, members: Iterable[str]) -> str:
-    """The member that a file is meant for, by rendezvous hashing: when members come and go, only files
-    of those change hands."""
-
-    def weight(member: str) -> bytes:
-        return blake2b(f"{member}\0{file}".encode(), digest_size=8).digest()
-
-    return max(members, key=weight)

@@ -13,7 +13,7 @@ import re
 import time
 from pathlib import Path
 
-from fronts.core import FrontStateError
+from fronts.core import FrontHeldError
 
 _RETRY_S = 0.05
 _LONGEST_NOTE = 64
@@ -21,7 +21,7 @@ _WHOLE_NOTE = re.compile(rb"(-?\d+) (\d+)\n")
 
 
 def take_lock(path: Path, timeout_s: float, front: str) -> int:
-    """A descriptor that holds the lock until it is closed. Raises FrontStateError if another process
+    """A descriptor that holds the lock until it is closed. Raises FrontHeldError if another process
     holds it for longer."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -29,7 +29,7 @@ def take_lock(path: Path, timeout_s: float, front: str) -> int:
         if fd is not None:
             return fd
         if time.monotonic() >= deadline:
-            raise FrontStateError(
+            raise FrontHeldError(
                 f"front {front!r} runs in another process, which holds {path}; it did not end "
                 f"within {timeout_s:g} s; end it, or name this front otherwise"
             )

@@ -94,13 +94,17 @@ class RangeFront:
         with self._publishing:
             return dict(self._ends)
 
-    def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> RangeFront:
+    def start(
+        self, timeout_s: float = JOIN_TIMEOUT_S, *, lock_timeout_s: float | None = None
+    ) -> RangeFront:
         """Takes the journal, joins, and commits what earlier runs published; then as `Front.start`.
-        Raises FrontStateError if another process has the front, RolledBackError if the journal is
-        older than what the tracker has, or was rewritten."""
+        Raises FrontHeldError if another process has the front for `lock_timeout_s` seconds (None: as
+        `timeout_s`), RolledBackError if the journal is older than what the tracker has, or was
+        rewritten."""
         self.journal.parent.mkdir(parents=True, exist_ok=True)
         lock = self.journal.with_name(self.journal.name + ".lock")
-        self._lock_fd = take_lock(lock, timeout_s, self._front.identity)
+        patience_s = timeout_s if lock_timeout_s is None else lock_timeout_s
+        self._lock_fd = take_lock(lock, patience_s, self._front.identity)
         try:
             self._cut_torn_line()
             self._left = after, generation = left_after(self._lock_fd)

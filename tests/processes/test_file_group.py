@@ -13,7 +13,7 @@ import pytest
 
 import tracker
 from fronts import FileGroup
-from fronts.group import meant_for
+from fronts.members import meant_for
 from tests.processes.running import WAIT_S, Running
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
