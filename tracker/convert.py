@@ -27,6 +27,7 @@ from tracker.core.model import (
     Cells,
     Edge,
     FrontJoin,
+    FrontPolicy,
     Heartbeat,
     NodeKey,
     PipelineSpec,
@@ -37,6 +38,7 @@ from tracker.core.model import (
     StagedContribution,
     Tick,
     TickContent,
+    TimeKind,
     Unit,
 )
 from tracker.core.slots import DEFAULT_SLACK_NS, LOWEST_SLOT
@@ -52,6 +54,17 @@ _SILENT = {
 _SILENT_OUT = {
     SilentFront.HOLD: pb.SILENT_FRONT_HOLD,
     SilentFront.EVICT: pb.SILENT_FRONT_EVICT,
+}
+_TIME = {
+    pb.TIME_KIND_UNSPECIFIED: TimeKind.ARRIVAL,
+    pb.TIME_KIND_ARRIVAL: TimeKind.ARRIVAL,
+    pb.TIME_KIND_EVENT: TimeKind.EVENT,
+    pb.TIME_KIND_NUMBER: TimeKind.NUMBER,
+}
+_TIME_OUT = {
+    TimeKind.ARRIVAL: pb.TIME_KIND_ARRIVAL,
+    TimeKind.EVENT: pb.TIME_KIND_EVENT,
+    TimeKind.NUMBER: pb.TIME_KIND_NUMBER,
 }
 
 
@@ -178,6 +191,16 @@ def spec_to_pb(spec: PipelineSpec) -> pb.PipelineSpec:
         max_open_units=spec.max_open_units,
         max_nodes=spec.max_nodes,
         max_staged=spec.max_staged,
+        front_policies=[
+            pb.FrontPolicy(
+                front=policy.front,
+                silent_front=_SILENT_OUT[policy.silent_front],
+                evict_after_ms=policy.evict_after_ms,
+            )
+            for policy in spec.front_policies
+        ],
+        time=_TIME_OUT[spec.time],
+        lateness_slots=spec.lateness_slots,
     )
 
 
@@ -185,6 +208,14 @@ def spec_from_pb(message: pb.PipelineSpec) -> PipelineSpec:
     """A pipeline; limits that are 0 take their defaults. Raises Refused(INVALID)."""
     if message.silent_front not in _SILENT:
         raise _invalid(f"pipeline {message.name!r}: silent_front {message.silent_front} is unknown")
+    for policy in message.front_policies:
+        if policy.silent_front not in _SILENT:
+            raise _invalid(
+                f"pipeline {message.name!r}: silent_front {policy.silent_front} of front "
+                f"{policy.front!r} is unknown"
+            )
+    if message.time not in _TIME:
+        raise _invalid(f"pipeline {message.name!r}: time {message.time} is unknown")
     limits = {
         name: getattr(message, name)
         for name in (
@@ -207,6 +238,12 @@ def spec_from_pb(message: pb.PipelineSpec) -> PipelineSpec:
         slack_ns=message.slack_ns or DEFAULT_SLACK_NS,
         silent_front=_SILENT[message.silent_front],
         evict_after_ms=message.evict_after_ms,
+        front_policies=tuple(
+            FrontPolicy(p.front, _SILENT[p.silent_front], p.evict_after_ms)
+            for p in message.front_policies
+        ),
+        time=_TIME[message.time],
+        lateness_slots=message.lateness_slots,
         **limits,
     )
 

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import storage_pb2 as storage_pb
+from acker.v1 import types_pb2 as pb
 from tracker import convert
 from tracker.core import messages as m
 from tracker.core import snapshot as s
@@ -63,6 +64,7 @@ def record_to_bytes(record: m.Record) -> bytes:
         case m.Announcement():
             message.announcement.pipeline = record.pipeline
             message.announcement.generation = record.generation
+            message.announcement.at_ms = record.at_ms
             message.announcement.min_times.extend(convert.slots_to_pb(record.min_times))
         case m.Staged():
             message.staged.pipeline = record.pipeline
@@ -94,7 +96,9 @@ def record_from_bytes(data: bytes) -> m.Record:
             return m.Pinned(message.pinned.pipeline, pins, message.pinned.generation)
         case "announcement":
             a = message.announcement
-            return m.Announcement(a.pipeline, convert.slots_from_pb(a.min_times), a.generation)
+            return m.Announcement(
+                a.pipeline, convert.slots_from_pb(a.min_times), a.generation, a.at_ms
+            )
         case "staged":
             st = message.staged
             contributions = tuple(convert.contribution_from_pb(c) for c in st.contributions)
@@ -195,6 +199,14 @@ def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot
             watched=cell.watched,
         )
     message.reached.extend(pipeline.reached)
+    for kept in pipeline.history:
+        message.history.add(
+            segment=kept.segment,
+            tier=kept.tier,
+            since=kept.since,
+            slots=[slot for slot, _ in kept.steps],
+            at_ms=[at_ms for _, at_ms in kept.steps],
+        )
     for dropped in pipeline.restarts:
         begun = message.restarts.add(
             restart=convert.restart_to_pb(dropped.restart), floor=dropped.floor
@@ -285,4 +297,19 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
             for begun in message.restarts
         ),
         reached=tuple(message.reached),
+        history=tuple(_history_from_pb(kept, message.spec) for kept in message.history),
     )
+
+
+def _history_from_pb(
+    message: storage_pb.HistorySnapshot, spec: pb.PipelineSpec
+) -> s.HistorySnapshot:
+    slots = list(message.slots)
+    known = 0 <= message.segment < len(spec.segments) and message.tier in (0, 1)
+    if not known or len(slots) != len(message.at_ms) or slots != sorted(slots):
+        raise Refused(
+            RefusalCode.INVALID,
+            f"pipeline {spec.name!r}: its history of segment number {message.segment} is damaged",
+        )
+    steps = tuple(zip(slots, message.at_ms, strict=True))
+    return s.HistorySnapshot(message.segment, message.tier, message.since, steps)

@@ -21,7 +21,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tracker.core.home import MAX_NAME_CHARACTERS
-from tracker.core.model import Edge, PipelineSpec, Refused, SilentFront
+from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
 from tracker.core.registration import check_spec
 from tracker.moments import parse_duration_ns, parse_slot
 
@@ -87,9 +87,20 @@ def _edge(value: Any) -> Any:
 def _fronts(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+    if isinstance(value, list) and all(isinstance(each, str | dict) for each in value):
+        return [_FrontModel(name=each) if isinstance(each, str) else each for each in value]
+    raise ValueError(
+        "fronts are a list of names, or a number of them; one with a rule of its own is a mapping with "
+        "name, silent_front and evict_after"
+    )
+
+
+def _lateness(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise ValueError("fronts are a list of names, or a number of them")
+    if isinstance(value, str):
+        return _duration(value)
+    raise ValueError("lateness is a duration, or a number of slots")
 
 
 def _start(value: Any) -> Any:
@@ -121,17 +132,25 @@ class _EdgeModel(_Strict):
     delay: int = 0
 
 
+class _FrontModel(_Strict):
+    name: str
+    silent_front: Literal["hold", "evict"] | None = None
+    evict_after: _Duration | None = None
+
+
 class _PipelineModel(_Strict):
     name: str
     segments: list[str]
     edges: list[Annotated[_EdgeModel, BeforeValidator(_edge)]] = []
-    fronts: Annotated[Any, BeforeValidator(_fronts)] = []
+    fronts: Annotated[list[_FrontModel] | int, BeforeValidator(_fronts)] = []
     open: bool = False
     start: Annotated[Any, BeforeValidator(_start)] = "slot:0"
     slack: _Duration = "10ms"
     horizon_slots: int | None = None
     silent_front: Literal["hold", "evict"] = "hold"
     evict_after: _Duration | None = None
+    time: Literal["arrival", "event", "number"] = "arrival"
+    lateness: Annotated[str | int, BeforeValidator(_lateness)] = 0
     max_open_cells: int | None = None
     max_open_units: int | None = None
     max_nodes: int | None = None
@@ -148,27 +167,50 @@ def _spec(model: _PipelineModel) -> PipelineSpec:
     except ValueError as error:
         raise ValueError(f"start: {error}") from None
     limits = {name: getattr(model, name) for name in _LIMITS if getattr(model, name) is not None}
-    named = isinstance(model.fronts, list)
+    fronts = model.fronts if isinstance(model.fronts, list) else []
+    if isinstance(model.lateness, str):  # rounded up: it is what the fronts vouch for
+        lateness_slots = -(-parse_duration_ns(model.lateness) // slack_ns)
+    else:
+        lateness_slots = model.lateness
     return PipelineSpec(
         name=model.name,
         segments=tuple(model.segments),
         edges=tuple(Edge(edge.source, edge.target, edge.delay) for edge in model.edges),
-        fronts=tuple(model.fronts) if named else (),
-        front_count=0 if named else model.fronts,
+        fronts=tuple(front.name for front in fronts),
+        front_count=model.fronts if isinstance(model.fronts, int) else 0,
         open=model.open,
         start_slot=start_slot,
         slack_ns=slack_ns,
         silent_front=SilentFront(model.silent_front),
-        evict_after_ms=parse_duration_ns(model.evict_after) // 10**6 if model.evict_after else 0,
+        evict_after_ms=_milliseconds(model.evict_after),
+        front_policies=tuple(_policy(front, model) for front in fronts if front.silent_front),
+        time=TimeKind(model.time),
+        lateness_slots=lateness_slots,
         **limits,
     )
+
+
+def _policy(front: _FrontModel, model: _PipelineModel) -> FrontPolicy:
+    """One front's own rule; how long it may be silent is the pipeline's if it says nothing of it."""
+    if front.silent_front == "hold":
+        if front.evict_after:
+            raise ValueError(f"front {front.name!r}: evict_after goes with silent_front: evict")
+        return FrontPolicy(front.name, SilentFront.HOLD)
+    return FrontPolicy(
+        front.name, SilentFront.EVICT, _milliseconds(front.evict_after or model.evict_after)
+    )
+
+
+def _milliseconds(duration: str | None) -> int:
+    return parse_duration_ns(duration) // 10**6 if duration else 0
 
 
 def _place(problem: Any) -> str:
     """One problem that the model found, for people."""
     where = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        known = _EdgeModel if problem["loc"][0] == "edges" else _PipelineModel
+        models: dict[Any, type[BaseModel]] = {"edges": _EdgeModel, "fronts": _FrontModel}
+        known = models.get(problem["loc"][0], _PipelineModel)
         names = [field.alias or name for name, field in known.model_fields.items()]
         return f"{where}: there is no such setting; there are {', '.join(names)}"
     if problem["type"] == "missing":

@@ -119,6 +119,9 @@ def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
     """A pipeline and its state as JSON: slots as numbers, and min times as clock times too."""
     spec = asdict(info.spec)
     spec["silent_front"] = info.spec.silent_front.value
+    spec["time"] = info.spec.time.value
+    for policy in spec["front_policies"]:
+        policy["silent_front"] = policy["silent_front"].value
     state = asdict(info.state)
     for place in (state, *state["segments"]):
         slot = place["min_time"]

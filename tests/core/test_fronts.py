@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.driver import MS, Cluster, HandNode, content
 from tracker.core.messages import Joined, JoinNode, Wake
-from tracker.core.model import Edge, PipelineSpec, RefusalCode, SilentFront
+from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",))
@@ -230,6 +230,39 @@ def test_an_evicted_front_lets_go_and_is_told_so(shards: int) -> None:
     again = cluster.ask(first.home, JoinNode, "p", "first", "front")
     assert isinstance(again, Joined)
     assert again.fronts == (), "it has to join its front again"
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_each_front_may_have_a_rule_of_its_own(shards: int) -> None:
+    spec = replace(SPEC, front_policies=(FrontPolicy("a", SilentFront.EVICT, 1_000),))
+    cluster, first = begun(shards, spec)
+    second = cluster.node(spec, "second")
+    second.join_front("b")
+    second.commit(heartbeats={"b": 80})
+    cluster.pass_time(2_000)
+    assert cluster.agreed(spec) == (80, 84), "a is evicted; b holds, as the pipeline says"
+    effects = first.send(first.last + 1, content(heartbeats={"a": 99}))
+    assert effects[0].refusal.code is RefusalCode.FENCED  # type: ignore[union-attr]
+    cluster.pass_time(60_000)
+    assert cluster.agreed(spec) == (80, 84)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_node_is_as_patient_as_its_most_patient_front(shards: int) -> None:
+    evict, hold = SilentFront.EVICT, SilentFront.HOLD
+    for rule, slot in ((FrontPolicy("b", hold), 50), (FrontPolicy("b", evict, 3_000), FOREVER)):
+        policies = (FrontPolicy("a", evict, 1_000), rule)
+        spec = replace(SPEC, front_policies=policies, fronts=("a", "b"))
+        cluster = Cluster(shards)
+        cluster.register(spec)
+        both = cluster.node(spec, "both")
+        both.join_front("a")
+        both.join_front("b")
+        both.commit(heartbeats={"a": 50, "b": 60})
+        cluster.pass_time(2_000)
+        assert cluster.agreed(spec)[0] == 50, "b may be silent for longer, and a goes with it"
+        cluster.pass_time(2_000)
+        assert cluster.agreed(spec)[0] == slot
 
 
 def test_waking_without_anything_due_changes_nothing() -> None:

@@ -9,7 +9,16 @@ import pytest
 
 from tests.core.driver import MS, Cluster, plain
 from tracker.core.messages import Answer, RegisterPipeline
-from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused, SilentFront
+from tracker.core.model import (
+    Edge,
+    FrontPolicy,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    SilentFront,
+    TimeKind,
+)
 from tracker.core.process import ProcessConfig
 from tracker.core.registration import MAX_DELAY_SLOTS
 from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
@@ -75,6 +84,11 @@ def test_a_restarted_registrar_still_waits_for_the_others() -> None:
         ({"open": True}, "open: registered False, asked True"),
         ({"fronts": ("EWR",)}, "fronts"),
         ({"silent_front": SilentFront.EVICT, "evict_after_ms": 5}, "'evict'"),
+        (
+            {"front_policies": (FrontPolicy("JFK", SilentFront.EVICT, 5),)},
+            "registered [], asked ['JFK': evict after 5 ms]",
+        ),
+        ({"time": TimeKind.NUMBER}, "time: registered 'arrival', asked 'number'"),
     ],
 )
 def test_a_conflicting_pipeline_is_refused_with_the_difference(
@@ -110,6 +124,15 @@ def test_a_conflicting_pipeline_is_refused_with_the_difference(
         ({"fronts": (), "front_count": FOREVER}, f"front_count is {FOREVER}"),
         ({"silent_front": SilentFront.EVICT}, "evict_after_ms"),
         ({"evict_after_ms": -1}, "evict_after_ms is -1"),
+        (
+            {"front_policies": (FrontPolicy("X", SilentFront.HOLD),)},
+            "front_policies names front 'X'",
+        ),
+        ({"front_policies": (FrontPolicy("JFK", SilentFront.EVICT),)}, "evict_after_ms 0"),
+        ({"front_policies": (FrontPolicy("JFK", SilentFront.HOLD, 5),)}, "silent_front hold"),
+        ({"front_policies": (FrontPolicy("JFK", SilentFront.HOLD),) * 2}, "'JFK' is named twice"),
+        ({"lateness_slots": 5}, "time is arrival"),
+        ({"lateness_slots": -1, "time": TimeKind.EVENT}, "lateness_slots is -1"),
         ({"evict_after_ms": FOREVER}, f"evict_after_ms is {FOREVER}"),
     ],
 )

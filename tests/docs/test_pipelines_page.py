@@ -39,6 +39,8 @@ def test_the_table_has_every_setting() -> None:
         "slack_ns": "slack",
         "evict_after_ms": "evict_after",
         "front_count": "fronts",
+        "front_policies": "fronts",
+        "lateness_slots": "lateness",
     }
     fields = {field.name for field in dataclasses.fields(PipelineSpec)}
     assert shown == {renamed.get(name, name) for name in fields}
@@ -48,7 +50,9 @@ def test_the_table_tells_the_defaults() -> None:
     spec = load_pipeline(MINIMAL)
     for key, default, _ in table_rows(PAGE, "key"):
         name = key.strip("`")
-        if default.isdigit():
+        if name == "lateness":
+            assert spec.lateness_slots == int(default)
+        elif default.isdigit():
             assert getattr(spec, name) == int(default), name
         elif default.startswith("`"):
             shown = load_pipeline(f"{MINIMAL}{name}: {default.strip('`')}\n")

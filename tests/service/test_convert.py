@@ -24,6 +24,7 @@ from tracker.core.model import (
     Cells,
     Edge,
     FrontJoin,
+    FrontPolicy,
     Heartbeat,
     NodeKey,
     PipelineSpec,
@@ -34,6 +35,7 @@ from tracker.core.model import (
     StagedContribution,
     Tick,
     TickContent,
+    TimeKind,
     Unit,
 )
 from tracker.core.process import Process
@@ -104,6 +106,9 @@ SPEC = PipelineSpec(
     start_slot=-5,
     silent_front=SilentFront.EVICT,
     evict_after_ms=9,
+    front_policies=(FrontPolicy("F", SilentFront.EVICT, 7),),
+    time=TimeKind.EVENT,
+    lateness_slots=12,
 )
 
 
@@ -121,6 +126,7 @@ SPEC = PipelineSpec(
         m.Pinned("p", (m.FrontPin("n", "F", -3),), 4),
         m.Announcement("p", ((0, 7), (1, 2**63 - 1))),
         m.Announcement("p", ((0, 7),), 4),
+        m.Announcement("p", ((0, 7),), 4, 1_700_000_000_000),
         m.Staged("p", "n", (), 4),
         m.Swept("p", 1, 12),
         m.Swept("p", 1, 12, 4),
@@ -175,7 +181,7 @@ def test_a_snapshot_survives_the_store() -> None:
         effects: list[m.Effect] = []
         for each in (event, m.Wake()):
             now_ns += 10_000_000
-            effects += process.handle(each, now_ns)
+            effects += process.handle(each, now_ns, 1_700_000_000_000 + now_ns // 10**6)
             while process.position > process.committed:
                 effects += process.handle(m.Committed(process.position), now_ns)
         return effects

@@ -135,14 +135,20 @@ class _Silence:
 
     def _holding(self, info: PipelineInfo) -> dict[tuple[str, str], tuple[int, float]]:
         """The fronts that have not promised enough: their promises, and how long they were silent."""
-        if info.spec.silent_front is SilentFront.EVICT:
-            return {}
-        graph, names = SegmentGraph(info.spec), info.spec.segments
+        spec = info.spec
+        # A node is evicted when all of its fronts may be: one that must not keeps the others.
+        patient = {
+            front.node_id
+            for front in info.state.fronts
+            if spec.policy(front.front).silent_front is SilentFront.HOLD
+        }
+        graph, names = SegmentGraph(spec), spec.segments
         asked = range(len(names)) if self._segment is None else [names.index(self._segment)]
         return {
             (front.node_id, front.front): (front.heartbeat, front.silent_ms / 1000)
             for front in info.state.fronts
-            if any(
+            if front.node_id in patient
+            and any(
                 add_delay(front.heartbeat, graph.distance(names.index(front.segment), w))
                 < self._slot
                 for w in asked

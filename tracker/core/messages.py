@@ -162,11 +162,13 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Min times, by segment number, that this process will say once this record is durable."""
+    """Min times, by segment number, that this process will say once this record is durable. at_ms: unix
+    time at which they were decided, for the history; 0 if it is not known."""
 
     pipeline: str
     min_times: tuple[tuple[int, int], ...]
     generation: int = 0
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

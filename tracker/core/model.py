@@ -188,12 +188,34 @@ class SilentFront(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class FrontPolicy:
+    """What becomes of min time when one front says nothing for long, instead of the pipeline's rule."""
+
+    front: str
+    silent_front: SilentFront
+    evict_after_ms: int = 0
+
+
+class TimeKind(Enum):
+    """What slots count; nothing is decided by it, but shown and waited for accordingly."""
+
+    ARRIVAL = "arrival"
+    """The wall clock at which an item came in."""
+    EVENT = "event"
+    """The time that an item carries, in a source that gives it in order but for `lateness_slots`."""
+    NUMBER = "number"
+    """Any number that grows: a table's version, a bucket of offsets, a batch."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSpec:
     """A pipeline as registered. Slots are counted in units of `slack_ns` nanoseconds.
 
     It holds at `start_slot` until every front named in `fronts` has joined (or, if none is named,
     `front_count` of them). `open`: hold, instead of completing, when the last front has left.
-    `horizon_slots`: how far above the pipeline's min time an item may be created.
+    `horizon_slots`: how far above the pipeline's min time an item may be created. `front_policies`: for
+    fronts of which `silent_front` is not to hold. `lateness_slots`: how far behind the newest item of its
+    front an item may carry its time, with `time` EVENT or NUMBER, as the fronts vouch.
     """
 
     name: str
@@ -211,6 +233,22 @@ class PipelineSpec:
     max_open_units: int = 1_000_000
     max_nodes: int = 10_000
     max_staged: int = 100_000
+    front_policies: tuple[FrontPolicy, ...] = ()
+    time: TimeKind = TimeKind.ARRIVAL
+    lateness_slots: int = 0
+
+    def policy(self, front: str) -> FrontPolicy:
+        """What becomes of min time when a front says nothing for long."""
+        for policy in self.front_policies:
+            if policy.front == front:
+                return policy
+        return FrontPolicy(front, self.silent_front, self.evict_after_ms)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether any front may be evicted."""
+        policies = (self.silent_front, *(policy.silent_front for policy in self.front_policies))
+        return SilentFront.EVICT in policies
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from tracker.core.describe import (
     SegmentDescription,
 )
 from tracker.core.graph import SegmentGraph
+from tracker.core.history import History
 from tracker.core.home import HomePipeline
 from tracker.core.messages import FrontPin, Grant, Restart
 from tracker.core.model import PipelineSpec
@@ -68,6 +69,8 @@ class Pipeline:
         """How this generation began; None in the first."""
         self.said = [spec.start_slot] * len(spec.segments)
         """Min times that may be told to anyone: they grow through all generations."""
+        self.history = [History(spec.start_slot, spec.slack_ns) for _ in spec.segments]
+        """When they were said, by segment number."""
         self._begin(spec.start_slot)
 
     def _begin(self, floor: int) -> None:

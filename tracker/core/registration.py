@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from tracker.core.home import MAX_NAME_CHARACTERS
-from tracker.core.model import PipelineSpec, RefusalCode, Refused, SilentFront
+from tracker.core.model import (
+    FrontPolicy,
+    PipelineSpec,
+    RefusalCode,
+    Refused,
+    SilentFront,
+    TimeKind,
+)
 from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 MAX_SEGMENTS = 1_000
@@ -54,6 +61,7 @@ def check_spec(spec: PipelineSpec) -> None:
     if spec.slack_ns > MAX_SLACK_NS:
         raise refuse(f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year")
     _check_fronts(spec, refuse)
+    _check_time(spec, refuse)
 
 
 def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
@@ -67,6 +75,7 @@ def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
         ("name", (spec.name,)),
         ("segment", spec.segments),
         ("front", spec.fronts),
+        ("front", tuple(policy.front for policy in spec.front_policies)),
     ):
         for name in names:
             if not 0 < len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
@@ -99,6 +108,32 @@ def _check_fronts(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
             f"silent fronts are to be evicted after {spec.evict_after_ms} ms; "
             "evict_after_ms must be positive"
         )
+    if len(spec.front_policies) > MAX_FRONTS:
+        raise refuse(f"it has {len(spec.front_policies)} front_policies; the limit is {MAX_FRONTS}")
+    for policy in spec.front_policies:
+        if spec.fronts and policy.front not in spec.fronts:
+            raise refuse(
+                f"front_policies names front {policy.front[:60]!r}, which is not among its fronts "
+                f"{list(spec.fronts)[:20]}"
+            )
+        evicts = policy.silent_front is SilentFront.EVICT
+        if evicts != (policy.evict_after_ms > 0) or policy.evict_after_ms >= FOREVER:
+            raise refuse(
+                f"front {policy.front[:60]!r} has silent_front {policy.silent_front.value} and evict_after_ms "
+                f"{policy.evict_after_ms}; it must be positive with evict, and 0 with hold"
+            )
+
+
+def _check_time(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
+    if not 0 <= spec.lateness_slots <= MAX_DELAY_SLOTS:
+        raise refuse(
+            f"lateness_slots is {spec.lateness_slots}; it must lie within 0 and {MAX_DELAY_SLOTS}"
+        )
+    if spec.lateness_slots and spec.time is TimeKind.ARRIVAL:
+        raise refuse(
+            f"lateness_slots is {spec.lateness_slots}, but time is arrival: an item cannot come in later "
+            "than it comes in; say time event or number"
+        )
 
 
 def differences(registered: PipelineSpec, asked: PipelineSpec) -> str:
@@ -114,7 +149,10 @@ def differences(registered: PipelineSpec, asked: PipelineSpec) -> str:
 def _show(value: object) -> str:
     if isinstance(value, tuple):
         shown = ", ".join(
-            f"{v.source}->{v.target}+{v.delay}" if hasattr(v, "delay") else repr(v) for v in value
+            f"{v.source}->{v.target}+{v.delay}" if hasattr(v, "delay") else _show(v) for v in value
         )
         return f"[{shown}]"
-    return repr(value.value if isinstance(value, SilentFront) else value)
+    if isinstance(value, FrontPolicy):
+        after = f" after {value.evict_after_ms} ms" if value.evict_after_ms else ""
+        return f"{value.front!r}: {value.silent_front.value}{after}"
+    return repr(value.value if isinstance(value, SilentFront | TimeKind) else value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tracker.core.cut import Vectors
 from tracker.core.home import HomeNode
@@ -13,6 +13,7 @@ from tracker.core.pipeline import Pipeline
 from tracker.core.shard import FrontState, LateEntry
 from tracker.core.snapshot import (
     FrontSnapshot,
+    HistorySnapshot,
     KeySnapshot,
     LateSnapshot,
     NodeSnapshot,
@@ -56,7 +57,16 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
         written_off_items=tuple(shard.written_off.items.items()),
         restarts=tuple(pipeline.restarts),
         reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
+        history=tuple(_snapshot_history(pipeline)),
     )
+
+
+def _snapshot_history(pipeline: Pipeline) -> Iterator[HistorySnapshot]:
+    for segment, history in enumerate(pipeline.history):
+        for number, tier in enumerate(history.tiers):
+            if tier.slots:
+                steps = tuple(zip(tier.slots, tier.at_ms, strict=True))
+                yield HistorySnapshot(segment, number, tier.since, steps)
 
 
 def _snapshot_node(node: HomeNode) -> NodeSnapshot:
@@ -111,7 +121,15 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
     for node_id, contribution in saved.staged:
         pipeline.home.stage(node_id, (contribution,))
     pipeline.combiner.take(own, PipelineReport(saved.spec.name, runs=saved.runs), whole=False)
+    _restore_history(pipeline, saved)
     return pipeline
+
+
+def _restore_history(pipeline: Pipeline, saved: PipelineSnapshot) -> None:
+    for history, said in zip(pipeline.history, saved.said, strict=True):
+        history.newest = said
+    for kept in saved.history:
+        pipeline.history[kept.segment].tiers[kept.tier].restore(kept.since, kept.steps)
 
 
 def _restore_node(saved: NodeSnapshot) -> HomeNode:

@@ -66,6 +66,17 @@ class LateSnapshot:
     last_slot: int
 
 
+@dataclass(frozen=True, slots=True)
+class HistorySnapshot:
+    """One segment's history in one of its steps (by their order): when which min time was announced,
+    as (slot, unix time in milliseconds); nothing is remembered of slots up to `since`."""
+
+    segment: int
+    tier: int
+    since: int
+    steps: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineSnapshot:
     """One pipeline at a process. `said`: the announced min times by segment number; `runs`: entries
@@ -89,6 +100,7 @@ class PipelineSnapshot:
     written_off_items: tuple[tuple[int, int], ...] = ()
     restarts: tuple[Dropped, ...] = ()
     reached: tuple[int, ...] = ()
+    history: tuple[HistorySnapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

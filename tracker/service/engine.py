@@ -196,7 +196,7 @@ class Engine:
         try:
             if isinstance(event, m.Committed):
                 failpoint("apply-before")
-            effects = self.process.handle(event, time.monotonic_ns())
+            effects = self.process.handle(event, time.monotonic_ns(), time.time_ns() // 10**6)
             if isinstance(event, m.Committed):
                 failpoint("apply-after")
         except LogLost as error:

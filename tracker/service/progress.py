@@ -21,6 +21,8 @@ from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
 from tracker.service.waiting import Waiter, Waiting
 
+MAX_HISTORY_SLOTS = 10_000
+"""Slots that one call may ask the history for."""
 MAX_SUBSCRIPTIONS = 10_000
 """Pipelines that one stream may subscribe to."""
 
@@ -276,3 +278,28 @@ class ProgressServicer:
                     await waiter.until(None)
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
+
+    async def GetHistory(
+        self, request: progress_pb.GetHistoryRequest, context: Context
+    ) -> progress_pb.GetHistoryResponse:
+        process = self._engine.process
+        try:
+            spec = process.spec(request.pipeline)
+            if len(request.slots) > MAX_HISTORY_SLOTS:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"pipeline {spec.name!r}: its history is asked for {len(request.slots)} slots, the "
+                    f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
+                )
+            segment = _segments(spec, [request.segment])[0] if request.segment else -1
+            answer = process.history(spec.name, segment, request.slots)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return progress_pb.GetHistoryResponse(
+            reached=[
+                progress_pb.ReachedSlot(
+                    slot=each.slot, reached=each.reached, at_ms=each.at_ms, min_time=each.min_time
+                )
+                for each in answer
+            ]
+        )

@@ -238,3 +238,97 @@ class WaitUntilResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WaitUntilResponse: _TypeAlias = WaitUntilResponse  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    """Asks when min time reached slots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    segment: _builtins.str
+    """Name of a segment; empty means the whole pipeline."""
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The slots."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        segment: _builtins.str = ...,
+        slots: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "segment", b"segment", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    """When min time reached slots, in the order in which they were asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACHED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def reached(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReachedSlot]:
+        """One for each slot."""
+
+    def __init__(
+        self,
+        *,
+        reached: _abc.Iterable[Global___ReachedSlot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reached", b"reached"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+
+@_typing.final
+class ReachedSlot(_message.Message):
+    """When min time reached a slot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    MIN_TIME_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    """The slot."""
+    reached: _builtins.bool
+    """Whether it has been reached."""
+    at_ms: _builtins.int
+    """When that was announced, in milliseconds of unix time; unset if it has not been, or if the moment is
+    not remembered.
+    """
+    min_time: _builtins.int
+    """The min time that was announced then."""
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        reached: _builtins.bool = ...,
+        at_ms: _builtins.int | None = ...,
+        min_time: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms", "at_ms", b"at_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms", "at_ms", b"at_ms", "min_time", b"min_time", "reached", b"reached", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at_ms: _TypeAlias = _typing.Literal["at_ms"]  # noqa: Y015
+    _WhichOneofArgType__at_ms: _TypeAlias = _typing.Literal["_at_ms", b"_at_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_ms) -> _WhichOneofReturnType__at_ms | None: ...
+
+Global___ReachedSlot: _TypeAlias = ReachedSlot  # noqa: Y015

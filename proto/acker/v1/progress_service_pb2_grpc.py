@@ -50,6 +50,11 @@ class ProgressServiceStub:
                 request_serializer=acker_dot_v1_dot_progress__service__pb2.WaitUntilRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_progress__service__pb2.WaitUntilResponse.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_unary(
+                '/acker.v1.ProgressService/GetHistory',
+                request_serializer=acker_dot_v1_dot_progress__service__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_progress__service__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class ProgressServiceServicer:
@@ -78,6 +83,13 @@ class ProgressServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetHistory(self, request, context):
+        """Tells when the asked process announced that min time had reached slots.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProgressServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +107,11 @@ def add_ProgressServiceServicer_to_server(servicer, server):
                     servicer.WaitUntil,
                     request_deserializer=acker_dot_v1_dot_progress__service__pb2.WaitUntilRequest.FromString,
                     response_serializer=acker_dot_v1_dot_progress__service__pb2.WaitUntilResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=acker_dot_v1_dot_progress__service__pb2.GetHistoryRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_progress__service__pb2.GetHistoryResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +196,33 @@ class ProgressService:
             '/acker.v1.ProgressService/WaitUntil',
             acker_dot_v1_dot_progress__service__pb2.WaitUntilRequest.SerializeToString,
             acker_dot_v1_dot_progress__service__pb2.WaitUntilResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.ProgressService/GetHistory',
+            acker_dot_v1_dot_progress__service__pb2.GetHistoryRequest.SerializeToString,
+            acker_dot_v1_dot_progress__service__pb2.GetHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class ProgressServiceStub:
     """Tells min time now."""
     WaitUntil: _grpc.UnaryUnaryMultiCallable[_progress_service_pb2.WaitUntilRequest, _progress_service_pb2.WaitUntilResponse]
     """Answers when min time has reached a slot, or the deadline of the call has passed."""
+    GetHistory: _grpc.UnaryUnaryMultiCallable[_progress_service_pb2.GetHistoryRequest, _progress_service_pb2.GetHistoryResponse]
+    """Tells when the asked process announced that min time had reached slots."""
 
 @_typing.type_check_only
 class ProgressServiceAsyncStub(ProgressServiceStub):
@@ -55,6 +57,8 @@ class ProgressServiceAsyncStub(ProgressServiceStub):
     """Tells min time now."""
     WaitUntil: _aio.UnaryUnaryMultiCallable[_progress_service_pb2.WaitUntilRequest, _progress_service_pb2.WaitUntilResponse]  # type: ignore[assignment]
     """Answers when min time has reached a slot, or the deadline of the call has passed."""
+    GetHistory: _aio.UnaryUnaryMultiCallable[_progress_service_pb2.GetHistoryRequest, _progress_service_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    """Tells when the asked process announced that min time had reached slots."""
 
 class ProgressServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tells min time. Any process of the tracker answers."""
@@ -84,5 +88,13 @@ class ProgressServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_progress_service_pb2.WaitUntilResponse, _abc.Awaitable[_progress_service_pb2.WaitUntilResponse]]:
         """Answers when min time has reached a slot, or the deadline of the call has passed."""
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _progress_service_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_progress_service_pb2.GetHistoryResponse, _abc.Awaitable[_progress_service_pb2.GetHistoryResponse]]:
+        """Tells when the asked process announced that min time had reached slots."""
 
 def add_ProgressServiceServicer_to_server(servicer: ProgressServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

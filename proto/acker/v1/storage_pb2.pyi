@@ -207,10 +207,13 @@ class AnnouncementRecord(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     MIN_TIMES_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     generation: _builtins.int
     """The pipeline's generation; it is nothing in a later one."""
+    at_ms: _builtins.int
+    """Unix time of the announcement, in milliseconds; 0 if it is not known."""
     @_builtins.property
     def min_times(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.SegmentSlot]:
         """By segment."""
@@ -221,10 +224,11 @@ class AnnouncementRecord(_message.Message):
         pipeline: _builtins.str = ...,
         min_times: _abc.Iterable[_peer_service_pb2.SegmentSlot] | None = ...,
         generation: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "min_times", b"min_times", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "generation", b"generation", "min_times", b"min_times", "pipeline", b"pipeline"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,6 +424,7 @@ class PipelineSnapshot(_message.Message):
     WRITTEN_OFF_ITEMS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     REACHED_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     @_builtins.property
@@ -482,6 +487,10 @@ class PipelineSnapshot(_message.Message):
     def reached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """If it is not in the first: min times announced in the present one, by segment number."""
 
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistorySnapshot]:
+        """When min times were announced, by segment and step."""
+
     def __init__(
         self,
         *,
@@ -501,14 +510,57 @@ class PipelineSnapshot(_message.Message):
         written_off_items: _abc.Iterable[Global___SegmentItems] | None = ...,
         restarts: _abc.Iterable[Global___RestartSnapshot] | None = ...,
         reached: _abc.Iterable[_builtins.int] | None = ...,
+        history: _abc.Iterable[Global___HistorySnapshot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PipelineSnapshot: _TypeAlias = PipelineSnapshot  # noqa: Y015
+
+@_typing.final
+class HistorySnapshot(_message.Message):
+    """A segment's history in one of its steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    segment: _builtins.int
+    """Number of the segment."""
+    tier: _builtins.int
+    """The step's place, the finest first."""
+    since: _builtins.int
+    """Nothing is remembered of slots up to this one."""
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Min times."""
+
+    @_builtins.property
+    def at_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When each was announced, in milliseconds of unix time."""
+
+    def __init__(
+        self,
+        *,
+        segment: _builtins.int = ...,
+        tier: _builtins.int = ...,
+        since: _builtins.int = ...,
+        slots: _abc.Iterable[_builtins.int] | None = ...,
+        at_ms: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "segment", b"segment", "since", b"since", "slots", b"slots", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistorySnapshot: _TypeAlias = HistorySnapshot  # noqa: Y015
 
 @_typing.final
 class KeySnapshot(_message.Message):

@@ -43,6 +43,34 @@ SILENT_FRONT_EVICT: SilentFront.ValueType  # 2
 """The front's node is closed after evict_after_ms; it must join again."""
 Global___SilentFront: _TypeAlias = SilentFront  # noqa: Y015
 
+class _TimeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TimeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TimeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TIME_KIND_UNSPECIFIED: _TimeKind.ValueType  # 0
+    """Not said: as ARRIVAL."""
+    TIME_KIND_ARRIVAL: _TimeKind.ValueType  # 1
+    """The wall clock at which an item came in."""
+    TIME_KIND_EVENT: _TimeKind.ValueType  # 2
+    """The time that an item carries."""
+    TIME_KIND_NUMBER: _TimeKind.ValueType  # 3
+    """Any number that grows: a table's version, a bucket of offsets, a batch."""
+
+class TimeKind(_TimeKind, metaclass=_TimeKindEnumTypeWrapper):
+    """What slots count; nothing is decided by it."""
+
+TIME_KIND_UNSPECIFIED: TimeKind.ValueType  # 0
+"""Not said: as ARRIVAL."""
+TIME_KIND_ARRIVAL: TimeKind.ValueType  # 1
+"""The wall clock at which an item came in."""
+TIME_KIND_EVENT: TimeKind.ValueType  # 2
+"""The time that an item carries."""
+TIME_KIND_NUMBER: TimeKind.ValueType  # 3
+"""Any number that grows: a table's version, a bucket of offsets, a batch."""
+Global___TimeKind: _TypeAlias = TimeKind  # noqa: Y015
+
 @_typing.final
 class NodeKey(_message.Message):
     """Who numbers ticks: an id that survives restarts, and an incarnation that does not."""
@@ -316,6 +344,36 @@ class Edge(_message.Message):
 Global___Edge: _TypeAlias = Edge  # noqa: Y015
 
 @_typing.final
+class FrontPolicy(_message.Message):
+    """What becomes of min time when one front is silent, instead of the pipeline's rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRONT_FIELD_NUMBER: _builtins.int
+    SILENT_FRONT_FIELD_NUMBER: _builtins.int
+    EVICT_AFTER_MS_FIELD_NUMBER: _builtins.int
+    front: _builtins.str
+    """Name of the front."""
+    silent_front: Global___SilentFront.ValueType
+    """What becomes of min time."""
+    evict_after_ms: _builtins.int
+    """With SILENT_FRONT_EVICT: how long it may be silent, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        front: _builtins.str = ...,
+        silent_front: Global___SilentFront.ValueType = ...,
+        evict_after_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evict_after_ms", b"evict_after_ms", "front", b"front", "silent_front", b"silent_front"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrontPolicy: _TypeAlias = FrontPolicy  # noqa: Y015
+
+@_typing.final
 class PipelineSpec(_message.Message):
     """A pipeline as registered."""
 
@@ -336,6 +394,9 @@ class PipelineSpec(_message.Message):
     MAX_OPEN_UNITS_FIELD_NUMBER: _builtins.int
     MAX_NODES_FIELD_NUMBER: _builtins.int
     MAX_STAGED_FIELD_NUMBER: _builtins.int
+    FRONT_POLICIES_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    LATENESS_SLOTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     front_count: _builtins.int
@@ -360,6 +421,10 @@ class PipelineSpec(_message.Message):
     """Limit: nodes that are joined at once."""
     max_staged: _builtins.int
     """Limit: contributions that are staged at once."""
+    time: Global___TimeKind.ValueType
+    """What slots count."""
+    lateness_slots: _builtins.int
+    """How far behind the newest item of its front an item may carry its time, as the fronts vouch."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of its segments; their places are their numbers."""
@@ -371,6 +436,10 @@ class PipelineSpec(_message.Message):
     @_builtins.property
     def fronts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of fronts that must have joined before min time moves."""
+
+    @_builtins.property
+    def front_policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrontPolicy]:
+        """Rules for silent fronts that differ from the pipeline's."""
 
     def __init__(
         self,
@@ -390,10 +459,13 @@ class PipelineSpec(_message.Message):
         max_open_units: _builtins.int = ...,
         max_nodes: _builtins.int = ...,
         max_staged: _builtins.int = ...,
+        front_policies: _abc.Iterable[Global___FrontPolicy] | None = ...,
+        time: Global___TimeKind.ValueType = ...,
+        lateness_slots: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "evict_after_ms", b"evict_after_ms", "front_count", b"front_count", "fronts", b"fronts", "horizon_slots", b"horizon_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged", "name", b"name", "open", b"open", "segments", b"segments", "silent_front", b"silent_front", "slack_ns", b"slack_ns", "start_slot", b"start_slot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "evict_after_ms", b"evict_after_ms", "front_count", b"front_count", "front_policies", b"front_policies", "fronts", b"fronts", "horizon_slots", b"horizon_slots", "lateness_slots", b"lateness_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged", "name", b"name", "open", b"open", "segments", b"segments", "silent_front", b"silent_front", "slack_ns", b"slack_ns", "start_slot", b"start_slot", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,9 +35,11 @@ __all__ = ["LogLost", "Process", "ProcessConfig"]
 class Process(Recovery):
     """The state machine of one shard's process. Times are nanoseconds of a monotonic clock."""
 
-    def handle(self, event: Event, now_ns: int) -> list[Effect]:
-        """Takes one event; returns its effects in the order in which to carry them out."""
+    def handle(self, event: Event, now_ns: int, unix_ms: int = 0) -> list[Effect]:
+        """Takes one event; returns its effects in the order in which to carry them out. unix_ms: the
+        wall clock, which is written down beside announcements and decides nothing."""
         self._out = []
+        self._unix_ms = unix_ms
         match event:
             case SubmitTick():
                 self._submit(event, now_ns)

@@ -251,6 +251,8 @@ class Applying(Nodes):
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
             pipeline.reached[segment] = slot
+            if slot > pipeline.said[segment]:
+                pipeline.history[segment].note(slot, record.at_ms)
             pipeline.said[segment] = max(slot, pipeline.said[segment])
             pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)

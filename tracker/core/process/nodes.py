@@ -274,8 +274,8 @@ class Nodes(Exchange):
         if node is not None and node.key == key and node.evicted:
             raise Refused(
                 RefusalCode.FENCED,
-                f"pipeline {name!r}: node {key} was evicted after a silence of more than "
-                f"{pipeline.spec.evict_after_ms} ms; join again",
+                f"pipeline {name!r}: node {key} was evicted after a silence that the "
+                "pipeline does not allow its fronts; join again",
             )
         if pipeline.restart is not None:
             raise Refused(RefusalCode.FENCED, self._restarted(pipeline, key).message)

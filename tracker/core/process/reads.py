@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tracker.core.describe import PipelineDescription, ShardDescription
 from tracker.core.explain import (
@@ -14,6 +15,7 @@ from tracker.core.explain import (
     explain_strip,
     missing_ticks,
 )
+from tracker.core.history import Reached
 from tracker.core.measures import PipelineMeasures, measure
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
 from tracker.core.process.state import ProcessState
@@ -100,6 +102,20 @@ class Reads(ProcessState):
         """The shard that a node commits to."""
         self._pipeline(pipeline)
         return self.routing.home(pipeline, node_id)
+
+    def history(self, pipeline: str, segment: int, slots: Iterable[int]) -> list[Reached]:
+        """When this process announced that a segment (-1: every one) has reached each slot."""
+        state = self._pipeline(pipeline)
+        chosen = state.history if segment < 0 else [state.history[segment]]
+        answers = []
+        for slot in slots:
+            found = [history.when(slot) for history in chosen]
+            # The pipeline is there when the last of its segments is; what one forgot, nobody knows.
+            last = max(
+                found, key=lambda each: (not each.reached, each.at_ms is None, each.at_ms or 0)
+            )
+            answers.append(replace(last, min_time=min(each.min_time for each in found)))
+        return answers
 
     def resolve_units(self, pipeline: str, segment: int, names: Iterable[str]) -> list[int | None]:
         """The slots of a segment's open units by name; None for names that have not arrived.

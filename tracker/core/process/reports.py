@@ -173,7 +173,9 @@ class Reports(Reads):
         if changed:
             for segment, slot in changed:
                 pipeline.announced[segment] = slot
-            self._append(Announcement(pipeline.spec.name, changed, pipeline.generation))
+            self._append(
+                Announcement(pipeline.spec.name, changed, pipeline.generation, self._unix_ms)
+            )
             if self.links and self._announced_due_ns is None:
                 self._announced_due_ns = now_ns + self.config.announced_report_ms * _MS
         for segment, below in pipeline.new_sweeps():

@@ -113,6 +113,8 @@ class ProcessState:
         self._held_frames: deque[tuple[int, int, FrameBody]] = deque()
         self._announced_due_ns: int | None = None
         self._evict_check_ns: int | None = None
+        self._unix_ms = 0
+        """The wall clock at the event that is being handled; 0 where nobody says it."""
         self._wake_ns: int | None = None
         self._durable_ticks: dict[Hashable, int] = {}
         self._out: list[Effect] = []

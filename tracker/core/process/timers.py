@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from tracker.core.messages import WakeAt
-from tracker.core.model import SilentFront
+from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
 from tracker.core.process.applying import Applying
 from tracker.core.process.state import _MS
 
@@ -35,14 +37,14 @@ class Timers(Applying):
         says so (rule 8)."""
         self._evict_check_ns = now_ns + self.config.evict_check_ms * _MS
         for name, pipeline in self._pipelines.items():
-            if pipeline.spec.silent_front is not SilentFront.EVICT:
+            if not pipeline.spec.evicts:
                 continue
-            limit_ns = pipeline.spec.evict_after_ms * _MS
+            policies = {policy.front: policy for policy in pipeline.spec.front_policies}
             for node in list(pipeline.home.nodes.values()):
-                silent = now_ns - node.last_heard_ns > limit_ns
+                limit_ms = _evict_after_ms(pipeline.spec, policies, node.fronts)
                 if (
-                    silent
-                    and node.fronts
+                    limit_ms is not None
+                    and now_ns - node.last_heard_ns > limit_ms * _MS
                     and pipeline.home.newest.get(node.key.node_id) == node.key
                 ):
                     del pipeline.home.newest[node.key.node_id]
@@ -62,7 +64,7 @@ class Timers(Applying):
                 if link.needs_whole and link.connected:
                     due.append((link.wanted_ns or now_ns) + retransmit_ns)
         for pipeline in self._pipelines.values():
-            if pipeline.spec.silent_front is SilentFront.EVICT:
+            if pipeline.spec.evicts:
                 due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
                 break
         if due:
@@ -70,3 +72,15 @@ class Timers(Applying):
             if self._wake_ns is None or first < self._wake_ns:
                 self._wake_ns = first
                 self._out.append(WakeAt(first))
+
+
+def _evict_after_ms(
+    spec: PipelineSpec, policies: Mapping[str, FrontPolicy], fronts: Iterable[str]
+) -> int | None:
+    """How long a node with these fronts may be silent; None: for ever. Its fronts stand and fall with its
+    key, so the most patient of them decides."""
+    rule = FrontPolicy("", spec.silent_front, spec.evict_after_ms)
+    found = [policies.get(front, rule) for front in fronts]
+    if not found or any(policy.silent_front is SilentFront.HOLD for policy in found):
+        return None
+    return max(policy.evict_after_ms for policy in found)

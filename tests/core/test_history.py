@@ -1,0 +1,74 @@
+"""The history of announcements: exact for full steps, wherever min time jumps, and bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.core.history import (
+    FINE_STEP_NS,
+    MAX_COARSE_ENTRIES,
+    MAX_FINE_ENTRIES,
+    History,
+    Reached,
+)
+from tracker.core.slots import FOREVER
+
+SECOND_NS = 10**9
+MINUTE, HOUR = 60, 3_600  # in slots of a second
+
+
+def test_what_is_not_reached_has_no_moment() -> None:
+    history = History(0, SECOND_NS)
+    assert history.when(1) == Reached(1, False, None, 1)
+    history.note(MINUTE, 5)
+    assert history.when(MINUTE) == Reached(MINUTE, True, 5, MINUTE)
+    assert history.when(MINUTE + 1) == Reached(MINUTE + 1, False, None, MINUTE + 1)
+    assert history.when(0) == Reached(0, True, None, 0), "before it began nothing is remembered"
+
+
+def test_a_jump_over_several_steps_is_the_moment_of_each() -> None:
+    history = History(0, SECOND_NS)
+    history.note(10, 1)
+    history.note(5 * MINUTE + 3, 2)
+    history.note(6 * MINUTE, 3)
+    for minute in range(1, 6):
+        assert history.when(minute * MINUTE).at_ms == 2
+    assert history.when(6 * MINUTE).at_ms == 3
+    history.note(FOREVER, 4)
+    assert history.when(7 * MINUTE) == Reached(7 * MINUTE, True, 4, FOREVER)
+    assert history.when(FOREVER).at_ms == 4
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.sampled_from([1, 7, 60]))
+def test_each_full_step_has_the_first_announcement_beyond_it(
+    jumps: list[int], slack_s: int
+) -> None:
+    history = History(-1_000, slack_s * SECOND_NS)
+    step = max(1, FINE_STEP_NS // (slack_s * SECOND_NS))
+    slot, said = -1_000, []
+    for at_ms, jump in enumerate(jumps, 1):
+        slot += jump
+        said.append((slot, at_ms))
+        history.note(slot, at_ms)
+    for asked in range((-1_000 // step + 1) * step, slot + 1, step):
+        first = next((s, at) for s, at in said if s >= asked)
+        assert (history.when(asked).min_time, history.when(asked).at_ms) == first
+    for asked in range(-999, slot + 1):
+        told = history.when(asked)
+        first_ms = next(at for s, at in said if s >= asked)
+        assert told.reached and (told.at_ms is None or told.at_ms >= first_ms)
+
+
+def test_it_is_bounded_and_hours_outlive_minutes() -> None:
+    history = History(0, SECOND_NS)
+    hours = MAX_COARSE_ENTRIES + 100
+    for hour in range(1, hours + 1):
+        history.note(hour * HOUR, hour)
+        history.note(hour * HOUR + MINUTE, hour)
+    fine, coarse = history.tiers
+    assert len(fine.slots) <= MAX_FINE_ENTRIES and len(coarse.slots) <= MAX_COARSE_ENTRIES
+    assert history.when(hours * HOUR).at_ms == hours
+    old = (hours - MAX_COARSE_ENTRIES // 2) * HOUR
+    assert old < fine.since and history.when(old).at_ms == old // HOUR
+    assert history.when(HOUR) == Reached(HOUR, True, None, HOUR), "forgotten, not untrue"
