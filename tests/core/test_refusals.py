@@ -275,7 +275,8 @@ def test_items_of_a_front_that_was_passed_end_in_the_late_ledger_of_every_shard(
 
 
 def test_what_comes_late_again_does_not_hold_min_time() -> None:
-    """A shard that has swept its cells does so again when more comes late under the same min time."""
+    """A shard that has swept its cells does so again when more comes late under the same min time, and
+    counts each item once, also where more comes into a cell that was swept before."""
     spec = replace(SPEC, fronts=("EWR",))
     front = begun(spec)
     cluster = front.cluster
@@ -286,13 +287,14 @@ def test_what_comes_late_again_does_not_hold_min_time() -> None:
     cluster.held = {(1 - front.home, front.home)}
     front.begin(heartbeats={"EWR": 200})
     cluster.settle()
-    for slots in ((150, 151), (152, 153)):
-        worker.begin(consumed=[(0, slot, slot) for slot in slots])
+    front.begin(created=[(0, slot, 9) for slot in range(200, 208)])
+    for value in (1, 2):
+        worker.begin(consumed=[(0, slot, value) for slot in range(196, 200)])
         cluster.settle()
     cluster.held = set()
     cluster.pass_time(cluster.config.retransmit_ms + 1)
     assert cluster.agreed(spec) == (200, 203)
-    assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {4}
+    assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {8}
 
 
 def test_a_full_table_of_cells_refuses_and_names_the_limit() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.checkers import Failure
-from tests.simulation.plan import MS, Plan, draw_plan
+from tests.simulation.plan import MS, Plan
+from tests.simulation.stories import draw_plan
 
 STEP_LIMIT = 50_000
 RARE = 0.04

@@ -108,13 +108,13 @@ class SubscriberChecker:
 
 MAX_SESSIONS = 24
 """Streams of ticks: of each of the few nodes the newest, and what a death has left of older ones."""
-MAX_UNCONFIRMED = 96
+MAX_UNCONFIRMED = 192
 """Entries that some shard has not confirmed, while one is away for as long as a run lets it."""
 MAX_NOT_DURABLE = 48
 """Records that wait for the store, while it stalls for as long as a run lets it."""
 MAX_HELD_REPORTS = 24
 """Reports that wait for a pin to be durable: one an interval, for the same time."""
-MAX_CLOSED_KEYS = 24
+MAX_CLOSED_KEYS = 48
 """Closed keys that some shard has not heard of."""
 MAX_RUNS = 48
 """Own runs of a pipeline outside M: one an interval and home, while a shard is away."""

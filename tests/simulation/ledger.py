@@ -59,6 +59,8 @@ class Ledger:
         self.mirrors = [Mirror() for _ in range(shards)]
         self._numbers: dict[tuple[str, NodeKey], int] = {}
         self._batches: dict[tuple[str, str, int], int] = {}
+        self._open: dict[tuple[str, str], NodeKey | None] = {}
+        """By (pipeline, node id) the key under which ticks may come."""
 
     def take(self, shard: int, record: Record) -> None:
         """A record has become durable."""
@@ -81,6 +83,8 @@ class Ledger:
         if isinstance(entry, KeyTick):
             tick = entry.tick
             name, content = tick.pipeline, tick.content
+            if self._open.get((name, tick.key.node_id)) != tick.key:
+                raise Failure("broken", f"tick {tick.number} of {tick.key} comes after its end")
             before = self._numbers.get((name, tick.key), 0)
             if tick.number != before + 1:
                 raise Failure("broken", f"tick {tick.number} of {tick.key} comes after {before}")
@@ -94,6 +98,12 @@ class Ledger:
                 self._batches[batch] = self._batches.get(batch, 0) + 1
                 if self._batches[batch] > 1:
                     raise Failure("broken", f"batch {batch} was accepted twice")
+        elif isinstance(entry, KeyOpened):
+            self._open[entry.pipeline, entry.key.node_id] = entry.key
+        elif isinstance(entry, KeyClosed):
+            place = (entry.pipeline, entry.key.node_id)
+            if self._open.get(place) == entry.key:
+                self._open[place] = None
         log.append(_Logged(entry, cells))
 
     # --- checks -----------------------------------------------------------------------------------

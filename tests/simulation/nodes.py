@@ -18,6 +18,7 @@ from tracker.core.ack_values import child_value, root_value, unit_value
 from tracker.core.messages import (
     Answer,
     AttachSession,
+    DetachSession,
     Effect,
     FrontGranted,
     Grant,
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT_NS = 40_000_000
 RETRY_NS = 3_000_000
+WAIT_NS = 300_000
+LEAD_SLOTS = 30
+"""How far ahead of time a leading front promises."""
 WINDOW_LIMIT = 4
 """Ticks of one node under way; the others wait."""
 _TABLES = ("max_nodes", "max_open_cells", "max_open_units", "max_staged")
@@ -94,6 +98,8 @@ class Node:
     def start(self) -> None:
         if self.alive:
             return
+        if self.key is not None:
+            self.sim.perhaps_a_zombie(self, self.key)
         self._forget()
         self.life += 1
         self.alive = True
@@ -185,7 +191,12 @@ class Node:
         if isinstance(result, Joined):
             self._joined(result)
         elif self.on_left and (result is None or _says(result, JOIN_AGAIN)):
+            if self.session is not None:
+                self.sim.stream(self, DetachSession(self.session))
             self.finished, self.alive = True, False
+            if self.key is not None:
+                self.sim.perhaps_a_zombie(self, self.key)
+            self.left()
         elif _says(result, TRY_AGAIN):
             self.note_refusal(result)
             self._later(RETRY_NS, self.leave_node if self.on_left else self._join)
@@ -303,6 +314,9 @@ class Node:
     def tick_is_durable(self, content: TickContent) -> None:
         """A subclass may wait for it."""
 
+    def left(self) -> None:
+        """The node is gone; a subclass may come again."""
+
     def granted(self, grant: Grant) -> None:
         """A front of the node may label."""
 
@@ -356,6 +370,12 @@ class Node:
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
         content, codes = rng.choice(choices)
         self._bad[content] = codes
+        self.commit(content)
+
+    def commit_just_below_min_time(self) -> None:
+        """Commits what must be refused since its home has logged a min time beyond it."""
+        content = self._just_below_min_time()
+        self._bad[content] = (RefusalCode.BELOW_MIN_TIME,)
         self.commit(content)
 
     def _just_below_min_time(self) -> TickContent:
@@ -542,7 +562,7 @@ class FrontNode(Node):
         """Publishes a batch and commits the tick that creates its items."""
         self.batches_left -= 1
         batch, items, promises = self.new_batch(), [], []
-        for ordinal in range(self.sim.rng.choice([1, 1, 2, 3])):
+        for ordinal in range(self.items_in_batch()):
             if with_promise and not ordinal:
                 # A promise at (not beyond) the first item of its tick is as good as one before it.
                 promises.append(Heartbeat(self.name, self._bind(label=True)))
@@ -554,6 +574,9 @@ class FrontNode(Node):
         self.world.front_publishes(self.front, batch.id, items)
         self.publish(step_content(batch, created=items, heartbeats=tuple(promises)))
         self.sim.items_appeared(self.world)
+
+    def items_in_batch(self) -> int:
+        return self.sim.rng.choice([1, 1, 2, 3])
 
     def _promise(self) -> None:
         self.commit(TickContent(heartbeats=(Heartbeat(self.name, self._bind(label=False)),)))
@@ -582,6 +605,60 @@ class FrontNode(Node):
         self.finished, self.leaving = False, False
         self.batches_left = batches
         self.start()
+
+
+class OneItemFront(FrontNode):
+    """Labels one item."""
+
+    def items_in_batch(self) -> int:
+        return 1
+
+
+class LeaderFront(FrontNode):
+    """Promises far ahead of time, for as long as there are faults, and labels nothing."""
+
+    kind = "leader"
+
+    def clock(self) -> int:
+        return self.sim.slot_now(self.world) + LEAD_SLOTS
+
+    def _act(self) -> None:
+        self._promise()
+        self.promised_last = self.sim.healed
+        if not self.promised_last:
+            self._later(2 * self.sim.front_pause(), self._act)
+
+
+class VisitingFront(FrontNode):
+    """Labels a little, leaves, and comes again at once, unless a story has it wait."""
+
+    kind = "visitor"
+
+    def _bind(self, *, label: bool) -> int:
+        if label:
+            self.floor = self.sim.slot_of_story(max(self.floor, self.clock()))
+        return super()._bind(label=label)
+
+    def _act(self) -> None:
+        if self.batches_left:
+            self._label(with_promise=False)
+        elif not self.promised_last and self.sim.rng.random() < 0.5:
+            self.floor += self.sim.rng.choice([0, 1, 3])
+            self._promise()
+            self.promised_last = True
+        else:
+            self._leave()
+            return
+        self._later(self.sim.front_pause(), self._act)
+
+    def left(self) -> None:
+        if self.sim.healed or not self.finished:
+            return
+        if self.sim.visitors_wait:
+            self.sim.after(WAIT_NS, self.left)
+        else:
+            self.sim.count("ids_used_again")
+            self.come_again(batches=1)
 
 
 class WorkerNode(Node):
@@ -618,7 +695,10 @@ class WorkerNode(Node):
     def _claim(self) -> None:
         """Takes input; it stays in flight until the step is published."""
         rng = self.sim.rng
-        takeable = self.world.takeable(self.reads)
+        if self.sim.workers_wait:
+            self._later(WAIT_NS, self._claim)
+            return
+        takeable = [i for i in self.world.takeable(self.reads) if self.sim.may_take(i)]
         ready = [item for item in takeable if self._is_resolved(item)]
         if not ready:
             self.busy = False
@@ -631,20 +711,29 @@ class WorkerNode(Node):
         self._later(self.sim.pause(), self._finish)
 
     def _finish(self) -> None:
+        if self.sim.workers_wait:
+            self._later(WAIT_NS, self._finish)
+            return
         consumed, created, batch = self.claimed, [], self.new_batch()
         for item in consumed:
             created += self._children(item)
         self.claimed = []
         self.world.step(consumed, created)
         content = step_content(batch, created=created, consumed=consumed)
-        if not consumed[0].late and self.sim.chance("late_consumptions"):
+        if not consumed[0].late and self._says_something_late(consumed[0].segment):
             content.consumed = read_only(self._with_a_late_one(content.consumed, consumed[0]))
         self.publish(content)
-        if self.sim.chance("bad_ticks", 0.1):
+        if self.sim.chance("bad_ticks", self.sim.plan.bad_share):
             self.commit_bad()
         self.busy = False
         self.sim.items_appeared(self.world)
         self.wake()
+
+    def _says_something_late(self, segment: int) -> bool:
+        story = self.sim.story
+        if story is not None and story.is_late_for(self, segment):
+            return self.sim.chance("late_consumptions", 1.0)
+        return self.sim.chance("late_consumptions", self.sim.plan.late_share)
 
     def _with_a_late_one(self, consumed: Cells, item: Item) -> Cells:
         """And something that never was in flight, below the min time that some process has said; its
@@ -698,7 +787,7 @@ def children(sim: Simulator, world: World, item: Item, operator: str) -> list[It
         return made
     for ordinal, (target, delay) in enumerate(world.ways_out[item.segment]):
         if rng.random() < sim.child_share(world):
-            slot = item.slot + delay + rng.choice([0, 0, 1, 2])
+            slot = sim.label_child(item.slot + delay)
             value = child_value(item.value, operator, ordinal)
             made.append(sim.new_item(world, target, slot, value, hops=item.hops - 1))
     return made

@@ -30,16 +30,19 @@ QUICK = ProcessConfig(
 @dataclass(frozen=True)
 class FrontPlan:
     """`joins_ns`: when it starts; `again`: whether its id comes back after it has left; `dies`: it
-    ends for good instead of leaving (where silent fronts are evicted)."""
+    ends for good instead of leaving (where silent fronts are evicted); `role`: in a story, `one item`
+    labels no more at once, a `leader` promises far ahead and labels nothing, a `visitor` comes again
+    whenever it has left."""
 
     name: str
     segment: int
     batches: int
     leaves: bool
     joins_ns: int
-    late: bool
-    again: bool
-    dies: bool
+    late: bool = False
+    again: bool = False
+    dies: bool = False
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,18 @@ class Plan:
     snapshots: int
     pause_ns: float
     front_pause_ns: float
+    story: str = ""
+    """Which of the stories it is (tests/simulation/stories.py), if any."""
+    late_share: float = 0.06
+    bad_share: float = 0.1
+    part_commits: float = 0.3
+    """How often not all that waits becomes durable at once."""
+    zombies: float = 0.15
+    """How often an older process of a node goes on when it should be gone."""
 
 
-def draw_plan(seed: int) -> Plan:
-    """The plan of a seed."""
+def draw_plain(seed: int) -> Plan:
+    """The plan of a seed that is not one of a story."""
     rng = random.Random(seed)
     calm = rng.random() < 0.1
     # Links of which some lag far behind the others, on quick shards, and items that go round and round

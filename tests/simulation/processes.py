@@ -97,6 +97,10 @@ class Processes(Base):
         ]
         self.cut_links: set[tuple[int, int]] = set()
         self.slow_shards: set[int] = set()
+        self._held_links: dict[tuple[int, int], int] = {}
+        """Until when what is sent there does not arrive."""
+        self._deaf_links: dict[tuple[int, int], tuple[int, type]] = {}
+        """Until when frames of what kind that are sent there are lost."""
         self._unheard = False
 
     # --- what a subclass makes of it --------------------------------------------------------------
@@ -299,7 +303,7 @@ class Processes(Base):
             return
         store, rng = running.shard.store, self.rng
         share = len(running.pending)
-        if self.faulty and share > 1 and rng.random() < 0.3:
+        if self.faulty and share > 1 and rng.random() < self.plan.part_commits:
             share = rng.randint(1, share - 1)
         try:
             store.check(running.epoch)
@@ -354,7 +358,7 @@ class Processes(Base):
             if link in self.cut_links:
                 self.count("frames_on_cut_links")
                 return
-            if rng.random() < plan.loss:
+            if rng.random() < plan.loss or self._is_deaf(link, frame):
                 self.count("lost_frames")
                 return
             slowness = plan.slow_links[link]
@@ -362,6 +366,8 @@ class Processes(Base):
                 self.count("frames_of_slow_peers")
                 slowness *= 20
             delay = self.latency(slowness)
+            if link in self._held_links:
+                delay += max(0, self._held_links[link] - self.now)
             if rng.random() < plan.duplication:
                 self.count("duplicated_frames")
                 later = delay + self.latency(10.0)
@@ -419,6 +425,28 @@ class Processes(Base):
             running = self.shards[source].running
             if noticed and running is not None:
                 self.connect(running, self.shards[target])
+
+    def hold_link(self, source: int, target: int, span_ns: int) -> None:
+        """What one shard sends another from now on arrives when some time is over."""
+        self.count("held_links")
+        self._held_links[source, target] = self.now + span_ns
+
+    def release_link(self, source: int, target: int) -> None:
+        """What one shard sends another from now on is not held any more."""
+        del self._held_links[source, target]
+
+    def deafen_link(self, source: int, target: int, span_ns: int, what: type = object) -> None:
+        """What one shard sends another is lost for some time: frames of some kind, or all."""
+        self.count("deaf_links")
+        self._deaf_links[source, target] = self.now + span_ns, what
+
+    def mend_link(self, source: int, target: int) -> None:
+        """What one shard sends another is no longer lost."""
+        self._deaf_links.pop((source, target), None)
+
+    def _is_deaf(self, link: tuple[int, int], frame: Frame) -> bool:
+        until, what = self._deaf_links.get(link, (0, object))
+        return self.now < until and isinstance(frame.body, what)
 
     def slow_down(self, shard: int) -> None:
         """All that a shard sends and is sent takes long, for a while."""

@@ -24,7 +24,7 @@ FAULT_KINDS = (
     "lost_frames", "duplicated_frames", "unordered_frames", "link_resets", "links_cut_one_way",
     "links_cut_both_ways", "frames_on_cut_links", "slow_peers", "frames_of_slow_peers",
     "lost_requests", "lost_answers", "lost_steps", "session_breaks", "duplicated_ticks",
-    "ticks_of_older_streams",
+    "ticks_of_older_streams", "held_links", "deaf_links", "story_moments",
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
@@ -32,7 +32,7 @@ FAULT_KINDS = (
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
-    "stages_run_again_in_part", "repeated_batches",
+    "stages_run_again_in_part", "repeated_batches", "zombies",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
     "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",

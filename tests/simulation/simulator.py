@@ -22,25 +22,45 @@ from tests.simulation.local_trackers import (
     LowerTracker,
     Upper,
 )
-from tests.simulation.nodes import FrontNode, Node, VisitorNode, WorkerNode, unit_item
+from tests.simulation.nodes import (
+    FrontNode,
+    LeaderFront,
+    Node,
+    OneItemFront,
+    VisitingFront,
+    VisitorNode,
+    WorkerNode,
+    unit_item,
+)
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
+from tests.simulation.stories import Story
 from tests.simulation.world import Item, World
 from tracker.core.messages import (
     Announced,
     Answer,
+    AttachSession,
     DetachSession,
     Effect,
     Event,
     FrontGranted,
     Joined,
     RegisterPipeline,
+    SessionAttached,
     SubmitTick,
     TickRefused,
     UnitsArrived,
 )
-from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, StagedContribution
+from tracker.core.model import (
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    TickContent,
+)
 
 SETTLE_LIMIT_NS = 4_000 * MS
 """After the faults end, all nodes must have committed all they have within this time."""
@@ -48,6 +68,9 @@ ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
 FAULTS_BY_NS = 40 * MS
 """Faults begin by then, though no front may have published anything yet."""
+FRONTS = {
+    "": FrontNode, "one item": OneItemFront, "leader": LeaderFront, "visitor": VisitingFront,
+}  # fmt: skip
 CHECK_EVERY_STEPS = 64
 """How often a process is compared with the homes' logs as the stores have them."""
 
@@ -71,7 +94,7 @@ class Simulator(Processes):
         """By node the former owner of its home that it still talks to."""
         self._waiting_to_start: list[Node] = []
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
-        self._worlds_checked = 0
+        self.story = Story(self) if self.plan.story else None
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -169,7 +192,7 @@ class Simulator(Processes):
         world = self.worlds[plan.spec.name]
         self._register(plan.spec)
         for front in plan.fronts:
-            node = FrontNode(
+            node = FRONTS[front.role](
                 self, world, front.name, front.segment, front.batches,
                 leaves=front.leaves, dies=front.dies,
             )  # fmt: skip
@@ -259,6 +282,8 @@ class Simulator(Processes):
             for _ in range(times):
                 self.after(rng.randrange(plan.faults_for_ns), call)
 
+        if self.story is not None:
+            self.after(self.milliseconds(1, 6), self.story.begin)
         at_random(plan.process_crashes, self._crash_some_process)
         at_random(plan.takeovers, self._take_over_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
@@ -299,6 +324,31 @@ class Simulator(Processes):
 
     def slot_now(self, world: World) -> int:
         return world.spec.start_slot + self.now // world.spec.slack_ns
+
+    @property
+    def workers_wait(self) -> bool:
+        """Whether a story has workers do nothing just now."""
+        return self.story is not None and self.story.workers_wait
+
+    @property
+    def visitors_wait(self) -> bool:
+        """Whether a story has visiting fronts stay away just now."""
+        return self.story is not None and self.story.visitors_wait
+
+    def may_take(self, item: Item) -> bool:
+        """Whether a story lets workers take an item now."""
+        return self.story is None or self.story.only is None or item in self.story.only
+
+    def label_child(self, lowest: int) -> int:
+        """The slot of a child, at or above the lowest that it may have."""
+        return self.slot_of_story(lowest + self.rng.choice([0, 0, 1, 2]))
+
+    def slot_of_story(self, slot: int) -> int:
+        """The first slot from there on that a story may want."""
+        if self.story is not None and self.story.toward is not None:
+            while self.routing.owner(slot) != self.story.toward:
+                slot += 1
+        return slot
 
     def draw_skew(self) -> int:
         """By how many slots a clock is off; clocks should be within one of each other."""
@@ -407,6 +457,19 @@ class Simulator(Processes):
         else:
             self.not_a_step()
 
+    def perhaps_a_zombie(self, node: Node, key: NodeKey) -> None:
+        """A process of a node that is over goes on all the same: it opens a stream and commits a tick.
+        (What is wrong with that, if it is too late, the ledger knows.)"""
+        if self.chance("zombies", self.plan.zombies):
+            session = (node.name, -1, key)
+            event = AttachSession(session, node.world.spec.name, key)
+            self.after(self.milliseconds(0, 12), self._deliver, None, node.home, event)
+
+    def _zombie_hears(self, home: int, effect: Any) -> None:
+        if isinstance(effect, SessionAttached):
+            event = SubmitTick(effect.session, effect.last_number + 1, TickContent())
+            self.after(self.latency(), self._deliver, None, home, event)
+
     def _to_node(self, name: str, link: Any, effect: Effect) -> None:
         self.after(self._in_order(("to", link), self.latency()), self.nodes[name].hear, effect)
 
@@ -458,6 +521,9 @@ class Simulator(Processes):
         if self._unheard and isinstance(effect, TickRefused):
             return
         name: str = effect.session[0]
+        if effect.session[1] < 0:
+            self._zombie_hears(self.nodes[name].home, effect)
+            return
         if isinstance(effect, FrontGranted) and effect.grant.granted:
             grant = effect.grant
             self._front_may_label(effect.session, grant.front, max(grant.slot, grant.heartbeat))

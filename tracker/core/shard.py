@@ -252,7 +252,7 @@ class ShardPipeline:
         that announcement nothing of theirs is in flight, they are consumption that came too late."""
         cells = self.cells.segment_cells(segment, below)
         if len(cells):
-            self.cells.apply(cells, 1)
+            self.cells.apply(cells, -1)
             self._count_late(cells)
         self.changes.segments[segment] = None
 
