@@ -3,6 +3,7 @@ the size of its state."""
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import numpy as np
 from tests.faults.network import open_network
 from tests.faults.nodes import PIPELINE, now_slot
 from tests.faults.system import System
-from tests.processes.running import WAIT_S
+from tests.processes.running import WAIT_S, Running
 from tracker.client import NodeClient
 from tracker.core.model import Cells, TickContent
 
 MOST_S = 2.0
-"""What a take-over by a standby may take."""
-SETTLE_S = 2.0
+"""What a take-over by a standby may take, in the middle of several: a machine that does something else
+may hold up one."""
+POLL_S = 0.05
 CELLS_PER_TICK = 20_000
 AHEAD_SLOTS = 10_000_000
 """The state's cells lie so far ahead that they hold nothing."""
@@ -37,6 +39,35 @@ def kill_owner(system: System, shard: int) -> float:
     return gap_s
 
 
+def standby_watches(system: System) -> None:
+    """Waits until the process that owns no shard is connected to all that do: it can hear of a death."""
+    deadline = time.monotonic() + WAIT_S
+    places = [*system.places, *system.standby_places]
+    while True:
+        owners = [system.owner_of(shard) for shard in range(len(system.places))]
+        addresses = {
+            (shard, places[system.trackers.index(owner)].address)
+            for shard, owner in enumerate(owners)
+            if owner is not None
+        }
+        (waiting, *more) = [process for process in system.trackers if process not in owners]
+        if not more and len(addresses) == len(owners) and addresses <= watched(waiting):
+            return
+        assert time.monotonic() < deadline, f"no standby watches all owners: {system.errors()}"
+        time.sleep(POLL_S)
+
+
+def watched(process: Running) -> set[tuple[int, str]]:
+    """The shards and addresses of the owners to which this run of a process has connected, as a
+    standby."""
+    found = set()
+    for line in process.errors_of_run().splitlines():
+        if '"watches_owner"' in line:
+            said = json.loads(line)
+            found.add((said["shard"], said["address"]))
+    return found
+
+
 def take_overs(directory: Path, store: str, rounds: int) -> list[float]:
     """The gaps of some kills in a row, a standby being there each time."""
     system = System(directory, open_network(), shards=2, standbys=1, store=store)
@@ -44,8 +75,8 @@ def take_overs(directory: Path, store: str, rounds: int) -> list[float]:
         system.start()
         gaps = []
         for number in range(rounds):
+            standby_watches(system)
             system.goes_on()
-            time.sleep(SETTLE_S)  # the standby is up, and a quiet stretch lies before the kill
             gaps.append(kill_owner(system, number % 2))
             print(f"takeover ({store}): went on after {gaps[-1]:.2f} s", flush=True)
         system.finish()

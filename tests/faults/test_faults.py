@@ -14,6 +14,8 @@ from tests.faults.schedule import Faults
 from tests.faults.system import System, go_on, pause
 
 Start = Callable[..., System]
+LONGEST_S = 180.0
+"""A loaded machine may take so long until each kind of fault has been made."""
 
 
 @pytest.fixture
@@ -36,9 +38,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_a_minute_of_a_bad_day_breaks_no_promise(start: Start) -> None:
     system = start(shards=2)
     faults = Faults(system, seed=7)
-    faults.run(12.0, 3.0)
+    kinds = {"kill", "cut", "pause"}
+    faults.run(10.0, 3.0, enough=lambda: faults.counts.keys() >= kinds, most_s=LONGEST_S)
     system.finish()
-    assert faults.counts["kill"] >= 2 and faults.counts["cut"] + faults.counts["pause"] >= 1
+    assert faults.counts.keys() >= kinds
     assert system.violations() == []
 
 

@@ -27,6 +27,7 @@ class Running:
         self.run = -1
         self._silent = -1  # the last run whose output has ended
         self._said = threading.Condition()
+        self._errors_begin = 0
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
@@ -39,6 +40,7 @@ class Running:
         assert self._process is None
         self.run += 1
         with open(self._errors, "a", encoding="utf-8") as errors:
+            self._errors_begin = errors.tell()
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, text=True, stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=errors,
@@ -121,6 +123,13 @@ class Running:
 
     def errors(self) -> str:
         return self._errors.read_text(encoding="utf-8")[-3000:]
+
+    def errors_of_run(self) -> str:
+        """All that this run has said on standard error, as far as its lines are whole."""
+        with open(self._errors, encoding="utf-8") as errors:
+            errors.seek(self._errors_begin)
+            text = errors.read()
+        return text[: text.rfind("\n") + 1]
 
 
 def shards(count: int, directory: Path) -> tuple[list[Running], str]:

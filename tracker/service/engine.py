@@ -44,9 +44,9 @@ MAX_BACKLOG_RECORDS = 20_000
 MAX_RECORDS_PER_COMMIT = 20_000
 SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
-SMALL_SNAPSHOT_AFTER_RECORDS = 5_000
+SMALL_SNAPSHOT_AFTER_RECORDS = 3_000
 """... where the snapshot is small: a log of twice its size takes longer to read than it does. So many
-records are read and applied in about half a second."""
+records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 1.0
 FLUSH_AT_STOP_S = 10.0

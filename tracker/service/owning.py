@@ -154,7 +154,7 @@ class Claimant:
         if watch is None or watch.epoch != lease.epoch:
             if watch is not None:
                 watch.end()
-            self._watches[shard] = Watch(lease, self._news)
+            self._watches[shard] = Watch(shard, lease, self._news)
             return False
         return watch.gone
 
@@ -216,8 +216,9 @@ class Outage:
 class Watch:
     """A connection to an owner that serves, to hear of its death at once."""
 
-    def __init__(self, lease: Lease, news: asyncio.Event) -> None:
+    def __init__(self, shard: int, lease: Lease, news: asyncio.Event) -> None:
         self.epoch = lease.epoch
+        self._shard = shard
         self.gone = False
         self._seen = False
         """Whether it has ever been connected: the owner served."""
@@ -247,6 +248,8 @@ class Watch:
         except (OSError, ValueError):
             await asyncio.sleep(WATCH_PAUSE_S)
             return True
+        if not self._seen:
+            log.info("watches_owner", shard=self._shard, epoch=self.epoch, address=self._address)
         start, self._seen = asyncio.get_running_loop().time(), True
         try:
             while await reader.read(_CHUNK_BYTES):
