@@ -144,11 +144,11 @@ class System:
 
     def _register(self) -> None:
         """Waits until the pipeline is registered; a process that could not start is named at once."""
-        deadline = time.monotonic() + WAIT_S
+        deadline, registered = time.monotonic() + WAIT_S, spec(now_slot())
         while True:
             try:
                 with Admin(self.target, START_CALL_S) as admin:
-                    admin.register(spec(now_slot()))
+                    admin.register(registered)
                 return
             except UnavailableError as error:
                 self.check_alive()
