@@ -22,7 +22,7 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker import __version__, cli_freshness, cli_operations, cli_wait
+from tracker import __version__, cli_freshness, cli_operations, cli_security, cli_wait
 from tracker.cli_common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
@@ -68,12 +68,14 @@ app = typer.Typer(
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(cli_operations.nodes_app, name="nodes")
+app.callback()(cli_security.use_credentials)
 app.command()(cli_operations.explain)
 app.command()(cli_freshness.freshness)
 app.command("min-time")(cli_wait.min_time)
 app.command()(cli_wait.wait)
 pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
+app.add_typer(cli_security.tokens_app, name="tokens")
 
 
 def main() -> None:
@@ -162,6 +164,10 @@ def serve(
             "not told if not given (docs/metrics.md)"
         ),
     ] = None,
+    tls_cert: cli_security.TlsCert = "",
+    tls_key: cli_security.TlsKey = "",
+    tls_ca: cli_security.TlsCa = "",
+    tokens: cli_security.Tokens = "",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
     as_json: Annotated[
         bool, typer.Option("--json", help="log JSON also on a terminal, for scripts")
@@ -172,8 +178,10 @@ def serve(
     One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
     --standby --listen c:7070 --peers a:7070,b:7070,...
     """
+    from tracker.credentials import Credentials
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
+    from tracker.service.security import Security
     from tracker.service.server import ServerConfig
     from tracker.supervisor import consecutive_addresses, supervise
 
@@ -204,13 +212,25 @@ def serve(
         standby=standby, address=parse_targets(own)[0] if own else "",
         health_listen=parse_targets(health_listen)[0] if health_listen else "",
         metrics_listen=parse_targets(metrics_listen)[0] if metrics_listen else "",
+        security=Security(tls_cert, tls_key, tls_ca, tokens, Credentials.from_environment()),
     )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
+    cli_security.warn_of_arguments(store)
     if shards == 1:
         raise typer.Exit(run_process(config))
     options = ["--block-slots", str(block_slots), "--log-level", log_level]
     options += ["--lease-ms", str(lease_ms)]
     options += ["--snapshot-after-records", str(snapshot_after_records)]
+    options += [
+        "--tls-cert",
+        tls_cert,
+        "--tls-key",
+        tls_key,
+        "--tls-ca",
+        tls_ca,
+        "--tokens",
+        tokens,
+    ]
     os.environ["LOWMARK_STORE"] = store  # it may hold a password: not for everybody to see
     own_options = [[*options, *(["--json"] if as_json else [])] for _ in addresses]
     if metrics_listen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracker.client.admin import Admin, Explanation, PipelineInfo, ShardInfo
+from tracker.client.connection import SecureTarget
 from tracker.client.errors import (
     ClosedError,
     FencedError,
@@ -14,17 +15,20 @@ from tracker.client.errors import (
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.client.updates import Update
+from tracker.credentials import Credentials
 
 __all__ = [
     "Admin",
     "AsyncSubscriber",
     "ClosedError",
+    "Credentials",
     "Explanation",
     "FencedError",
     "LowmarkError",
     "NodeClient",
     "PipelineInfo",
     "RefusedError",
+    "SecureTarget",
     "ShardInfo",
     "Subscriber",
     "TickRefusedError",

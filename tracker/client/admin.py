@@ -12,7 +12,7 @@ import grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker import convert, convert_explain, convert_freshness
-from tracker.client.connection import Connection
+from tracker.client.connection import Connection, SecureTarget
 from tracker.client.errors import UnavailableError
 from tracker.core.describe import PipelineDescription, ShardDescription
 from tracker.core.diagnosis import SILENT_AFTER_MS
@@ -20,6 +20,7 @@ from tracker.core.explain import PipelineExplanation
 from tracker.core.freshness import SegmentFreshness
 from tracker.core.model import Cells, PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.credentials import Credentials
 
 Answer = TypeVar("Answer")
 
@@ -136,10 +137,12 @@ class Admin:
             strip_bins=strip_bins,
         )
         timeout_s = min(shard_timeout_s, self._timeout_s)
-        shards = self.shards()
+        shards, credentials = self.shards(), self._connection.credentials
         with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(shards))) as asking:
             answers = list(
-                asking.map(lambda shard: _ask(shard.address, request, timeout_s), shards)
+                asking.map(
+                    lambda shard: _ask(shard.address, credentials, request, timeout_s), shards
+                )
             )
         parts, silent = [], {}
         for shard, answer in zip(shards, answers, strict=True):
@@ -207,10 +210,13 @@ class Admin:
 
 
 def _ask(
-    address: str, request: pipeline_pb.ExplainPipelineRequest, timeout_s: float
+    address: str,
+    credentials: Credentials,
+    request: pipeline_pb.ExplainPipelineRequest,
+    timeout_s: float,
 ) -> pipeline_pb.ExplainPipelineResponse | UnavailableError:
     """One shard's part of an explanation, or why it gave none."""
-    connection = Connection(address)
+    connection = Connection(SecureTarget(address, credentials))
     try:
         answer, _ = connection.call(
             lambda channel: pipeline_grpc.PipelineServiceStub(channel).ExplainPipeline,

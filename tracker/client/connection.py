@@ -16,6 +16,7 @@ import grpc
 
 from tracker.client.errors import ClosedError, LowmarkError, UnavailableError, refusal_of
 from tracker.core.model import RefusalCode
+from tracker.credentials import MISSING, Credentials, Stamp
 from tracker.grpc_options import CHANNEL_OPTIONS
 
 Answer = TypeVar("Answer")
@@ -24,6 +25,8 @@ CALL_TIMEOUT_S = 5.0
 """One attempt at a call; within the caller's own deadline others follow."""
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 0.5
+MAX_OLDER_CHANNELS = 16
+"""Channels with older certificates that are kept open."""
 MAX_REDIRECTS = 8
 """Redirects in a row: more say that the processes disagree on who is home."""
 
@@ -59,6 +62,26 @@ def parse_targets(target: str | Sequence[str]) -> tuple[str, ...]:
     return targets
 
 
+class SecureTarget(tuple[str, ...]):
+    """A target with credentials of its own, for every class that takes a target; those of a plain one
+    are the environment's (LOWMARK_TLS_CA, LOWMARK_TLS_CERT, LOWMARK_TLS_KEY, LOWMARK_TOKEN_FILE)."""
+
+    credentials: Credentials
+
+    def __new__(cls, target: str | Sequence[str], credentials: Credentials) -> SecureTarget:
+        """Raises LowmarkError if the target is not host:port."""
+        made = super().__new__(cls, parse_targets(target))
+        made.credentials = credentials
+        return made
+
+
+def credentials_for(target: str | Sequence[str]) -> Credentials:
+    """A target's credentials. Raises CredentialsError if those of the environment do not go together."""
+    if isinstance(target, SecureTarget):
+        return target.credentials
+    return Credentials.from_environment()
+
+
 class Backoff:
     """Growing pauses between attempts, with jitter so that many clients do not come at once."""
 
@@ -79,7 +102,11 @@ class Connection:
 
     def __init__(self, target: str | Sequence[str]) -> None:
         self.targets = parse_targets(target)
+        self.credentials = credentials_for(target)
+        self._stamp: Stamp = ()
         self._channels: dict[str, grpc.Channel] = {}
+        self._older: list[grpc.Channel] = []
+        """Made with certificates that were renewed since; kept for the calls under way."""
         self._lock = threading.Lock()
         self._turn = -1
         self._closed = threading.Event()
@@ -98,9 +125,21 @@ class Connection:
                     f"the connection to {', '.join(self.targets)} was opened in process "
                     f"{self._process}, which forked this one; open it after the fork"
                 )
+            self._renew()
             if address not in self._channels:
-                self._channels[address] = grpc.insecure_channel(address, CHANNEL_OPTIONS)
+                self._channels[address] = self.credentials.channel(address, CHANNEL_OPTIONS)
             return self._channels[address]
+
+    def _renew(self) -> None:
+        """Lets go of the channels if the files of certificates have changed."""
+        stamp = self.credentials.stamp()
+        if stamp == self._stamp or (self._channels and MISSING in stamp):
+            return
+        self._stamp = stamp
+        while len(self._older) > MAX_OLDER_CHANNELS:
+            self._older.pop(0).close()
+        self._older.extend(self._channels.values())
+        self._channels.clear()
 
     def next_target(self) -> str:
         """Another process at each call, in turn."""
@@ -150,7 +189,8 @@ class Connection:
             if time.monotonic() + pause_s >= deadline:
                 raise UnavailableError(
                     f"the tracker at {', '.join(self.targets)} did not answer within "
-                    f"{timeout_s:g} s (last: {address}: {describe_failure(failure)})"
+                    f"{timeout_s:g} s (last: {address}: {describe_failure(failure)}"
+                    f"{self._advice(failure)})"
                 )
             if self._closed.wait(pause_s):
                 raise ClosedError(
@@ -158,11 +198,21 @@ class Connection:
                 )
             address, redirects = self.next_target(), 0
 
+    def _advice(self, failure: grpc.RpcError) -> str:
+        """What else may be wrong where a connection ends before anything is said."""
+        if failure.code() is not grpc.StatusCode.UNAVAILABLE or refusal_of(failure) is not None:
+            return ""
+        if not self.credentials.ca:
+            return "; if it speaks TLS, name its CA by LOWMARK_TLS_CA"
+        own = "" if self.credentials.cert else ", which was given none by LOWMARK_TLS_CERT,"
+        return f"; if it ends every connection, it may not trust this client's certificate{own} or not speak TLS"
+
     def close(self) -> None:
         """Ends the calls under way; what is called from now on raises ClosedError."""
         self._closed.set()
         with self._lock:
             if self._process == os.getpid():
-                for channel in self._channels.values():
+                for channel in (*self._channels.values(), *self._older):
                     channel.close()
             self._channels.clear()
+            self._older.clear()

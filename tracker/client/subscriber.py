@@ -20,8 +20,10 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.connection import (
     CALL_TIMEOUT_S,
+    MAX_OLDER_CHANNELS,
     Backoff,
     Connection,
+    credentials_for,
     describe_failure,
     is_retried,
     parse_targets,
@@ -35,6 +37,7 @@ from tracker.client.errors import (
 )
 from tracker.client.updates import Heard, Update, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
+from tracker.credentials import MISSING, Stamp
 from tracker.grpc_options import CHANNEL_OPTIONS
 
 ANSWER_TIMEOUT_S = 30.0
@@ -175,9 +178,13 @@ class AsyncSubscriber:
         self.pipeline = pipeline
         self._chosen = tuple(segments or ())
         self._targets = parse_targets(target)
+        self._credentials = credentials_for(target)
         self._turn = -1
         self._heard = Heard(pipeline)
+        self._stamp: Stamp = ()
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._older: list[grpc.aio.Channel] = []
+        """Made with certificates that were renewed since; kept for the calls under way."""
         self._calls: set[Any] = set()
         self._closed = False
 
@@ -186,8 +193,13 @@ class AsyncSubscriber:
             raise ClosedError("the subscriber is closed")
         self._turn += 1
         address = self._targets[self._turn % len(self._targets)]
+        stamp = self._credentials.stamp()
+        if stamp != self._stamp and not (self._channels and MISSING in stamp):
+            self._stamp = stamp
+            self._older = [*self._older, *self._channels.values()][-MAX_OLDER_CHANNELS:]
+            self._channels.clear()
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
+            self._channels[address] = self._credentials.aio_channel(address, CHANNEL_OPTIONS)
         return address, progress_grpc.ProgressServiceStub(self._channels[address])
 
     async def updates(self) -> AsyncIterator[Update]:
@@ -278,9 +290,10 @@ class AsyncSubscriber:
         self._closed = True
         for call in list(self._calls):
             call.cancel()
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._older):
             await channel.close()
         self._channels.clear()
+        self._older.clear()
 
     async def __aenter__(self) -> AsyncSubscriber:
         return self

@@ -21,7 +21,9 @@ from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
+from tracker.credentials import Credentials
 from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.service.access import Peers
 from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
@@ -43,6 +45,8 @@ _STREAM_ENDS = (
 )
 
 
+_NOT_LET_IN = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
 TO_SHARD_KEY = "lowmark-to-shard"
 """Metadata of a stream: the number of the shard that it is meant for. Where a shard was served, another
 one may be by now, and must take nothing of what was meant for the first."""
@@ -54,8 +58,17 @@ class PeerLink:
     """Sends frames to one other shard, wherever that is, and reconnects for ever."""
 
     def __init__(
-        self, shard: int, addresses: Addresses, engine: Engine, leases: Leases | None
+        self,
+        shard: int,
+        addresses: Addresses,
+        engine: Engine,
+        leases: Leases | None,
+        credentials: Credentials | None = None,
     ) -> None:
+        """`credentials`: how this process shows itself to the other one."""
+        self._credentials = credentials or Credentials()
+        self._refused: str | None = None
+        """Why the other process did not let this one in, when that was said last."""
         self.shard = shard
         self._addresses = addresses
         self._engine = engine
@@ -101,7 +114,7 @@ class PeerLink:
             if address != self._addresses[self.shard]:
                 address, delay_s = self._addresses[self.shard], RECONNECT_FIRST_S
             try:
-                async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
+                async with self._credentials.aio_channel(address, CHANNEL_OPTIONS) as channel:
                     call = peer_grpc.PeerServiceStub(channel).Exchange(
                         metadata=((TO_SHARD_KEY, str(self.shard)),)
                     )
@@ -117,6 +130,10 @@ class PeerLink:
                             delay_s = RECONNECT_FIRST_S
             except _STREAM_ENDS as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                refused = isinstance(error, grpc.aio.AioRpcError) and error.code() in _NOT_LET_IN
+                if refused and reason != self._refused:
+                    log.error("peer_refused", shard=self.shard, address=address, reason=reason)
+                    self._refused = reason
                 log.debug("peer_unreachable", shard=self.shard, reason=reason)
             except Exception:
                 # The link must outlive whatever ended this stream: without it min time holds.
@@ -171,7 +188,9 @@ class PeerLink:
 class PeerServicer:
     """Takes the frames of other processes."""
 
-    def __init__(self, engine: Engine, addresses: Addresses) -> None:
+    def __init__(self, engine: Engine, addresses: Addresses, peers: Peers | None = None) -> None:
+        """`peers`: who may act as a shard; if not given: everybody."""
+        self._peers = peers
         self._engine = engine
         self._addresses = addresses
         self._closing = asyncio.Event()
@@ -185,6 +204,8 @@ class PeerServicer:
         request_iterator: AsyncIterator[peer_pb.ExchangeRequest],
         context: Context,
     ) -> None:
+        if self._peers is not None:
+            await self._peers.check(context, "Exchange")
         await self._check_destination(context)
         await context.send_initial_metadata(())
         reading = asyncio.ensure_future(self._read(request_iterator))

@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 import structlog
 
 from tracker.core.process import LogLost
+from tracker.credentials import CredentialsError
 from tracker.metrics import ServiceMetrics
 from tracker.service.owning import Claim, Claimant, Owned
 from tracker.service.probes import Probes
 from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.tokens import Tokens
 from tracker.service.waiting_room import WaitingRoom
 from tracker.store import Fenced, StoreError, StoreUnavailable
+from tracker.store.redacting import redacted
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +39,7 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
+            _redact,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -55,6 +59,14 @@ class Beside:
     metrics: ServiceMetrics
 
 
+def _redact(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Whatever is logged, an error of a library too: no password of an address."""
+    for key, value in event.items():
+        if isinstance(value, str) and "//" in value:
+            event[key] = redacted(value)
+    return event
+
+
 async def serve(config: ServerConfig) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed.
 
@@ -64,6 +76,11 @@ async def serve(config: ServerConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    try:
+        secure(config)
+    except CredentialsError as error:
+        log.error("cannot_start", shard=config.shard, reason=str(error))
+        return 1
     beside = Beside(Probes(config.health_listen), ServiceMetrics())
     telling = beside.metrics.listen(config.metrics_listen) if config.metrics_listen else None
     try:
@@ -79,6 +96,18 @@ async def serve(config: ServerConfig) -> int:
         if telling is not None:
             await telling.stop()
         await beside.probes.close()
+
+
+def secure(config: ServerConfig) -> None:
+    """Looks whether the files of certificates and tokens can be used, and says what is not secure.
+    Raises CredentialsError."""
+    security = config.security
+    security.check(alone=len(config.addresses) == 1 and not config.standby)
+    if security.tokens:
+        log.info("tokens_read", file=security.tokens, tokens=len(Tokens(security.tokens)))
+    listen = config.listen or config.own_address
+    for what in security.warnings(listen):
+        log.warning("insecure", listen=listen, reason=what)
 
 
 async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
@@ -102,7 +131,7 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
 
 
 async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
-    room = WaitingRoom(config.listen or config.own_address)
+    room = WaitingRoom(config.listen or config.own_address, config.security)
     claim = Claim(
         store=config.store,
         name=config.own_address,

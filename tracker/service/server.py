@@ -25,6 +25,7 @@ from acker.v1 import (
 from tracker.core.process import ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.grpc_options import SERVER_OPTIONS
+from tracker.service.access import Access, Peers
 from tracker.service.addresses import Addresses
 from tracker.service.decoding import RefuseMalformed
 from tracker.service.engine import SNAPSHOT_AFTER_RECORDS, Engine, Hooks
@@ -33,6 +34,8 @@ from tracker.service.peers import PeerLink, PeerServicer
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
 from tracker.service.sampling import Sampler
+from tracker.service.security import Security, add_port
+from tracker.service.tokens import Tokens
 from tracker.service.waiting import Waiting
 from tracker.service.waiting_room import LIVE_SERVICE
 from tracker.store import Leases, Store, open_leases, open_store, shown_store
@@ -71,7 +74,8 @@ class ServerConfig:
     address: host:port at which others reach a standby;
     snapshot_after_records: the log's length at which a snapshot takes its place;
     health_listen: host:port of the health service for probes, without TLS or token, if there is one;
-    metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere.
+    metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere;
+    security: its TLS files, and who may do what.
     """
 
     shard: int
@@ -87,6 +91,7 @@ class ServerConfig:
     snapshot_after_records: int = SNAPSHOT_AFTER_RECORDS
     health_listen: str = ""
     metrics_listen: str = ""
+    security: Security = field(default_factory=Security)
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):
@@ -136,6 +141,8 @@ class TrackerServer:
         self._units: Waiting[tuple[str, int]] = Waiting()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
+        self._tokens: Tokens | None = None
+        self._watching_tokens: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self.engine: Engine
         self.sampler: Sampler
@@ -176,6 +183,7 @@ class TrackerServer:
             await self._listen()
             await asyncio.to_thread(store.renew, self._epoch, config.lease_ms, self.address)
         except BaseException:
+            await self._stop_watching()
             if self._server is not None:
                 await self._server.stop(None)
             await self.engine.stop()
@@ -183,7 +191,9 @@ class TrackerServer:
             raise
         for shard in range(len(addresses)):
             if shard != config.shard:
-                self._peers[shard] = PeerLink(shard, addresses, self.engine, self._leases)
+                self._peers[shard] = PeerLink(
+                    shard, addresses, self.engine, self._leases, config.security.to_peers
+                )
         self.sampler.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._health.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
@@ -195,9 +205,22 @@ class TrackerServer:
     def parts(self) -> Parts:
         return Parts(self.engine, self._hub, self._units, self._peers)
 
+    def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
+        if not self.config.security.tokens:
+            return [RefuseMalformed()]
+        self._tokens = Tokens(self.config.security.tokens)
+        access = Access(self._tokens)
+        self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
+        return [RefuseMalformed(), access]
+
+    async def _stop_watching(self) -> None:
+        if self._watching_tokens is not None:
+            self._watching_tokens.cancel()
+            await asyncio.gather(self._watching_tokens, return_exceptions=True)
+
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(
-            interceptors=[RefuseMalformed()], options=SERVER_OPTIONS
+            interceptors=self._interceptors(), options=SERVER_OPTIONS
         )
         engine, addresses = self.engine, self._addresses
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
@@ -212,7 +235,12 @@ class TrackerServer:
             _any(ProgressServicer(engine, addresses, self._hub)),
             server,
         )
-        self._peer_servicer = PeerServicer(engine, addresses)
+        peers = Peers(
+            self.config.addresses,
+            by_certificate=bool(self.config.security.tls_ca),
+            tokens=self._tokens,
+        )
+        self._peer_servicer = PeerServicer(engine, addresses, peers)
         peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
             _any(self._peer_servicer),
             server,
@@ -226,7 +254,7 @@ class TrackerServer:
         )
         listen = self.config.listen or self.address
         try:
-            port = server.add_insecure_port(listen)
+            port = add_port(server, listen, self.config.security)
         except RuntimeError as error:
             raise OSError(
                 f"shard {self.config.shard} cannot listen on {listen}: {error}"
@@ -256,6 +284,7 @@ class TrackerServer:
             self._units.close()
             self._peer_servicer.close()
             await ending
+        await self._stop_watching()
         await self.sampler.stop()
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         await self.engine.stop()
@@ -271,4 +300,5 @@ class TrackerServer:
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         if self._server is not None:
             await self._server.stop(None)
+        await self._stop_watching()
         await self.engine.stop(release=False)

@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tracker.core.model import Refusal, RefusalCode
 from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.errors import abort
+from tracker.service.security import Security, add_port
 
 LIVE_SERVICE = "live"
 """The name under which the health service says whether the process runs at all; without a name it
@@ -35,7 +36,8 @@ class _Elsewhere(grpc.GenericRpcHandler):
 class WaitingRoom:
     """A server on the address that the process will serve at."""
 
-    def __init__(self, listen: str) -> None:
+    def __init__(self, listen: str, security: Security | None = None) -> None:
+        self._security = security or Security()
         self._listen = listen
         self._server: grpc.aio.Server | None = None
 
@@ -48,7 +50,7 @@ class WaitingRoom:
         health_pb2_grpc.add_HealthServicer_to_server(healths, server)
         server.add_generic_rpc_handlers((_Elsewhere(),))
         try:
-            server.add_insecure_port(self._listen)
+            add_port(server, self._listen, self._security)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._listen}: {error}") from error
         await server.start()

@@ -16,6 +16,7 @@ from tracker.store.interface import (
     StoreUnavailable,
 )
 from tracker.store.memory import MemoryStore
+from tracker.store.redacting import redacted
 from tracker.store.sqlite import SqliteStore, read_lease
 
 __all__ = [
@@ -73,7 +74,7 @@ def shown_store(url: str) -> str:
     _need_redis()
     from tracker.store.redis_url import shown_url
 
-    return shown_url(url)
+    return redacted(shown_url(url))
 
 
 def _path(directory: str, shard: int) -> Path:
@@ -93,7 +94,7 @@ def _need_redis() -> None:
 
 def _unknown(url: str) -> StoreError:
     return StoreError(
-        f"store {url!r} is not known; use memory: or sqlite:DIRECTORY or redis://HOST:PORT"
+        f"store {redacted(url)!r} is not known; use memory: or sqlite:DIRECTORY or redis://HOST:PORT"
     )
 
 

@@ -1,0 +1,121 @@
+"""What the commands of `lowmark` need for TLS, tokens and limits; and `lowmark tokens`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracker.credentials import (
+    CA_VARIABLE,
+    CERT_VARIABLE,
+    KEY_VARIABLE,
+    TOKEN_VARIABLE,
+    Credentials,
+)
+
+TlsCert = Annotated[
+    str,
+    typer.Option(
+        help="PEM file of this process's certificate, and of what leads to its CA: it then speaks TLS "
+        "only (docs/security.md)"
+    ),
+]
+TlsKey = Annotated[str, typer.Option(help="PEM file of the certificate's key")]
+TlsCa = Annotated[
+    str,
+    typer.Option(
+        help="PEM file of a CA: clients and other processes then need a certificate of it"
+    ),
+]
+Tokens = Annotated[
+    str, typer.Option(help="YAML file of tokens and their rights: every call then needs a token")
+]
+
+
+def use_credentials(
+    tls_ca: Annotated[
+        str,
+        typer.Option(
+            envvar=CA_VARIABLE, help="PEM file of the CA of the tracker's certificate; with it: TLS"
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        str, typer.Option(envvar=CERT_VARIABLE, help="PEM file of this client's certificate")
+    ] = "",
+    tls_key: Annotated[
+        str, typer.Option(envvar=KEY_VARIABLE, help="PEM file of the certificate's key")
+    ] = "",
+    token_file: Annotated[
+        str, typer.Option(envvar=TOKEN_VARIABLE, help="file that holds this client's token")
+    ] = "",
+) -> None:
+    """What stands before the command counts for it, and for what it starts."""
+    Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is said here
+    for variable, path in (
+        (CA_VARIABLE, tls_ca),
+        (CERT_VARIABLE, tls_cert),
+        (KEY_VARIABLE, tls_key),
+        (TOKEN_VARIABLE, token_file),
+    ):
+        if path:
+            os.environ[variable] = path
+
+
+def warn_of_arguments(store: str) -> None:
+    """Says so where a password stands in the arguments of this process."""
+    import structlog
+
+    from tracker.store import shown_store
+
+    if shown_store(store) != store and any(store in argument for argument in sys.argv):
+        structlog.get_logger(__name__).warning(
+            "insecure",
+            reason="the password of the store stands in the arguments of this process, which everybody "
+            "on this machine can read; give the address in LOWMARK_STORE",
+        )
+
+
+tokens_app = typer.Typer(no_args_is_help=True, help="Make tokens for clients.")
+
+
+@tokens_app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="who has it: shown in logs")],
+    out: Annotated[Path, typer.Option(help="new file for the token, which is shown nowhere else")],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="PIPELINE=RIGHT,...: of register, commit, subscribe and administer; PIPELINE may end "
+            "in *; may be repeated"
+        ),
+    ] = None,
+    peer: Annotated[
+        bool, typer.Option("--peer", help="for processes of the tracker that have no certificates")
+    ] = False,
+) -> None:
+    """Make a token: write it to a file, and print the entry for the tracker's file of tokens, which
+    holds only its hash."""
+    import yaml
+
+    from tracker.service.tokens import digest_of, new_token, parse_tokens
+
+    token = new_token()
+    rights = {}
+    for given in allow or []:
+        pipeline, found, words = given.rpartition("=")
+        if not found or not pipeline:
+            raise typer.BadParameter(f"--allow {given!r} is not PIPELINE=RIGHT,...")
+        rights[pipeline] = words.split(",")
+    entry = {"name": name, "sha256": digest_of(token).hex(), "pipelines": rights}
+    text = yaml.safe_dump([{**entry, **({"peer": True} if peer else {})}], sort_keys=False)
+    parse_tokens(f"tokens:\n{text}".encode(), "the entry")  # raises what cannot be
+    try:
+        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{token}\n")
+    except FileExistsError:
+        raise typer.BadParameter(f"--out {out} exists; name a new file") from None
+    typer.echo(text, nl=False)

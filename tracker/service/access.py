@@ -1,0 +1,324 @@
+"""Who may call what: every call is judged by its token, and a process by its certificate or token.
+
+What is not named here is for those alone who may administer every pipeline: a method that is added and
+forgotten is closed, not open. Without tokens nothing of this runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+import grpc
+import structlog
+
+from tracker.credentials import CredentialsError
+from tracker.service.errors import Context
+from tracker.service.stats import CALLS_REFUSED
+from tracker.service.tokens import Right, Token, Tokens
+
+log = structlog.get_logger(__name__)
+
+RELOAD_INTERVAL_S = 1.0
+"""How often the file of tokens is looked at."""
+MAX_LOGGED_REFUSALS = 20
+"""Within LOGGED_PERIOD_S; those beyond are counted."""
+LOGGED_PERIOD_S = 10.0
+
+CLIENT: ContextVar[str] = ContextVar("lowmark_client", default="")
+"""Within a call: the name of its token, if it has one."""
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+_OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+"""Probes have no tokens, and the contract is no secret."""
+_PEER = "/acker.v1.PeerService/"
+_LIST = "/acker.v1.PipelineService/ListPipelines"
+ANY_TOKEN = {_LIST, "/acker.v1.PipelineService/ListShards"}
+_LOOK = None
+"""In place of a right: any right that one has to the pipeline."""
+
+CALLS: dict[str, tuple[Right | None, Callable[[Any], str]]] = {
+    "/acker.v1.PipelineService/RegisterPipeline": (Right.REGISTER, lambda r: r.spec.name),
+    "/acker.v1.PipelineService/GetPipeline": (_LOOK, lambda r: r.pipeline),
+    "/acker.v1.PipelineService/ExplainPipeline": (_LOOK, lambda r: r.pipeline),
+    "/acker.v1.PipelineService/GetFreshness": (_LOOK, lambda r: r.pipeline),
+    "/acker.v1.PipelineService/RetireNode": (Right.ADMINISTER, lambda r: r.pipeline),
+    "/acker.v1.PipelineService/RestartPipeline": (Right.ADMINISTER, lambda r: r.pipeline),
+    "/acker.v1.NodeService/JoinNode": (Right.COMMIT, lambda r: r.pipeline),
+    "/acker.v1.NodeService/LeaveNode": (Right.COMMIT, lambda r: r.pipeline),
+    "/acker.v1.NodeService/StageContributions": (Right.COMMIT, lambda r: r.pipeline),
+    "/acker.v1.NodeService/ListContributions": (Right.COMMIT, lambda r: r.pipeline),
+    "/acker.v1.NodeService/ResolveUnits": (Right.COMMIT, lambda r: r.pipeline),
+    "/acker.v1.ProgressService/GetMinTime": (Right.SUBSCRIBE, lambda r: r.pipeline),
+    "/acker.v1.ProgressService/GetHistory": (Right.SUBSCRIBE, lambda r: r.pipeline),
+    "/acker.v1.ProgressService/WaitUntil": (Right.SUBSCRIBE, lambda r: r.pipeline),
+}
+
+
+def _attached(request: Any) -> str | None:
+    return request.attach.pipeline if request.HasField("attach") else None
+
+
+def _subscribed(request: Any) -> str | None:
+    return request.subscribe.pipeline if request.HasField("subscribe") else None
+
+
+STREAMS: dict[str, tuple[Right, Callable[[Any], str | None]]] = {
+    "/acker.v1.NodeService/CommitTicks": (Right.COMMIT, _attached),
+    "/acker.v1.ProgressService/Subscribe": (Right.SUBSCRIBE, _subscribed),
+}
+"""The pipeline that a message of the stream is about, if it names one."""
+
+
+class Denied(Exception):
+    """A call that may not be made."""
+
+    def __init__(self, status: grpc.StatusCode, message: str, token: str = "") -> None:
+        super().__init__(message)
+        self.status, self.token = status, token
+
+
+def unauthenticated(why: str) -> Denied:
+    return Denied(
+        grpc.StatusCode.UNAUTHENTICATED, f"{why}; name a file with one by LOWMARK_TOKEN_FILE"
+    )
+
+
+def forbidden(token: Token, what: str) -> Denied:
+    return Denied(
+        grpc.StatusCode.PERMISSION_DENIED,
+        f"token {token.name!r} may not {what}; ask whoever keeps the tracker's tokens for the right",
+        token.name,
+    )
+
+
+def token_in(metadata: Any, tokens: Tokens) -> Token:
+    """The token of a call. Raises Denied if it has none that is known."""
+    given = [value for key, value in metadata or () if key == "authorization"]
+    scheme, _, secret = str(given[0]).partition(" ") if given else ("", "", "")
+    if not given:
+        raise unauthenticated("this tracker asks for a token, and the call has none")
+    if len(given) > 1 or scheme.lower() != "bearer" or not secret:
+        raise unauthenticated("the call's authorization is not one bearer token")
+    token = tokens.find(secret)
+    if token is None:
+        raise unauthenticated("the call's token is not known here, or not any more")
+    return token
+
+
+class _Log:
+    """Says who was refused, but not more often than anybody can read."""
+
+    def __init__(self) -> None:
+        self._since_s, self._said, self._left_out = 0.0, 0, 0
+
+    def refused(self, context: Context, method: str, denied: Denied) -> None:
+        CALLS_REFUSED[denied.status.name.lower()] += 1
+        now = time.monotonic()
+        if now - self._since_s >= LOGGED_PERIOD_S:
+            self._since_s, self._said = now, 0
+        if self._said >= MAX_LOGGED_REFUSALS:
+            self._left_out += 1
+            return
+        self._said += 1
+        more = {"left_out": self._left_out} if self._left_out else {}
+        self._left_out = 0
+        log.warning(
+            "call_refused", status=denied.status.name, method=method, peer=context.peer(),
+            token=denied.token or None, reason=str(denied), **more,
+        )  # fmt: skip
+
+
+REFUSALS = _Log()
+
+
+async def deny(context: Context, method: str, denied: Denied) -> NoReturn:
+    """Logs it, and ends the call."""
+    REFUSALS.refused(context, method, denied)
+    await context.abort(denied.status, str(denied))
+    raise AssertionError("abort returns never")
+
+
+@dataclass(eq=False)
+class _Stream:
+    """A stream under way, to be ended when its token loses the right."""
+
+    token: Token
+    right: Right
+    pipelines: dict[str, None]
+    revoked: asyncio.Future[None]
+
+
+class Access(grpc.aio.ServerInterceptor):
+    """Judges calls by their tokens."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._streams: dict[_Stream, None] = {}
+
+    async def watch(self) -> None:
+        """Takes changes of the file, until it is cancelled."""
+        while True:
+            await asyncio.sleep(RELOAD_INTERVAL_S)
+            self.reload()
+
+    def reload(self) -> None:
+        """Reads the file if it has changed, and ends the streams that have lost their right."""
+        try:
+            if not self._tokens.reload():
+                return
+        except CredentialsError as error:
+            log.error("tokens_not_read", reason=str(error))
+            return
+        log.info("tokens_read", file=self._tokens.path, tokens=len(self._tokens))
+        for stream in list(self._streams):
+            token = self._tokens.current(stream.token)
+            kept = token is not None and all(
+                token.may(stream.right, pipeline) for pipeline in stream.pipelines
+            )
+            if not kept and not stream.revoked.done():
+                stream.revoked.set_result(None)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith((*_OPEN, _PEER)):
+            return handler  # a process is judged where it says which shard it is
+        try:
+            token = token_in(handler_call_details.invocation_metadata, self._tokens)
+            if method not in CALLS and method not in STREAMS and method not in ANY_TOKEN:
+                if not token.may_everywhere(Right.ADMINISTER):
+                    raise forbidden(token, f"call {method}, which is for administrators of *")
+                return handler
+        except Denied as denied:
+            return _denying(method, denied)
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(
+                self._unary(method, token, handler.unary_unary),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.stream_stream_rpc_method_handler(
+            self._stream(method, token, handler.stream_stream),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _unary(self, method: str, token: Token, serve: Any) -> Any:
+        right, pipeline_of = CALLS.get(method, (None, None))
+
+        async def served(request: Any, context: Context) -> Any:
+            CLIENT.set(token.name)
+            if pipeline_of is not None:
+                pipeline = pipeline_of(request)
+                try:
+                    _check(token, right, pipeline)
+                except Denied as denied:
+                    await deny(context, method, denied)
+            answer = await serve(request, context)
+            if method == _LIST:
+                known = [p for p in answer.pipelines if token.knows(p.spec.name)]
+                answer = type(answer)(pipelines=known)
+            return answer
+
+        return served
+
+    def _stream(self, method: str, token: Token, serve: Any) -> Any:
+        right, pipeline_of = STREAMS[method]
+
+        async def served(requests: AsyncIterator[Any], context: Context) -> None:
+            CLIENT.set(token.name)
+            stream = _Stream(token, right, {}, asyncio.get_running_loop().create_future())
+
+            async def checked() -> AsyncIterator[Any]:
+                async for request in requests:
+                    pipeline = pipeline_of(request)
+                    if pipeline is not None:
+                        _check(self._tokens.current(token) or token, right, pipeline)
+                        stream.pipelines[pipeline] = None
+                    yield request
+
+            self._streams[stream] = None
+            serving = asyncio.ensure_future(serve(checked(), context))
+            try:
+                await asyncio.wait((serving, stream.revoked), return_when=asyncio.FIRST_COMPLETED)
+                if serving.done():
+                    serving.result()  # raises what ended it
+                    return
+                raise unauthenticated("the call's token has lost its right")
+            except Denied as denied:
+                await deny(context, method, denied)
+            finally:
+                del self._streams[stream]
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+        return served
+
+
+def _check(token: Token, right: Right | None, pipeline: str) -> None:
+    if right is None:
+        if not token.knows(pipeline):
+            raise forbidden(token, f"look at pipeline {pipeline[:200]!r}")
+    elif not token.may(right, pipeline):
+        raise forbidden(token, f"{right.value} in pipeline {pipeline[:200]!r}")
+
+
+def _denying(method: str, denied: Denied) -> Any:
+    async def refuse(requests: AsyncIterator[bytes], context: Any) -> None:
+        await deny(context, method, denied)
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+class Peers:
+    """Who may act as a shard: whoever has a certificate that is valid for the host of one, or a token
+    that says so. With neither certificates nor tokens: everybody."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, by_certificate: bool, tokens: Tokens | None
+    ) -> None:
+        self._hosts = {address.rpartition(":")[0].strip("[]").lower() for address in addresses}
+        self._by_certificate, self._tokens = by_certificate, tokens
+
+    async def check(self, context: Context, method: str) -> None:
+        """Ends the call of anybody else."""
+        if not self._by_certificate and self._tokens is None:
+            return
+        if self._by_certificate and self._has_certificate(context):
+            return
+        denied = Denied(
+            grpc.StatusCode.PERMISSION_DENIED,
+            "this call is for processes of the tracker: their certificate is valid for the host of a "
+            "shard, or their token has the right peer",
+        )
+        if self._tokens is not None:
+            try:
+                token = token_in(context.invocation_metadata(), self._tokens)
+                if token.peer:
+                    return
+                denied = forbidden(
+                    token, "act as a process of the tracker: it has not the right peer"
+                )
+            except Denied as unknown:
+                denied = unknown
+        await deny(context, method, denied)
+
+    def _has_certificate(self, context: Context) -> bool:
+        names = context.auth_context().get("x509_subject_alternative_name", ())
+        return any(self._is_valid_for_a_shard(name.decode(errors="replace")) for name in names)
+
+    def _is_valid_for_a_shard(self, name: str) -> bool:
+        name = name.lower()
+        if name.startswith("*."):
+            return any(host.partition(".")[2] == name[2:] for host in self._hosts)
+        return name in self._hosts
