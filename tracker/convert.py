@@ -77,24 +77,25 @@ def _invalid(message: str) -> Refused:
 
 def cells_to_pb(cells: Cells) -> pb.Cells:
     """Packs the arrays as little-endian bytes."""
-    if not len(cells):
-        return pb.Cells()
-    return pb.Cells(
-        segments=cells.segments.astype("<i4", copy=False).tobytes(),
-        slots=cells.slots.astype("<i8", copy=False).tobytes(),
-        checksums=cells.checksums.astype("<u8", copy=False).tobytes(),
-        counts=cells.counts.astype("<i8", copy=False).tobytes(),
-    )
+    message = pb.Cells()
+    if len(cells):
+        _pack(cells, message)
+    return message
+
+
+def _pack(cells: Cells, message: pb.Cells) -> None:
+    message.segments = cells.segments.astype("<i4", copy=False).tobytes()
+    message.slots = cells.slots.astype("<i8", copy=False).tobytes()
+    message.checksums = cells.checksums.astype("<u8", copy=False).tobytes()
+    message.counts = cells.counts.astype("<i8", copy=False).tobytes()
 
 
 def cells_from_pb(cells: pb.Cells) -> Cells:
     """Reads packed arrays without a loop. Raises Refused(INVALID) if their lengths do not agree."""
-    lengths = (
-        len(cells.segments),
-        len(cells.slots),
-        len(cells.checksums),
-        len(cells.counts),
-    )
+    # Each access of a field copies its bytes.
+    segments, slots = cells.segments, cells.slots
+    checksums, counts = cells.checksums, cells.counts
+    lengths = (len(segments), len(slots), len(checksums), len(counts))
     if not any(lengths):
         return Cells.empty()
     count = lengths[1] // 8
@@ -105,10 +106,10 @@ def cells_from_pb(cells: pb.Cells) -> Cells:
             "one length"
         )
     return Cells(
-        np.frombuffer(cells.segments, "<i4"),
-        np.frombuffer(cells.slots, "<i8"),
-        np.frombuffer(cells.checksums, "<u8"),
-        np.frombuffer(cells.counts, "<i8"),
+        np.frombuffer(segments, "<i4"),
+        np.frombuffer(slots, "<i8"),
+        np.frombuffer(checksums, "<u8"),
+        np.frombuffer(counts, "<i8"),
     )
 
 
@@ -141,27 +142,34 @@ def unit_from_pb(unit: pb.Unit) -> Unit:
 
 def content_to_pb(content: TickContent) -> pb.TickContent:
     message = pb.TickContent()
+    _write_content(content, message)
+    return message
+
+
+def _write_content(content: TickContent, message: pb.TickContent) -> None:
     if len(content.created):
-        message.created.CopyFrom(cells_to_pb(content.created))
+        _pack(content.created, message.created)
     if len(content.consumed):
-        message.consumed.CopyFrom(cells_to_pb(content.consumed))
+        _pack(content.consumed, message.consumed)
     for heartbeat in content.heartbeats:
         message.heartbeats.add(front=heartbeat.front, slot=heartbeat.slot)
     for join in content.joins:
         message.joins.add(front=join.front, segment=join.segment)
-    message.leaves.extend(content.leaves)
+    if content.leaves:
+        message.leaves.extend(content.leaves)
     if content.batch is not None:
         message.batch.CopyFrom(batch_to_pb(content.batch))
-    message.units_created.extend(unit_to_pb(unit) for unit in content.units_created)
-    message.units_consumed.extend(unit_to_pb(unit) for unit in content.units_consumed)
-    return message
+    if content.units_created:
+        message.units_created.extend(unit_to_pb(unit) for unit in content.units_created)
+    if content.units_consumed:
+        message.units_consumed.extend(unit_to_pb(unit) for unit in content.units_consumed)
 
 
 def content_from_pb(message: pb.TickContent) -> TickContent:
     """Raises Refused(INVALID) where packed cells are malformed."""
     return TickContent(
-        created=cells_from_pb(message.created),
-        consumed=cells_from_pb(message.consumed),
+        created=cells_from_pb(message.created) if message.HasField("created") else Cells.empty(),
+        consumed=cells_from_pb(message.consumed) if message.HasField("consumed") else Cells.empty(),
         heartbeats=tuple(Heartbeat(h.front, h.slot) for h in message.heartbeats),
         joins=tuple(FrontJoin(j.front, j.segment) for j in message.joins),
         leaves=tuple(message.leaves),
@@ -405,12 +413,7 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
     match entry:
         case m.KeyTick(tick, late):
             message = peer_pb.Entry()
-            message.tick.pipeline = tick.pipeline
-            message.tick.key.CopyFrom(key_to_pb(tick.key))
-            message.tick.number = tick.number
-            message.tick.content.CopyFrom(content_to_pb(tick.content))
-            if len(late):
-                message.tick.late.CopyFrom(cells_to_pb(late))
+            _write_tick(tick, late, message)
             return message
         case m.KeyOpened(pipeline, key, kind, restart):
             opened = peer_pb.KeyOpened(pipeline=pipeline, key=key_to_pb(key), kind=kind)
@@ -442,6 +445,26 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
             return peer_pb.Entry(restarted=restarted)
         case m.PipelineRegistered(spec):
             return peer_pb.Entry(register=spec_to_pb(spec))
+
+
+def write_entry(entry: m.Entry, message: peer_pb.Entry) -> None:
+    """Writes an entry into a message that is a part of another one: a tick without a copy in between."""
+    if isinstance(entry, m.KeyTick):
+        _write_tick(entry.tick, entry.late, message)
+    else:
+        message.CopyFrom(entry_to_pb(entry))
+
+
+def _write_tick(tick: Tick, late: Cells, message: peer_pb.Entry) -> None:
+    written = message.tick
+    written.pipeline = tick.pipeline
+    written.key.node_id = tick.key.node_id
+    written.key.incarnation = tick.key.incarnation
+    written.number = tick.number
+    written.content.SetInParent()
+    _write_content(tick.content, written.content)
+    if len(late):
+        _pack(late, written.late)
 
 
 def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
@@ -491,7 +514,8 @@ def frame_to_pb(frame: m.Frame) -> peer_pb.ExchangeRequest:
     match body:
         case m.Entries():
             message.entries.first = body.first
-            message.entries.entries.extend(entry_to_pb(entry) for entry in body.entries)
+            for entry in body.entries:
+                write_entry(entry, message.entries.entries.add())
         case m.EntriesReceived():
             message.received.number = body.number
             message.received.again = body.again

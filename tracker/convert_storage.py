@@ -51,11 +51,12 @@ def record_to_bytes(record: m.Record) -> bytes:
     match record:
         case m.HomeEntry():
             message.home.number = record.number
-            message.home.entry.CopyFrom(convert.entry_to_pb(record.entry))
+            convert.write_entry(record.entry, message.home.entry)
         case m.ReceivedEntries():
             message.received.shard = record.shard
             message.received.first = record.first
-            message.received.entries.extend(convert.entry_to_pb(e) for e in record.entries)
+            for entry in record.entries:
+                convert.write_entry(entry, message.received.entries.add())
         case m.Pinned():
             message.pinned.pipeline = record.pipeline
             message.pinned.generation = record.generation

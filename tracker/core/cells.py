@@ -73,8 +73,7 @@ class CellTable:
         checksums: NDArray[np.uint64],
         counts: NDArray[np.int64],
     ) -> None:
-        pages, place_of_page = np.unique(slots >> _PAGE_BITS, return_inverse=True)
-        numbers: list[int] = pages.tolist()
+        numbers, place_of_page = _pages_of(slots)
         rows = np.array([self._row(segment, page) for page in numbers], np.intp)
         before = np.count_nonzero(self._checksums[rows])
         index = rows[place_of_page] * _PAGE + (slots & (_PAGE - 1))
@@ -83,8 +82,9 @@ class CellTable:
         filled = np.count_nonzero(self._checksums[rows], axis=1)
         self.open_slots[segment] += int(filled.sum()) - int(before)
         self.open_items[segment] += int(counts.sum())
-        for place in np.flatnonzero(filled == 0).tolist():
-            self._free_if_zero(segment, numbers[place])
+        zero = np.flatnonzero(filled == 0)
+        if len(zero):
+            self._free_pages(segment, [numbers[place] for place in zero.tolist()], rows[zero])
 
     def value(self, segment: int, slot: int) -> tuple[int, int]:
         """A cell's checksum and advisory count; (0, 0) where nothing is open."""
@@ -147,13 +147,17 @@ class CellTable:
 
     def _free_if_zero(self, segment: int, page: int) -> None:
         row = self._rows[segment][page]
-        if self._checksums[row].any():
-            return
+        if not self._checksums[row].any():
+            self._free_pages(segment, [page], np.array([row], np.intp))
+
+    def _free_pages(self, segment: int, pages: list[int], rows: NDArray[np.intp]) -> None:
+        """Gives back pages that are all zero, and the rows that they lie in."""
         # Counts are advisory: where a zero page's do not add up to zero, they end with the page.
-        self.open_items[segment] -= int(self._counts[row].sum())
-        self._counts[row] = 0
-        del self._rows[segment][page]
-        self._free.append(row)
+        self.open_items[segment] -= int(self._counts[rows].sum())
+        self._counts[rows] = 0
+        for page in pages:
+            del self._rows[segment][page]
+        self._free.extend(rows.tolist())
         heap = self._page_heaps[segment]
         if len(heap) > 4 * len(self._rows[segment]) + 64:
             self._page_heaps[segment] = sorted(self._rows[segment])
@@ -185,3 +189,15 @@ class CellTable:
                 places += len(rows)
         assert places == len(known) == len(self._checksums), "a row is lost"
         assert filled == int(np.count_nonzero(self._checksums)), "a free row holds a checksum"
+
+
+def _pages_of(slots: NDArray[np.int64]) -> tuple[list[int], NDArray[np.intp]]:
+    """The pages that some slots lie in, by number, and each slot's place among them."""
+    of_slots = slots >> _PAGE_BITS
+    lowest, highest = int(of_slots.min()), int(of_slots.max())
+    if highest - lowest < len(slots):  # mostly: counting takes less than sorting
+        offsets = of_slots - lowest
+        used = np.bincount(offsets) != 0
+        return (np.flatnonzero(used) + lowest).tolist(), (np.cumsum(used) - 1)[offsets]
+    pages, place_of_page = np.unique(of_slots, return_inverse=True)
+    return pages.tolist(), place_of_page

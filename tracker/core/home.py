@@ -21,6 +21,7 @@ from tracker.core.model import (
     Refused,
     StagedContribution,
     TickContent,
+    span,
 )
 from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
 
@@ -215,15 +216,15 @@ class HomePipeline:
             )
 
     def _check_lengths(self, what: str, cells: Cells) -> None:
-        lengths = {len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)}
-        if len(lengths) != 1:
+        lengths = [len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)]
+        if lengths.count(lengths[0]) != len(lengths):
             raise self._refuse(
                 RefusalCode.INVALID,
-                f"{what} cells have arrays of unequal lengths {sorted(lengths)}",
+                f"{what} cells have arrays of unequal lengths {sorted(set(lengths))}",
             )
 
     def _check_cells(self, what: str, cells: Cells) -> None:
-        low, high = int(cells.segments.min()), int(cells.segments.max())
+        low, high = span(cells.segments)
         if low < 0 or high >= len(self.spec.segments):
             bad = low if low < 0 else high
             raise self._refuse(
@@ -231,14 +232,15 @@ class HomePipeline:
                 f"{what} cells name segment number {bad}; the pipeline has "
                 f"{len(self.spec.segments)} segments, numbered from 0",
             )
-        if int(cells.slots.max()) > HIGHEST_SLOT:
+        highest = span(cells.slots)[1]
+        if highest > HIGHEST_SLOT:
             raise self._refuse(
                 RefusalCode.INVALID,
-                f"{what} cells name slot {int(cells.slots.max())}; the largest is {HIGHEST_SLOT}",
+                f"{what} cells name slot {highest}; the largest is {HIGHEST_SLOT}",
             )
 
     def _check_counts(self, what: str, cells: Cells) -> None:
-        least, most = int(cells.counts.min()), int(cells.counts.max())
+        least, most = span(cells.counts)
         if least < 0 or most > MAX_ITEMS_PER_CELL:
             raise self._refuse(
                 RefusalCode.INVALID,
@@ -247,9 +249,9 @@ class HomePipeline:
             )
 
     def _check_created(self, created: Cells, announced: Sequence[int]) -> None:
-        below = np.flatnonzero(created.below(announced))
-        if len(below):
-            at = int(below[0])
+        below = created.below(announced)
+        if below.any():
+            at = int(below.argmax())
             number = int(created.segments[at])
             raise self._refuse(
                 RefusalCode.BELOW_MIN_TIME,
@@ -258,7 +260,7 @@ class HomePipeline:
                 "below it is complete; label it with a later slot",
             )
         horizon = add_delay(min(announced), self.spec.horizon_slots)
-        highest = int(created.slots.max())
+        highest = span(created.slots)[1]
         if highest >= horizon and horizon != FOREVER:
             at = int(created.slots.argmax())
             segment = self.spec.segments[int(created.segments[at])]

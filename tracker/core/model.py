@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracker.core.slots import DEFAULT_SLACK_NS
+
+_FEW = 6
+"""Up to here Python's own loops over an array take less than a call of NumPy's."""
+
+
+def span(values: NDArray[Any]) -> tuple[int, int]:
+    """The least and the greatest of integers, of which there is at least one."""
+    if len(values) <= _FEW:
+        listed = values.tolist()
+        return min(listed), max(listed)
+    return int(values.min()), int(values.max())
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,6 +86,9 @@ class Cells:
 
     def below(self, bounds: Sequence[int]) -> NDArray[np.bool_]:
         """Which cells have a slot below their segment's bound (by segment number)."""
+        if len(self.slots) <= _FEW:
+            pairs = zip(self.segments.tolist(), self.slots.tolist(), strict=True)
+            return np.array([slot < bounds[segment] for segment, slot in pairs], np.bool_)
         return self.slots < np.array(bounds, np.int64)[self.segments]
 
     def rows(self) -> list[tuple[int, int, int, int]]:

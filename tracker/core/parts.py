@@ -20,7 +20,7 @@ class OutboxEntry:
     """Entry `number` of a home log. A part holds the cells of the slots that its shard owns, the
     names of units that it keeps, and everything that all shards must know."""
 
-    __slots__ = ("_owners", "_routing", "cell_count", "entry", "number", "size_bytes")
+    __slots__ = ("_owners", "_routing", "_size_bytes", "cell_count", "entry", "number")
 
     def __init__(self, number: int, entry: Entry, routing: RoutingTable) -> None:
         self.number = number
@@ -33,7 +33,14 @@ class OutboxEntry:
             self.cell_count = len(content.created) + len(content.consumed) + len(entry.late)
         elif isinstance(entry, WrittenOff):
             self.cell_count = len(entry.cells)
-        self.size_bytes = _CELL_BYTES * self.cell_count + _name_bytes(entry)
+        self._size_bytes: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much the whole entry takes on the wire, at most."""
+        if self._size_bytes is None:
+            self._size_bytes = _CELL_BYTES * self.cell_count + _name_bytes(self.entry)
+        return self._size_bytes
 
     def part(self, shard: int) -> Entry:
         """What `shard` is told of the entry."""

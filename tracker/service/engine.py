@@ -225,7 +225,8 @@ class Engine:
     async def room(self) -> None:
         """Returns when more ticks may be posted: back-pressure for nodes, while the store or another
         shard is behind."""
-        await self._room.wait()
+        if not self._room.is_set():
+            await self._room.wait()
 
     async def room_to_write(self) -> None:
         """Returns when more frames may be posted: back-pressure for other shards, while the store is
@@ -426,6 +427,8 @@ def _refused(refusal: Refusal) -> Refused:
 
 
 def _set(event: asyncio.Event, value: bool) -> None:
+    if value == event.is_set():
+        return
     if value:
         event.set()
     else:

@@ -216,7 +216,8 @@ class Applying(Nodes):
         self._registering.pop(spec.name, None)
         if spec.name in self._pipelines:
             return
-        self._pipelines[spec.name] = pipeline = Pipeline(spec, self._vectors, self.shard)
+        pipeline = Pipeline(spec, self._vectors, self.shard)
+        self._add_pipeline(pipeline)
         pipeline.moved_ns = [now_ns] * len(spec.segments)
         self._dirty[spec.name] = None
         for shard, link in self.links.items():

@@ -107,4 +107,4 @@ class Recovery(Timers):
         self._needed_cut.update(snapshot.cut)
         for saved in snapshot.pipelines:
             pipeline = restore_pipeline(saved, self._vectors, self.shard)
-            self._pipelines[saved.spec.name] = pipeline
+            self._add_pipeline(pipeline)

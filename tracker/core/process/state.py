@@ -85,6 +85,8 @@ class ProcessState:
         self._needed_cut = dict.fromkeys(routing.shards, 0)
         """Where M must have come to before anything is said: others have let go of runs by it."""
         self._pipelines: dict[str, Pipeline] = {}
+        self._evicting: dict[str, None] = {}
+        """Pipelines that evict silent fronts."""
         self._registering: dict[str, PipelineSpec] = {}
         """Appended registrations that are not durable yet."""
         self._unconfirmed_registrations: dict[str, tuple[int, list[Hashable]]] = {}
@@ -132,6 +134,11 @@ class ProcessState:
     def _append_home(self, entry: Entry, request: Hashable | None = None) -> None:
         self._home_appended += 1
         self._append(HomeEntry(self._home_appended, entry), request)
+
+    def _add_pipeline(self, pipeline: Pipeline) -> None:
+        self._pipelines[pipeline.spec.name] = pipeline
+        if pipeline.spec.evicts:
+            self._evicting[pipeline.spec.name] = None
 
     def _pipeline(self, name: str) -> Pipeline:
         pipeline = self._pipelines.get(name)

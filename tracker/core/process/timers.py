@@ -36,9 +36,8 @@ class Timers(Applying):
         """Closes the keys of nodes whose fronts have been silent for too long, where the pipeline
         says so (rule 8)."""
         self._evict_check_ns = now_ns + self.config.evict_check_ms * _MS
-        for name, pipeline in self._pipelines.items():
-            if not pipeline.spec.evicts:
-                continue
+        for name in self._evicting:
+            pipeline = self._pipelines[name]
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
             for node in list(pipeline.home.nodes.values()):
                 limit_ms = _evict_after_ms(pipeline.spec, policies, node.fronts)
@@ -63,10 +62,8 @@ class Timers(Applying):
                     due.append(link.progress_ns + retransmit_ns)
                 if link.needs_whole and link.connected:
                     due.append((link.wanted_ns or now_ns) + retransmit_ns)
-        for pipeline in self._pipelines.values():
-            if pipeline.spec.evicts:
-                due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
-                break
+        if self._evicting:
+            due.append(self._evict_check_ns or now_ns + self.config.evict_check_ms * _MS)
         if due:
             first = min(due)
             if self._wake_ns is None or first < self._wake_ns:
