@@ -22,7 +22,7 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker import __version__, cli_freshness, cli_operations, cli_security, cli_wait
+from tracker import __version__, cli_freshness, cli_operations, cli_periods, cli_security, cli_wait
 from tracker.cli_common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
@@ -76,6 +76,7 @@ app.command()(cli_wait.wait)
 pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
 app.add_typer(cli_security.tokens_app, name="tokens")
+app.add_typer(cli_periods.periods_app, name="periods")
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from tracker.core.slots import FOREVER
 
 FINE_STEP_NS, COARSE_STEP_NS = 60 * 10**9, 3600 * 10**9
-"""A minute and an hour, as slots of the pipeline's slack, at least one slot."""
+"""A minute and an hour, as slots of the pipeline's slack, at least one slot. Where slots are numbers and
+not moments, each one is as wide as an hour: all of them are kept."""
 MAX_FINE_ENTRIES, MAX_COARSE_ENTRIES = 2_880, 8_784
 """Two days of minutes and a year of hours, of each segment."""
 

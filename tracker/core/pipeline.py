@@ -14,10 +14,10 @@ from tracker.core.describe import (
     SegmentDescription,
 )
 from tracker.core.graph import SegmentGraph
-from tracker.core.history import History
+from tracker.core.history import COARSE_STEP_NS, History
 from tracker.core.home import HomePipeline
 from tracker.core.messages import FrontPin, Grant, Restart
-from tracker.core.model import PipelineSpec
+from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.shard import FrontId, ShardPipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
@@ -69,7 +69,8 @@ class Pipeline:
         """How this generation began; None in the first."""
         self.said = [spec.start_slot] * len(spec.segments)
         """Min times that may be told to anyone: they grow through all generations."""
-        self.history = [History(spec.start_slot, spec.slack_ns) for _ in spec.segments]
+        width_ns = COARSE_STEP_NS if spec.time is TimeKind.NUMBER else spec.slack_ns
+        self.history = [History(spec.start_slot, width_ns) for _ in spec.segments]
         """When they were said, by segment number."""
         self._begin(spec.start_slot)
 

@@ -1,0 +1,188 @@
+"""Periods: each is told once it is complete, none skipped, none twice by its key, none early."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tracker
+from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.docs.pages import ROOT
+from tracker.cli import app
+from tracker.client.embedded import EmbeddedTracker
+from tracker.client.history import history
+from tracker.consumers.durable import StateError
+from tracker.consumers.markers import Markers
+from tracker.consumers.periods import Period, PeriodFollower, Periods
+from tracker.core.model import PipelineSpec, TimeKind
+from tracker.core.slots import FOREVER
+
+HOUR = 3_600
+START = int(datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp())
+TEN = START + HOUR // 2
+SPEC = PipelineSpec("two", ("first", "second"), fronts=("front",), start_slot=START, slack_ns=10**9)
+HOURS = Periods.of(SPEC, HOUR * 10**9)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2, store=f"sqlite:{tmp_path / 'store'}") as embedded:
+        embedded.register(SPEC)
+        yield embedded
+
+
+def follower(running: EmbeddedTracker, record: Path | None) -> PeriodFollower:
+    return PeriodFollower(running.target, "two", "first", HOURS, record)
+
+
+def kill(running: EmbeddedTracker) -> None:
+    """Both processes of the tracker die; one has its log as a snapshot, the other as it is."""
+    running.snapshot_shard(0)
+    for shard in range(2):
+        running.kill_shard(shard)
+    for shard in range(2):
+        running.start_shard(shard)
+
+
+def take(following: PeriodFollower, count: int, *, note: bool = True) -> list[Period]:
+    """That many periods, with which everything goes well."""
+    taken: list[Period] = []
+    for period in following.completed(WAIT_S):
+        taken.append(period)
+        if note or len(taken) < count:
+            following.done(period)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def test_time_is_cut_into_whole_slots() -> None:
+    assert [HOURS.first(slot) for slot in (TEN - HOUR, TEN - 1, TEN, TEN + 1)] == [
+        TEN - HOUR, TEN, TEN, TEN + HOUR,
+    ]  # fmt: skip
+    assert HOURS.first(-1) == 0 and HOURS.first(-HOUR - 1) == -HOUR
+    for every in (0, -1, 10**9 + 1, 5):
+        with pytest.raises(ValueError, match="not whole slots"):
+            Periods.of(SPEC, every)
+    numbers = Periods.of(PipelineSpec("p", ("s",), time=TimeKind.NUMBER), 10)
+    period = numbers.period("p", None, 20)
+    assert (period.key, period.start, period.end) == ("p/*/20..30", None, None)
+    late = Periods.of(
+        PipelineSpec("p", ("s",), slack_ns=10**9, time=TimeKind.EVENT, lateness_slots=300),
+        HOUR * 10**9,
+    )
+    assert late.completes(TEN) == TEN + 300 and late.completes(FOREVER) == FOREVER
+
+
+def test_each_period_is_told_also_when_min_time_jumps(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    node = joined_front(running.node("two", "n"))
+    done(node.commit(promise(TEN + HOUR - 1)))
+    record = tmp_path / "record.json"
+    with follower(running, record) as following:
+        assert list(following.completed(0.2)) == [], "a slot is missing of the first whole hour"
+        done(node.commit(promise(TEN + 4 * HOUR)))
+        told = take(following, 2)
+        unnoted = take(following, 1, note=False)
+        with pytest.raises(StateError, match="not due"):
+            following.done(told[0])
+    assert [p.from_slot for p in told + unnoted] == [TEN, TEN + HOUR, TEN + 2 * HOUR]
+    assert told[0].start == datetime(2026, 3, 2, 10, tzinfo=UTC) and told[0].end == told[1].start
+
+    # What was told and not done is told again, under its key; the tracker may have been killed too.
+    kill(running)
+    with follower(running, record) as following:
+        again = take(following, 2)
+        assert [p.key for p in again] == [
+            unnoted[0].key,
+            f"two/first/{TEN + 3 * HOUR}..{TEN + 4 * HOUR}",
+        ]
+        with pytest.raises(StateError, match="used by another process"):
+            follower(running, record).__enter__()
+
+    # The front leaves in the middle of an hour that was passed by nothing else.
+    done(node.commit(promise(TEN + 6 * HOUR)))
+    assert running.subscriber("two").wait_until(TEN + 6 * HOUR, timeout_s=WAIT_S)
+    done(node.leave_front("front"))
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=WAIT_S)
+    with follower(running, record) as following:
+        last = take(following, 3)
+        assert list(following.completed(WAIT_S)) == [], "there is nothing behind the end"
+    assert [p.from_slot for p in last] == [TEN + 4 * HOUR, TEN + 5 * HOUR, TEN + 6 * HOUR]
+    assert last[-1].key == f"two/first/{TEN + 6 * HOUR}..end"
+    record.write_text(json.dumps({"pipeline": "other", "next": 5}))
+    with follower(running, record) as following, pytest.raises(StateError, match="other periods"):
+        take(following, 1)
+
+
+def test_the_tracker_remembers_when_each_was_complete(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    node = joined_front(running.node("two", "n"))
+    for slot in (TEN, TEN + HOUR, TEN + 4 * HOUR):
+        done(node.commit(promise(slot)))
+        assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
+    slots = [TEN + hour * HOUR for hour in range(6)]
+    before = history(running.target, "two", slots, "first")
+    assert [told.reached for told in before] == [True] * 5 + [False]
+    moments = [told.at_ms for told in before[:5]]
+    assert all(moments) and moments[2] == moments[3] == moments[4], "one jump, one moment"
+    kill(running)
+    assert history(running.target, "two", slots, "first") == before
+    whole = history(running.target, "two", slots[:1])
+    assert whole[0].reached and whole[0].at_ms
+
+    words = ["periods", "list", "-p", "two", "--from", "2026-03-02T10:00", "--to"]
+    shown = CliRunner().invoke(
+        app, [*words, "2026-03-02T15:00", "--json", "--target", running.target]
+    )
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [line["complete"] for line in lines] == [True] * 4 + [False]
+    assert lines[0]["start"] == "2026-03-02T10:00:00+00:00" and lines[0]["complete_at"]
+    for_people = CliRunner().invoke(
+        app, [*words, "2026-03-02T15:00", "--every", "90m", "--target", running.target]
+    )
+    assert len(for_people.stdout.splitlines()) == 3
+    odd = CliRunner().invoke(
+        app, [*words, "2026-03-03", "--every", "1ms", "--target", running.target]
+    )
+    assert odd.exit_code == 2 and "not whole slots" in odd.stderr
+
+
+def test_markers_are_written_into_the_folders_and_nowhere_else(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    node = joined_front(running.node("two", "n"))
+    done(node.commit(promise(TEN + 2 * HOUR)))
+    table = tmp_path / "table"
+    with follower(running, tmp_path / "record.json") as following:
+        markers = Markers(following, table, "date=%Y-%m-%d/hour=%H")
+        assert markers.run(2.0) == 2
+        with pytest.raises(ValueError, match="leads out of the table"):
+            Markers(following, table, "../%H").folder(HOURS.period("two", "first", TEN))
+    found = sorted(str(p.relative_to(table)) for p in table.rglob("*") if p.is_file())
+    assert found == [f"date=2026-03-02/hour={hour}/_COMPLETE" for hour in (10, 11)]
+    marker = json.loads((table / found[0]).read_text())
+    assert marker["key"] == f"two/first/{TEN}..{TEN + HOUR}" and marker["complete_at"]
+    assert (marker["start"], marker["end"]) == (
+        "2026-03-02T10:00:00+00:00",
+        "2026-03-02T11:00:00+00:00",
+    )
+
+
+@pytest.mark.timeout(400)
+def test_nothing_is_skipped_doubled_or_early_while_everything_is_killed() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.periods"], check=False, cwd=ROOT, capture_output=True,
+        text=True, timeout=390,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "example-periods: OK hours=9 " in ran.stdout

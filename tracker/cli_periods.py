@@ -1,0 +1,134 @@
+"""The commands about periods: when which hour was complete, and marker files for each."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from tracker.cli_common import (
+    ANSWER_TIMEOUT_S,
+    DEFAULT_TARGET,
+    AsJson,
+    PipelineName,
+    SegmentName,
+    Target,
+    print_json,
+)
+from tracker.client import Admin
+from tracker.client.history import history, moment
+from tracker.consumers.markers import MARKER, Markers
+from tracker.consumers.periods import Period, PeriodFollower, Periods
+from tracker.core.model import PipelineSpec, TimeKind
+from tracker.moments import parse_duration_ns, parse_slot
+
+MAX_LISTED_PERIODS = 10_000
+
+periods_app = typer.Typer(
+    no_args_is_help=True, help="Hours, or other periods, and when they were complete."
+)
+
+Every = Annotated[
+    str, typer.Option(help="length of a period: 1h, 15m, 1d; or slots, where slots are numbers")
+]
+
+
+def _periods(spec: PipelineSpec, every: str) -> Periods:
+    try:
+        number = int(every) if spec.time is TimeKind.NUMBER else parse_duration_ns(every)
+        return Periods.of(spec, number)
+    except ValueError as error:
+        raise typer.BadParameter(f"--every {every}: {error}") from None
+
+
+def _spec(target: str, pipeline: str) -> PipelineSpec:
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        return admin.pipeline(pipeline).spec
+
+
+def _period_json(period: Period) -> dict[str, Any]:
+    return {
+        "key": period.key,
+        "from_slot": period.from_slot,
+        "to_slot": period.to_slot,
+        "start": period.start.isoformat() if period.start else None,
+        "end": period.end.isoformat() if period.end else None,
+    }
+
+
+@periods_app.command("list")
+def periods_list(
+    pipeline: PipelineName,
+    from_: Annotated[str, typer.Option("--from", help="a moment, or slot:N: the first period's")],
+    to: Annotated[str, typer.Option(help="a moment, or slot:N: no period ends behind it")] = "now",
+    every: Every = "1h",
+    segment: SegmentName = None,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Tell of each period whether it is complete, and since when, out of the tracker's own history."""
+    spec = _spec(target, pipeline)
+    periods = _periods(spec, every)
+    first = periods.first(parse_slot(from_, spec.slack_ns))
+    count = max(0, (parse_slot(to, spec.slack_ns) - first) // periods.slots)
+    if count > MAX_LISTED_PERIODS:
+        raise typer.BadParameter(
+            f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
+        )
+    listed = [
+        periods.period(pipeline, segment, first + place * periods.slots) for place in range(count)
+    ]
+    told = history(target, pipeline, [periods.completes(p.to_slot) for p in listed], segment)
+    for period, reached in zip(listed, told, strict=True):
+        at = moment(reached.at_ms).isoformat(timespec="milliseconds") if reached.at_ms else None
+        if as_json:
+            print_json({**_period_json(period), "complete": reached.reached, "complete_at": at})
+            continue
+        span = f"{period.start or period.from_slot} .. {period.end or period.to_slot}"
+        state = (at or "before what is remembered") if reached.reached else "not complete"
+        typer.echo(f"{span}  {state}")
+
+
+@periods_app.command("follow")
+def periods_follow(
+    pipeline: PipelineName,
+    record: Annotated[str, typer.Option(help="the consumer's own file: which period is next")],
+    every: Every = "1h",
+    segment: SegmentName = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="where to begin, if the record does not say: a moment, or slot:N"),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="a directory: write marker files into its partition folders")
+    ] = None,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="with --table: a period's folder, by strftime of its start (UTC), {slot}"
+        ),
+    ] = "date=%Y-%m-%d/hour=%H",
+    marker: Annotated[str, typer.Option(help="with --table: name of the marker files")] = MARKER,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="end after so many seconds without a period")
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+) -> None:
+    """Print a JSON line for each period when it is complete, in order, none skipped and none twice; or,
+    with --table, write a marker file instead. Until SIGTERM, --timeout, or the end of the pipeline."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    spec = _spec(target, pipeline)
+    begin = None if since is None else parse_slot(since, spec.slack_ns)
+    with PeriodFollower(
+        target, pipeline, segment, _periods(spec, every), record, since=begin
+    ) as follower:
+        if table is not None:
+            Markers(follower, table, layout, marker).run(timeout)
+            return
+        for period in follower.completed(timeout):
+            print_json(_period_json(period))
+            sys.stdout.flush()
+            follower.done(period)

@@ -1,0 +1,114 @@
+"""Marker files: `_COMPLETE` in a table's partition folder when its period is, for whoever looks for files.
+
+A marker is JSON and says which period it is of. It is written whole, once, and never before the period is
+complete; a folder without data gets one too, since "there is nothing" is an answer. Readers of the table
+pass over names that begin with `_`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+from tracker.client.history import history, moment
+from tracker.consumers.durable import sync_directory, write_durably
+from tracker.consumers.periods import Period, PeriodFollower
+from tracker.core.slots import FOREVER
+
+MARKER = "_COMPLETE"
+MAX_LAST_FOLDERS = 100_000
+"""Of the last period, which has no end: how many folders beyond its beginning are looked at."""
+
+
+class Markers:
+    """Marks the partition folders of one table, one for each period of a follower."""
+
+    def __init__(
+        self,
+        follower: PeriodFollower,
+        table: str | os.PathLike[str],
+        layout: str,
+        name: str = MARKER,
+    ) -> None:
+        """layout: the path of a period's folder below the table, by strftime of its start in UTC, such as
+        `date=%Y-%m-%d/hour=%H`; `{slot}` in it is the first slot of the period."""
+        self._follower, self._table, self._name = follower, Path(os.path.abspath(table)), name
+        self._layout = layout
+
+    def folder(self, period: Period) -> Path:
+        """The partition folder of a period. Raises ValueError if the layout cannot name it."""
+        text = self._layout.replace("{slot}", str(period.from_slot))
+        if "%" in text:
+            if period.start is None:
+                raise ValueError(
+                    f"layout {self._layout!r} names moments, and period {period.key} has none; use {{slot}}"
+                )
+            text = period.start.strftime(text)
+        folder = (self._table / text).resolve()
+        if not folder.is_relative_to(self._table.resolve()):
+            raise ValueError(f"layout {self._layout!r} leads out of the table, to {folder}")
+        return folder
+
+    def run(self, timeout_s: float | None = None) -> int:
+        """Marks each period when it is complete; ends as `PeriodFollower.completed` does. Returns how many
+        periods were dealt with. A marker that is there is left as it is: whoever was killed between marking
+        and noting it just goes on. Raises OSError, and what the follower raises."""
+        dealt_with = 0
+        for period in self._follower.completed(timeout_s):
+            if period.to_slot == FOREVER:
+                self._mark_last(period)
+            else:
+                self._mark(period)
+            self._follower.done(period)
+            dealt_with += 1
+        return dealt_with
+
+    def _mark(self, period: Period) -> None:
+        folder = self.folder(period)
+        marker = folder / self._name
+        if marker.exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        # The names of new folders must be as durable as what is in them.
+        for parent in folder.parents:
+            sync_directory(parent)
+            if parent == self._table:
+                break
+        at = self._announced(period)
+        write_durably(
+            marker,
+            json.dumps(
+                {
+                    "key": period.key,
+                    "pipeline": period.pipeline,
+                    "segment": period.segment,
+                    "from_slot": period.from_slot,
+                    "to_slot": period.to_slot,
+                    "start": period.start.isoformat() if period.start else None,
+                    "end": period.end.isoformat() if period.end else None,
+                    "complete_at": at.isoformat() if at else None,
+                }
+            ).encode()
+            + b"\n",
+        )
+
+    def _announced(self, period: Period) -> datetime | None:
+        needed = self._follower.periods.completes(period.to_slot)
+        (told,) = history(self._follower.target, period.pipeline, [needed], period.segment)
+        return moment(told.at_ms) if told.at_ms else None
+
+    def _mark_last(self, last: Period) -> None:
+        """Everything is complete from here on: the folders that there are get their markers, up to the
+        last one of MAX_LAST_FOLDERS periods."""
+        periods = self._follower.periods
+        for place in range(MAX_LAST_FOLDERS):
+            from_slot = last.from_slot + place * periods.slots
+            if from_slot >= FOREVER - periods.slots:
+                return
+            period = periods.period(last.pipeline, last.segment, from_slot)
+            if self._layout and "%" in self._layout and period.start is None:
+                return
+            if self.folder(period).is_dir():
+                self._mark(period)
