@@ -64,7 +64,7 @@ def main() -> int:
             failed.append(section.name)
             continue
         figures += [{"section": section.name, **figure} for figure in found["figures"]]
-        curves += found["curves"]
+        curves += [{"section": section.name, **curve} for curve in found["curves"]]
         print(table(found["figures"]), flush=True)
     barred = [figure for figure in figures if "bar" in figure]
     missed = [figure["name"] for figure in barred if not figure["met"]]
