@@ -8,6 +8,7 @@ import subprocess
 from tests.docs.pages import ROOT
 
 KNOWN_HOSTS = {
+    "json-schema.org",  # the dialect of a schema
     "www.apache.org",
     "www.w3.org",
     "docs.astral.sh",

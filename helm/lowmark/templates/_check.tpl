@@ -1,0 +1,77 @@
+{{- /* What values.schema.json cannot say: settings that do not go together. Each failure says what to do. */ -}}
+{{- define "lowmark.check" -}}
+{{- $v := .Values -}}
+{{- if and (eq $v.store.kind "redis") $v.store.redis.url $v.store.redis.existingSecret -}}
+{{- fail "store.redis.url and store.redis.existingSecret are both set: keep one. An address with a password belongs into the secret." -}}
+{{- end -}}
+{{- if and (eq $v.store.kind "redis") (not $v.store.redis.url) (not $v.store.redis.existingSecret) -}}
+{{- fail "store.kind is redis, but nothing says where it is: set store.redis.existingSecret to a secret whose key `url` is the address (docs/durability.md has all forms), or store.redis.url where it has no password." -}}
+{{- end -}}
+{{- if contains "@" $v.store.redis.url -}}
+{{- fail "store.redis.url has a user or a password, which would stand in the manifests: put the address into a secret and name that in store.redis.existingSecret." -}}
+{{- end -}}
+{{- if and (eq $v.store.kind "sqlite") (gt (int $v.standbys) 0) -}}
+{{- fail (printf "standbys is %v, but with store.kind sqlite each pod's volume is its own and a standby could take nothing over: set standbys to 0, or store.kind to redis." $v.standbys) -}}
+{{- end -}}
+{{- if and $v.tls.enabled (not $v.tls.existingSecret) -}}
+{{- fail "tls.enabled needs tls.existingSecret: a secret with tls.crt, tls.key and ca.crt, as cert-manager writes it. Its names must hold those of the pods; NOTES.txt lists them." -}}
+{{- end -}}
+{{- if and $v.auth.enabled (not $v.tls.enabled) -}}
+{{- fail "auth.enabled without tls.enabled would send tokens in the clear: enable tls too." -}}
+{{- end -}}
+{{- if and $v.auth.enabled (not $v.auth.existingSecret) -}}
+{{- fail "auth.enabled needs auth.existingSecret: a secret whose key tokens.yaml lists the tokens and their rights." -}}
+{{- end -}}
+{{- if and $v.tls.enabled $v.tls.requireClientCertificates (not $v.tls.clientSecret) -}}
+{{- fail "tls.requireClientCertificates needs tls.clientSecret: a secret with tls.crt, tls.key and ca.crt for the jobs, tests and local trackers of this release. It must be a certificate of its own, not that of tls.existingSecret: whoever has a certificate with the name of a shard's host may act as a shard." -}}
+{{- end -}}
+{{- if and $v.tls.clientSecret (eq $v.tls.clientSecret $v.tls.existingSecret) -}}
+{{- fail "tls.clientSecret is tls.existingSecret: clients that have the certificate of the trackers may act as a shard. Give them one of their own." -}}
+{{- end -}}
+{{- if and $v.auth.enabled (not $v.auth.clientSecret) -}}
+{{- fail "auth.enabled needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark tokens create)." -}}
+{{- end -}}
+{{- if and $v.auth.enabled (not $v.tls.requireClientCertificates) (not $v.auth.peerSecret) (gt (add (int $v.shards) (int $v.standbys)) 1) -}}
+{{- fail "auth.enabled without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark tokens create --peer)." -}}
+{{- end -}}
+{{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.enabled) -}}
+{{- fail "metrics.serviceMonitor.enabled needs metrics.enabled: there would be nothing to scrape." -}}
+{{- end -}}
+{{- if and $v.metrics.rules.enabled (not $v.metrics.enabled) -}}
+{{- fail "metrics.rules.enabled needs metrics.enabled: its alerts would never fire." -}}
+{{- end -}}
+{{- if and $v.localTrackers.enabled (not $v.localTrackers.pipeline) -}}
+{{- fail "localTrackers.enabled needs localTrackers.pipeline: a local tracker serves one pipeline." -}}
+{{- end -}}
+{{- if and $v.sidecar.enabled (not $v.sidecar.pipeline) -}}
+{{- fail "sidecar.enabled needs sidecar.pipeline: a local tracker serves one pipeline." -}}
+{{- end -}}
+{{- if and $v.localTrackers.enabled (eq $v.localTrackers.mode "eager") (not $v.localTrackers.spoolHostPath) -}}
+{{- fail "localTrackers.mode eager needs localTrackers.spoolHostPath: its spool must outlive the pod, on a disk of the node. (That is outside of the restricted pod security standard; mode transactional needs no spool.)" -}}
+{{- end -}}
+{{- if and (ge (int $v.tracker.preStopSleepSeconds) (int $v.tracker.terminationGracePeriodSeconds)) -}}
+{{- fail (printf "tracker.preStopSleepSeconds (%v) leaves nothing of tracker.terminationGracePeriodSeconds (%v) for ending in good order: make the latter at least 10 seconds longer." $v.tracker.preStopSleepSeconds $v.tracker.terminationGracePeriodSeconds) -}}
+{{- end -}}
+{{- $ports := list $v.tracker.port $v.tracker.healthPort -}}
+{{- if $v.metrics.enabled -}}{{- $ports = append $ports $v.metrics.port -}}{{- end -}}
+{{- if $v.dashboard.enabled -}}{{- $ports = append $ports $v.dashboard.port -}}{{- end -}}
+{{- if ne (len $ports) (len (uniq $ports)) -}}
+{{- fail (printf "tracker.port, tracker.healthPort, metrics.port and dashboard.port must differ: %v." $ports) -}}
+{{- end -}}
+{{- if and $v.localTrackers.enabled $v.metrics.enabled (eq (int $v.localTrackers.port) (int $v.metrics.port)) -}}
+{{- fail (printf "localTrackers.port and metrics.port must differ: both are %v." $v.metrics.port) -}}
+{{- end -}}
+{{- range $name, $pipeline := $v.pipelines -}}
+{{- if and (hasKey $pipeline "name") (ne $pipeline.name $name) -}}
+{{- fail (printf "pipelines.%s names itself %q: leave its name out, or make both the same." $name $pipeline.name) -}}
+{{- end -}}
+{{- if eq (toString $pipeline.start) "now" -}}
+{{- fail (printf "pipelines.%s.start is `now`, which is another moment at each upgrade, and would be refused as another pipeline: write the moment down, such as 2026-03-01T00:00." $name) -}}
+{{- end -}}
+{{- end -}}
+{{- range $v.tracker.extraEnv -}}
+{{- if and (regexMatch "(?i)(password|secret|token|lowmark_store)" .name) (hasKey . "value") (not (hasSuffix "_FILE" .name)) -}}
+{{- fail (printf "tracker.extraEnv has the value of %s, which looks like a secret and would stand in the manifests: take it from a secret with valueFrom.secretKeyRef." .name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

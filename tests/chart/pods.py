@@ -1,0 +1,292 @@
+"""The pods of a rendered release as processes of this machine, as far as one machine can run them.
+
+Taken from the manifests as they are: commands, arguments, environment, mounts, probes, the time to end.
+Given by this module, as a cluster would: a pod's address (one of the loopback range), its name in DNS, the
+contents of secrets, volumes, and the kubelet, which probes, sleeps before it stops, stops, and kills.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.chart.rendering import Object, Rendered
+from tests.processes.running import WAIT_S, Running
+
+ENTRYPOINT = [sys.executable, "-m", "tracker.cli"]
+"""What the image begins its commands with: the command `lowmark`."""
+_VARIABLE = re.compile(r"\$\((\w+)\)")
+
+
+def loopback_addresses(count: int) -> list[str]:
+    """Addresses of this machine that nobody else uses: each pod has all ports to itself, as in a
+    cluster."""
+    net = f"127.{random.randrange(2, 250)}.{random.randrange(1, 250)}"
+    return [f"{net}.{10 + number}" for number in range(count)]
+
+
+@dataclass
+class Host:
+    """What the pods share. directory: where volumes lie; names: a name in DNS, and its address;
+    secrets: by name, the values of their keys."""
+
+    directory: Path
+    names: dict[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def resolved(self, text: str) -> str:
+        """With addresses instead of names: longest first, so that none is taken for a part of another."""
+        for name in sorted(self.names, key=len, reverse=True):
+            text = text.replace(name, self.names[name])
+        return text
+
+
+@dataclass
+class Pod:
+    """One pod, as its manifest says: of a set by its number, of a daemon set on one node, or alone."""
+
+    rendered: Rendered
+    spec: Object
+    name: str
+    address: str
+    host: Host
+    labels: dict[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+
+    @property
+    def container(self) -> Object:
+        (container,) = self.spec["containers"]
+        return dict(container)
+
+    @property
+    def directory(self) -> Path:
+        return self.host.directory / self.name
+
+    # --- what its container is given ---------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for variable in self.container.get("env", []):
+            found[variable["name"]] = self._value(variable, found)
+        return found
+
+    def _value(self, variable: Object, before: Mapping[str, str]) -> str:
+        if "value" in variable:
+            return self.located(expanded(str(variable["value"]), before))
+        source = variable["valueFrom"]
+        if "secretKeyRef" in source:
+            reference = source["secretKeyRef"]
+            return self.host.secrets[reference["name"]][reference["key"]]
+        path = source["fieldRef"]["fieldPath"]
+        if match := re.fullmatch(r"metadata\.labels\['(.+)'\]", path):
+            return self.labels[match[1]]
+        return {"metadata.name": self.name, "spec.nodeName": "this-node"}[path]
+
+    def located(self, text: str) -> str:
+        """As the process is to see it: its own address for all addresses, names resolved, paths of
+        mounts where those lie."""
+        text = self.host.resolved(text).replace("0.0.0.0:", f"{self.address}:")
+        mounts = {m["mountPath"]: m["name"] for m in self.container.get("volumeMounts", [])}
+        if not mounts:
+            return text
+        paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+        return re.sub(
+            rf"(?:(?<=^)|(?<=[=:]))({paths})(?=/|$)",
+            lambda found: str(self.volume(mounts[found[1]])),
+            text,
+        )
+
+    def volume(self, name: str) -> Path:
+        if name in self.claims:
+            return self.host.directory / f"claim-{name}-{self.name}"
+        (found,) = (v for v in self.spec["volumes"] if v["name"] == name)
+        if "hostPath" in found:
+            return self.host.directory / "node" / str(found["hostPath"]["path"]).lstrip("/")
+        return self.directory / name
+
+    def make_volumes(self) -> None:
+        """Fills secrets and config maps; what is empty or claimed is there."""
+        for name in self.claims:
+            self.volume(name).mkdir(parents=True, exist_ok=True)
+        for volume in self.spec["volumes"]:
+            place = self.volume(volume["name"])
+            place.mkdir(parents=True, exist_ok=True)
+            if "secret" in volume:
+                secret = self.host.secrets[volume["secret"]["secretName"]]
+                for item in volume["secret"]["items"]:
+                    (place / item["path"]).write_text(secret[item["key"]])
+            for source in volume.get("projected", {}).get("sources", []):
+                config = self.rendered.one("ConfigMap", source["configMap"]["name"])
+                for key, text in config["data"].items():
+                    (place / key).write_text(text)
+
+    def command(self) -> list[str]:
+        """The process, with nothing of this test's environment but what finds Python's modules."""
+        variables = self.environment()
+        words = [self.located(expanded(word, variables)) for word in self.container["args"]]
+        given = [f"{name}={value}" for name, value in variables.items()]
+        paths = [f"PATH={os.environ['PATH']}", f"HOME={self.directory}"]
+        return ["env", "-i", *paths, *given, *ENTRYPOINT, *words]
+
+    # --- running -----------------------------------------------------------------------------------
+
+    def process(self, errors: Path) -> Running:
+        """Its process, not started; the volumes are there."""
+        self.make_volumes()
+        process = Running("tracker.cli", errors=errors)
+        process._command = self.command()
+        return process
+
+    def run(self) -> subprocess.CompletedProcess[str]:
+        """For a job: runs to its end."""
+        self.make_volumes()
+        return subprocess.run(
+            self.command(), capture_output=True, text=True, timeout=2 * WAIT_S, check=False
+        )
+
+    def terminate(self, process: Running) -> float:
+        """As a kubelet ends a pod: the hook, SIGTERM, and SIGKILL when its time is over, which fails
+        the test. Returns how many seconds it took from the signal."""
+        hook = self.container.get("lifecycle", {}).get("preStop", {})
+        sleep_s = float(hook.get("sleep", {}).get("seconds", 0))
+        grace_s = float(self.spec["terminationGracePeriodSeconds"])
+        time.sleep(sleep_s)
+        begun = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        assert process._process is not None
+        try:
+            process._process.wait(grace_s - sleep_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(
+                f"{self.name} did not end within {grace_s:g} s and was killed: {process.errors()}"
+            ) from None
+        status = process.end()
+        assert status == 0, f"{self.name} ended with status {status}: {process.errors()}"
+        return time.monotonic() - begun
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """`$(NAME)` as Kubernetes replaces it."""
+    return _VARIABLE.sub(lambda found: variables[found[1]], text)
+
+
+# --- pods of a release ----------------------------------------------------------------------------
+
+
+def tracker_pods(rendered: Rendered, host: Host, addresses: list[str]) -> list[Pod]:
+    """The pods of the stateful set, by number; their names are told to `host`."""
+    found = rendered.kind("StatefulSet")[0]
+    name, spec = found["metadata"]["name"], found["spec"]
+    claims = tuple(c["metadata"]["name"] for c in spec.get("volumeClaimTemplates", []))
+    tail = f"{spec['serviceName']}.{rendered.namespace}.svc.{rendered.values['clusterDomain']}"
+    pods = []
+    for number, address in zip(range(spec["replicas"]), addresses, strict=True):
+        pod = f"{name}-{number}"
+        host.names[f"{pod}.{tail}"] = address
+        labels = {"apps.kubernetes.io/pod-index": str(number)}
+        pods.append(Pod(rendered, spec["template"]["spec"], pod, address, host, labels, claims))
+    return pods
+
+
+def other_pod(rendered: Rendered, kind: str, name: str, address: str, host: Host) -> Pod:
+    """The pod of a job or daemon set, or one alone."""
+    found = rendered.one(kind, name)
+    spec = found["spec"] if kind == "Pod" else found["spec"]["template"]["spec"]
+    return Pod(rendered, spec, name, address, host)
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def asked(pod: Pod, probe: Object) -> bool:
+    """One gRPC probe as a kubelet makes it: in the clear, at the pod's address, within its time."""
+    grpc_probe = probe["grpc"]
+    request = health_pb2.HealthCheckRequest(service=grpc_probe.get("service", ""))
+    with grpc.insecure_channel(f"{pod.address}:{grpc_probe['port']}") as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(request, timeout=float(probe.get("timeoutSeconds", 1)))
+        except grpc.RpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+class Kubelet:
+    """Probes one pod while it runs: first for its start, then whether it lives and is ready."""
+
+    def __init__(self, pod: Pod, process: Running) -> None:
+        self.pod, self.process = pod, process
+        self.ready = threading.Event()
+        self.failure = ""
+        self.asked = {"startupProbe": 0, "livenessProbe": 0, "readinessProbe": 0}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"kubelet-{pod.name}")
+        self._thread.start()
+
+    def _probe(self, name: str) -> bool:
+        self.asked[name] += 1
+        return asked(self.pod, self.pod.container[name])
+
+    def _run(self) -> None:
+        startup = self.pod.container["startupProbe"]
+        failures = 0
+        while not self._ended.is_set() and not self._probe("startupProbe"):
+            failures += 1
+            if failures >= startup["failureThreshold"]:
+                self.failure = f"{self.pod.name} did not start"
+                return
+            self._ended.wait(startup["periodSeconds"])
+        threads = [
+            threading.Thread(target=look)
+            for look in (self._look_whether_ready, self._look_whether_alive)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _look_whether_ready(self) -> None:
+        probe, failures = self.pod.container["readinessProbe"], 0
+        while not self._ended.is_set():
+            if self._probe("readinessProbe"):
+                failures = 0
+                self.ready.set()
+            else:
+                failures += 1
+                if failures >= probe.get("failureThreshold", 3):
+                    self.ready.clear()
+            self._ended.wait(probe["periodSeconds"])
+
+    def _look_whether_alive(self) -> None:
+        probe, failures = self.pod.container["livenessProbe"], 0
+        while not self._ended.is_set():
+            failures = 0 if self._probe("livenessProbe") else failures + 1
+            if failures >= probe["failureThreshold"] and not self._ended.is_set():
+                self.failure = f"{self.pod.name} would have been killed: it did not live"
+                return
+            self._ended.wait(probe["periodSeconds"])
+
+    def wait_until_ready(self, timeout_s: float = WAIT_S) -> None:
+        assert self.ready.wait(timeout_s), (
+            f"{self.pod.name} is not ready after {timeout_s:g} s: {self.process.errors()}"
+        )
+
+    def end(self) -> None:
+        """No more probes; raises AssertionError if one has condemned the pod."""
+        self._ended.set()
+        self._thread.join(WAIT_S)
+        assert not self.failure, self.failure

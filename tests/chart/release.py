@@ -1,0 +1,211 @@
+"""A release whose pods run on this machine, under the load that `make faults` uses, and are upgraded.
+
+The load, the subscribers and the judging are those of `tests.faults`; the processes of the tracker and
+the local tracker are the pods of the chart, the pipeline is registered by the chart's job, and
+upgrades go as a stateful set's do: from the last pod to the first, each ended as a kubelet ends it, the
+next one when this one is ready.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
+from tests.chart.rendering import Values, render
+from tests.faults import nodes
+from tests.faults.network import Place
+from tests.faults.system import System
+from tests.processes.running import WAIT_S, Running
+from tracker.client.embedded import free_ports
+
+SHARDS, STANDBYS = 2, 1
+REDIS_SECRET = "tracker-redis"
+
+
+def values_of_release(**changes: Any) -> Values:
+    """All that the load needs: Redis by a secret, a standby, the pipeline, eager local trackers."""
+    start = nodes.now_slot()
+    spec = nodes.spec(start)
+    edges = [f"{e.source} -> {e.target}" for e in spec.edges]
+    pipeline = {
+        "segments": list(spec.segments), "edges": edges, "fronts": list(nodes.FRONTS),
+        "start": f"slot:{start}",
+    }  # fmt: skip
+    return {
+        "shards": SHARDS,
+        "standbys": STANDBYS,
+        "store": {"kind": "redis", "redis": {"existingSecret": REDIS_SECRET}},
+        "pipelines": {nodes.PIPELINE: pipeline},
+        "metrics": {"enabled": True},
+        "localTrackers": {
+            "enabled": True, "pipeline": nodes.PIPELINE, "mode": "eager",
+            "spoolHostPath": "/var/lib/lowmark",
+        },
+        **changes,
+    }  # fmt: skip
+
+
+class Loopback:
+    """The network that `System` asks for places: Redis at a free port, pods at their addresses."""
+
+    kind = "loopback"
+
+    def __init__(self, pods: list[str], port: int) -> None:
+        self._pods, self._port = pods, port
+
+    def place(self, name: str) -> Place:
+        if name == "redis":
+            where = f"127.0.0.1:{free_ports(1)[0]}"
+        else:
+            kind, _, number = name.partition("-")
+            pod = int(number) + (SHARDS if kind == "standby" else 0)
+            where = f"{self._pods[pod]}:{self._port}"
+        return Place(name, where, where)
+
+    def cut(self, name: str) -> None:
+        raise NotImplementedError("pods are upgraded here, not cut off")
+
+    join = cut
+
+    def close(self) -> None:
+        pass
+
+
+class Release(System):
+    """The release's pods, and who uses them; not started."""
+
+    def __init__(self, directory: Path, sabotage: str = "", **changes: Any) -> None:
+        """`changes`: values beside those of `values_of_release`."""
+        self.values = values_of_release(**changes)
+        self.rendered = render(self.values)
+        replicas = SHARDS + STANDBYS
+        *self.addresses, self._local_address = loopback_addresses(replicas + 1)
+        port = self.rendered.values["tracker"]["port"]
+        self.host = Host(directory / "pods")
+        super().__init__(
+            directory, Loopback(self.addresses, port), shards=SHARDS, standbys=STANDBYS,
+            sabotage=sabotage,
+        )  # fmt: skip
+        self.host.secrets = {REDIS_SECRET: {"url": self.store}}
+        self.kubelets: list[Kubelet] = []
+        self.worst_stop_s = 0.0
+        self._take_pods()
+        self.local_pod = self._local_pod()
+        self.local_tracker = self._local_process()
+        workers = self.rendered.values["localTrackers"]["port"]
+        self.worker = self._nodes_process(
+            "worker", f"tcp:{self._local_address}:{workers}", "worker", "join"
+        )
+
+    # --- the manifests as processes ----------------------------------------------------------------
+
+    def _take_pods(self) -> None:
+        """The processes are those of the manifests as they are now."""
+        self.pods = tracker_pods(self.rendered, self.host, self.addresses)
+        before = ["-m", "tests.sabotage", self.sabotage, "--"] if self.sabotage else []
+        processes = [pod.process(self.directory / f"{pod.name}.log") for pod in self.pods]
+        for process in processes:
+            if before:
+                at = process._command.index("-m")
+                process._command[at : at + 2] = before
+        self.shards, self.standbys = processes[:SHARDS], processes[SHARDS:]
+
+    def _local_pod(self) -> Pod:
+        name = self.rendered.kind("DaemonSet")[0]["metadata"]["name"]
+        return other_pod(self.rendered, "DaemonSet", name, self._local_address, self.host)
+
+    def _local_process(self) -> Running:
+        # Clients are told the pods' names, which resolve to the same addresses.
+        return self.local_pod.process(self.directory / "local-tracker.log")
+
+    def job(self, kind: str, name: str) -> str:
+        """Runs a job or test pod of the release; returns what it said. Raises AssertionError if it
+        failed."""
+        pod = other_pod(self.rendered, kind, name, "127.0.0.1", self.host)
+        done = pod.run()
+        assert done.returncode == 0, f"{name} failed: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    # --- a life --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """All pods at once; then the job that follows an install; then the load."""
+        assert self.redis is not None
+        self.redis.start()
+        for pod, process in zip(self.pods, self.trackers, strict=True):
+            process.start()
+            self.kubelets.append(Kubelet(pod, process))
+        for kubelet in self.kubelets:
+            kubelet.wait_until_ready()
+        said = self.job("Job", f"{self.fullname}-pipelines")
+        assert f"pipeline {nodes.PIPELINE}: registered" in said, said
+        for process in (self.local_tracker, *self.nodes.values(), self.worker, *self.subscribers):
+            process.start()
+
+    @property
+    def fullname(self) -> str:
+        return str(self.rendered.kind("StatefulSet")[0]["metadata"]["name"])
+
+    def upgrade(self, **changes: Any) -> None:
+        """`helm upgrade` with these values beside the present ones: every pod is replaced by one of the
+        new manifests, and the jobs run again."""
+        self.values = {**self.values, **changes}
+        self.rendered = render(self.values)
+        running = dict(zip(self.pods_by_name(), self.trackers, strict=True))
+        self._take_pods()
+        for number in reversed(range(len(self.pods))):
+            pod, process = self.pods[number], self.trackers[number]
+            old = running[pod.name]
+            assert process._command != old._command, "the upgrade changes nothing"
+            self._replace(number, old, process)
+        self._replace_local_tracker()
+        said = self.job("Job", f"{self.fullname}-pipelines")
+        assert f"pipeline {nodes.PIPELINE}: unchanged" in said, said
+
+    def pods_by_name(self) -> list[str]:
+        return [pod.name for pod in self.pods]
+
+    def _replace(self, number: int, old: Running, new: Running) -> None:
+        kubelet = self.kubelets[number]
+        kubelet.end()
+        before = kubelet.pod
+        self.worst_stop_s = max(self.worst_stop_s, before.terminate(old))
+        new.start()
+        self.kubelets[number] = Kubelet(self.pods[number], new)
+        self.kubelets[number].wait_until_ready()
+        others = [k for n, k in enumerate(self.kubelets) if n != number]
+        # Whoever waits is away for a moment while it takes a shard over.
+        for other in others:
+            other.wait_until_ready()
+
+    def _replace_local_tracker(self) -> None:
+        old = self.local_pod
+        self.worst_stop_s = max(self.worst_stop_s, old.terminate(self.local_tracker))
+        self.local_pod = self._local_pod()
+        self.local_tracker = self._local_process()
+        self.local_tracker.start()
+
+    def finish(self, timeout_s: float = 120.0) -> None:
+        """As of the load; then `helm test`, and the pods are ended as an uninstall does."""
+        assert "faults" in self.job("Pod", f"{self.fullname}-test")
+        super().finish(timeout_s)
+
+    def end_pods(self) -> None:
+        """Ends the probes; what they have condemned fails the run."""
+        for kubelet in self.kubelets:
+            kubelet.end()
+
+    def close(self) -> None:
+        for kubelet in self.kubelets:
+            kubelet._ended.set()
+        super().close()
+
+
+def wait_until_heard(release: Release, seconds: float) -> None:
+    """Lets the load run on, and sees that what is labelled is announced."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        release.goes_on(WAIT_S)
+        time.sleep(0.2)

@@ -1,0 +1,97 @@
+"""The chart rendered by Helm's own engine, as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import helm_python
+import yaml
+
+from tests.docs.pages import ROOT
+
+CHART = ROOT / "helm" / "lowmark"
+CI_VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+RELEASE, NAMESPACE = "demo", "prod"
+
+Object: TypeAlias = dict[str, Any]
+Values: TypeAlias = dict[str, Any]
+
+
+class RefusedValues(Exception):
+    """The chart says that these values cannot be."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a release consists of. objects: all of them, hooks too; files: the template of each;
+    values: as they count, defaults included; notes: what the installer reads."""
+
+    objects: list[Object]
+    files: list[str]
+    values: Values
+    notes: str
+    release: str = RELEASE
+    namespace: str = NAMESPACE
+
+    def kind(self, kind: str) -> list[Object]:
+        return [o for o in self.objects if o["kind"] == kind]
+
+    def one(self, kind: str, name: str = "") -> Object:
+        found = [o for o in self.kind(kind) if name in ("", o["metadata"]["name"])]
+        assert len(found) == 1, f"{len(found)} {kind} {name}"
+        return found[0]
+
+    def pod_specs(self) -> Iterator[tuple[str, Object, Object]]:
+        """Name, metadata and spec of each pod or pod template, that of sidecars too."""
+        for o in self.objects:
+            where = f"{o['kind']}/{o['metadata']['name']}"
+            if o["kind"] == "Pod":
+                yield where, o["metadata"], o["spec"]
+            elif "template" in o.get("spec", {}):
+                yield where, o["spec"]["template"]["metadata"], o["spec"]["template"]["spec"]
+        for o in self.kind("ConfigMap"):
+            for key, text in o["data"].items():
+                if key == "executor.yaml":
+                    pod = yaml.safe_load(text)
+                    yield f"ConfigMap/{o['metadata']['name']}", pod["metadata"], pod["spec"]
+
+
+@cache
+def _chart() -> Any:
+    return helm_python.Chart.load(CHART)
+
+
+def values_of(path: Path) -> Values:
+    return yaml.safe_load(path.read_text()) or {}
+
+
+def render(values: Values, release: str = RELEASE, namespace: str = NAMESPACE) -> Rendered:
+    """Renders a release. Raises RefusedValues with what the chart says, or its schema."""
+    chart = _chart()
+    try:
+        merged = chart.merge_values(values)
+        chart.validate_schema(merged)
+        texts = chart.render(values, name=release, namespace=namespace)
+    except helm_python.HelmError as error:
+        raise RefusedValues(str(error)) from None
+    objects, files, notes = [], [], ""
+    for path, text in sorted(texts.items()):
+        if path.endswith("NOTES.txt"):
+            notes = text
+            continue
+        for found in yaml.safe_load_all(text):
+            if found is not None:
+                objects.append(found)
+                files.append(path)
+    return Rendered(objects, files, merged, notes, release, namespace)
+
+
+def lint(values: Values) -> list[str]:
+    """What Helm's linter says against the chart with these values; strictly."""
+    report = helm_python.lint(CHART, values, strict=True, namespace=NAMESPACE)
+    said = [f"{m['path']}: {m['error']}" for m in report["messages"] if m["severity"] >= 2]
+    return said + [str(error) for error in report.get("errors") or []]

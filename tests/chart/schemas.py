@@ -1,0 +1,45 @@
+"""Every object against the schema of its kind, strictly: no field that is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import kubernetes_validate
+import yaml
+
+from tests.chart.rendering import Object, Rendered
+
+CUSTOM = Path(__file__).parent / "custom_resources"
+VERSIONS = ("1.30", "1.34", "1.37")
+"""The oldest that the chart is for, and newer ones."""
+
+
+def schema_violations(rendered: Rendered, version: str) -> list[str]:
+    """What is wrong by the schemas of one version of Kubernetes."""
+    found = []
+    for document in [*rendered.objects, *_embedded(rendered)]:
+        where = f"{document['kind']}/{document['metadata'].get('name', 'template')}"
+        try:
+            if document["apiVersion"].startswith("monitoring.coreos.com/"):
+                schema = json.loads((CUSTOM / f"{document['kind'].lower()}.json").read_text())
+                jsonschema.Draft202012Validator(schema).validate(document)
+            else:
+                kubernetes_validate.validate(document, version, strict=True)
+        except jsonschema.ValidationError as error:
+            path = ".".join(str(part) for part in error.absolute_path)
+            found.append(f"{where}: {path}: {error.message}")
+        except kubernetes_validate.SchemaNotFoundError as error:
+            found.append(f"{where}: {error.message}")
+    return found
+
+
+def _embedded(rendered: Rendered) -> list[Object]:
+    """Objects inside of config maps."""
+    return [
+        yaml.safe_load(text)
+        for config in rendered.kind("ConfigMap")
+        for key, text in config["data"].items()
+        if key == "executor.yaml"
+    ]

@@ -1,0 +1,116 @@
+"""Values that cannot be are refused when they are rendered, with what to do instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
+
+from tests.chart.rendering import RefusedValues, render
+
+REDIS = {"kind": "redis", "redis": {"url": "redis://r:6379"}}
+PIPELINES = {"p": {"segments": ["a"], "fronts": ["f"]}}
+TLS = {"enabled": True, "existingSecret": "certificate", "clientSecret": "other"}
+AUTH = {"enabled": True, "existingSecret": "tokens"}
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "two addresses": (
+        {"store": {"kind": "redis", "redis": {"url": "redis://r", "existingSecret": "s"}}},
+        "both set: keep one",
+    ),
+    "no address": ({"store": {"kind": "redis"}}, "set store.redis.existingSecret to a secret"),
+    "a password in the values": (
+        {"store": {"kind": "redis", "redis": {"url": "redis://u:secret@r:6379"}}},
+        "put the address into a secret",
+    ),
+    "an address of something else": (
+        {"store": {"kind": "redis", "redis": {"url": "http://localhost:6379"}}}, "store.redis.url",
+    ),
+    "a standby that sees no files": ({"standbys": 1}, "set standbys to 0, or store.kind to redis"),
+    "TLS without a certificate": ({"tls": {"enabled": True}}, "tls.enabled needs tls.existingSecret"),
+    "tokens from nowhere": (
+        {"tls": TLS, "auth": {"enabled": True}}, "auth.enabled needs auth.existingSecret",
+    ),
+    "tokens in the clear": (
+        {"auth": {"enabled": True, "existingSecret": "tokens"}}, "enable tls too",
+    ),
+    "a client without a token": ({"tls": TLS, "auth": AUTH}, "needs auth.clientSecret"),
+    "a client without a certificate": (
+        {"tls": {"enabled": True, "existingSecret": "certificate"}}, "needs tls.clientSecret",
+    ),
+    "a client with the certificate of a shard": (
+        {"tls": {**TLS, "clientSecret": "certificate"}}, "may act as a shard",
+    ),
+    "processes that cannot know each other": (
+        {
+            "shards": 2, "tls": {**TLS, "requireClientCertificates": False},
+            "auth": {**AUTH, "clientSecret": "t"},
+        },
+        "needs auth.peerSecret",
+    ),
+    "a monitor of nothing": (
+        {"metrics": {"serviceMonitor": {"enabled": True}}}, "needs metrics.enabled",
+    ),
+    "alerts on nothing": ({"metrics": {"rules": {"enabled": True}}}, "would never fire"),
+    "an alert that is not there": (
+        {"metrics": {"enabled": True, "rules": {"enabled": True, "disabled": ["LowmarkNice"]}}},
+        "there is no such alert; there are LowmarkMinTimeStalled",
+    ),
+    "local trackers of no pipeline": ({"localTrackers": {"enabled": True}}, "localTrackers.pipeline"),
+    "a sidecar of no pipeline": ({"sidecar": {"enabled": True}}, "sidecar.pipeline"),
+    "a spool that goes with the pod": (
+        {"localTrackers": {"enabled": True, "pipeline": "p", "mode": "eager"}},
+        "spoolHostPath: its spool must outlive the pod",
+    ),
+    "no time to end": (
+        {"tracker": {"preStopSleepSeconds": 30}}, "at least 10 seconds longer",
+    ),
+    "one port for two": ({"tracker": {"healthPort": 7070}}, "must differ"),
+    "one port for two, with metrics": (
+        {"metrics": {"enabled": True, "port": 7070}}, "must differ",
+    ),
+    "two names of a pipeline": (
+        {"pipelines": {"p": {"name": "q", "segments": ["a"]}}}, "make both the same",
+    ),
+    "another beginning at each upgrade": (
+        {"pipelines": {"p": {"segments": ["a"], "start": "now"}}}, "write the moment down",
+    ),
+    "a secret in the environment": (
+        {"tracker": {"extraEnv": [{"name": "REDIS_PASSWORD", "value": "hush"}]}},
+        "take it from a secret with valueFrom.secretKeyRef",
+    ),
+    "a setting that is not there": ({"shard": 3}, "shard"),
+    "no shards": ({"shards": 0}, "shards"),
+    "too many shards": ({"shards": 65}, "shards"),
+    "a store that is not there": ({"store": {"kind": "postgres"}}, "store.kind"),
+    "a digest that is none": ({"image": {"digest": "latest"}}, "digest"),
+    "no number": ({"tracker": {"leaseMs": "soon"}}, "leaseMs"),
+    "a lease that is too short": ({"tracker": {"leaseMs": 10}}, "leaseMs"),
+    "a size without a unit": ({"store": {"sqlite": {"size": "10"}}}, "size"),
+    "a name that is no file": ({"pipelines": {"a b": {"segments": ["a"]}}}, "a b"),
+    "a pipeline without segments": ({"pipelines": {"p": {"fronts": 1}}}, "segments"),
+    "a service for those outside": ({"service": {"type": "LoadBalancer"}}, "service.type"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_values_are_refused_with_advice(what: str) -> None:
+    values, advice = BAD[what]
+    with pytest.raises(RefusedValues) as refused:
+        render(values)
+    said = str(refused.value)
+    assert advice in said or advice.replace(".", "/") in said, said
+    assert "hush" not in said and "u:secret@" not in said
+
+
+def test_a_password_in_the_values_is_not_repeated() -> None:
+    with pytest.raises(RefusedValues) as refused:
+        render({"store": {"kind": "redis", "redis": {"url": "redis://u:open-sesame@r:6379"}}})
+    assert "open-sesame" not in str(refused.value)
+
+
+def test_good_values_beside_the_bad_ones_pass() -> None:
+    """So that it is not the form of the test's values that is refused."""
+    render({"store": REDIS, "standbys": 1, "pipelines": PIPELINES, "tls": TLS})

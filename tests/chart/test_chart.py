@@ -1,0 +1,216 @@
+"""The chart with each of its example values: rendered, linted, validated, and held against the rules."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
+
+from scripts import chart_readme
+from tests.chart.rendering import CHART, CI_VALUES, Rendered, lint, render, values_of
+from tests.chart.rules import RULES, names_fit, rule_violations, shards_find_each_other
+from tests.chart.schemas import VERSIONS, schema_violations
+from tracker import __version__
+from tracker.cli import serve
+
+EVERYTHING = CHART / "ci" / "everything-values.yaml"
+
+
+@pytest.fixture(params=CI_VALUES, ids=lambda path: path.name.removesuffix("-values.yaml"))
+def path(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def test_each_example_is_rendered_linted_and_valid(path: Path) -> None:
+    values = values_of(path)
+    assert lint(values) == []
+    rendered = render(values)
+    assert len(rendered.objects) >= 7
+    assert rule_violations(rendered) == []
+    assert schema_violations(rendered, VERSIONS[0]) == []
+
+
+def test_a_newer_cluster_takes_it_too() -> None:
+    rendered = render(values_of(EVERYTHING))
+    assert schema_violations(rendered, VERSIONS[-1]) == []
+
+
+def test_a_field_that_no_schema_has_is_found() -> None:
+    """What the validation is worth."""
+    rendered = render({})
+    rendered.one("StatefulSet")["spec"]["template"]["spec"]["containers"][0]["argz"] = ["serve"]
+    rendered.one("PodDisruptionBudget")["spec"]["maxUnavailable"] = 1.5
+    said = schema_violations(rendered, VERSIONS[0])
+    assert len(said) == 2 and any("argz" in text for text in said)
+
+
+def test_names_fit_whatever_the_release_is_called() -> None:
+    for release in ("r", "lowmark", "a-release-with-a-very-long-name-as-long-as-helm-allow"):
+        rendered = render(values_of(EVERYTHING), release=release)
+        assert list(names_fit(rendered)) == list(shards_find_each_other(rendered)) == [], release
+
+
+def test_what_is_off_is_not_there() -> None:
+    kinds = {o["kind"] for o in render({}).objects}
+    assert kinds == {
+        "ConfigMap", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Service", "ServiceAccount",
+        "StatefulSet",
+    }  # fmt: skip
+    off = {"podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}}
+    rendered = render({**off, "serviceAccount": {"create": False}, "shards": 2})
+    assert rule_violations(rendered) == []
+    assert len(rendered.objects) == 5
+
+
+def test_an_alert_can_be_changed_and_left_out() -> None:
+    rules = {
+        "enabled": True,
+        "disabled": ["LowmarkLateItems"],
+        "overrides": {"LowmarkMinTimeStalled": {"for": "10m", "labels": {"severity": "page"}}},
+    }
+    rendered = render({"metrics": {"enabled": True, "rules": rules}})
+    written = rendered.one("PrometheusRule")["spec"]["groups"][0]["rules"]
+    by_name = {rule["alert"]: rule for rule in written}
+    assert "LowmarkLateItems" not in by_name
+    assert by_name["LowmarkMinTimeStalled"]["for"] == "10m"
+    assert by_name["LowmarkMinTimeStalled"]["labels"] == {"severity": "page"}
+    untouched = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    assert [r for r in untouched if r["alert"] == "LowmarkFrontSilent"] == [
+        by_name["LowmarkFrontSilent"]
+    ]
+
+
+# --- settings and their description ---------------------------------------------------------------
+
+
+def _keys(schema: Any, values: Any, path: str = "") -> Iterator[str]:
+    """What is in the values and not described in the schema, or the other way round."""
+    properties = schema.get("properties", {})
+    for name, inner in properties.items():
+        if not inner.get("description"):
+            yield f"{path}{name} is not described"
+        if name not in values and name != "global":
+            yield f"{path}{name} has no default"
+    if not properties:
+        return
+    if schema.get("additionalProperties") is not False:
+        yield f"{path or 'the whole'} lets unknown settings pass"
+    for name, value in values.items():
+        if name not in properties:
+            yield f"{path}{name} is not in the schema"
+        elif isinstance(value, dict) and "properties" in properties[name]:
+            yield from _keys(properties[name], value, f"{path}{name}.")
+
+
+def test_every_setting_has_a_default_and_is_described() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert list(_keys(schema, values)) == []
+
+
+def test_everything_sets_every_switch() -> None:
+    """The example that is to show all of it does."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    given = values_of(EVERYTHING)
+    for name, section in defaults.items():
+        if isinstance(section, dict) and section.get("enabled") is False and name in given:
+            assert given[name]["enabled"] is True, name
+    assert given["metrics"]["rules"]["enabled"] and given["metrics"]["serviceMonitor"]["enabled"]
+
+
+def test_the_readme_lists_the_settings_as_they_are() -> None:
+    assert chart_readme.main(["--check"]) == 0
+
+
+def test_defaults_are_those_of_the_command() -> None:
+    """Who moves from the command line to the chart finds nothing changed."""
+    given = render({}).values["tracker"]
+    parameters = inspect.signature(serve).parameters
+    for setting, option in (
+        ("leaseMs", "lease_ms"), ("blockSlots", "block_slots"), ("logLevel", "log_level"),
+        ("snapshotAfterRecords", "snapshot_after_records"),
+    ):  # fmt: skip
+        assert given[setting] == parameters[option].default, setting
+
+
+def test_the_chart_has_the_version_of_the_product() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == __version__
+
+
+# --- what the rules are worth ---------------------------------------------------------------------
+
+
+def _container(rendered: Rendered) -> Any:
+    return rendered.one("StatefulSet")["spec"]["template"]["spec"]["containers"][0]
+
+
+def _pod(rendered: Rendered) -> Any:
+    return rendered.one("StatefulSet")["spec"]["template"]["spec"]
+
+
+def _without(words: list[str], begin: str) -> list[str]:
+    return [word for word in words if not word.startswith(begin)]
+
+
+BREAKS: dict[str, Any] = {
+    "pods_are_restricted": lambda r: _container(r)["securityContext"].pop("capabilities"),
+    "pods_are_restricted: root": lambda r: _pod(r)["securityContext"].update(runAsNonRoot=False),
+    "resources_are_bounded": lambda r: _container(r)["resources"].pop("limits"),
+    "arguments_are_known": lambda r: _container(r)["args"].append("--leese-ms=3"),
+    "variables_are_given": lambda r: _container(r)["env"].pop(0),
+    "secrets_stay_secret": lambda r: _container(r)["args"].append("--store=redis://u:p@h"),
+    "secrets_stay_secret: environment": lambda r: _container(r)["env"].append(
+        {"name": "TOKEN", "value": "abc"}
+    ),
+    "secrets_stay_secret: the trackers' certificate": lambda r: r.one("Job")["spec"]["template"][
+        "spec"
+    ]["volumes"][1]["secret"].update(secretName="tracker-certificate"),
+    "volumes_fit": lambda r: _pod(r)["volumes"].pop(),
+    "files_are_mounted": lambda r: _container(r)["args"].append("--tokens=/etc/lowmark/other/t"),
+    "references_exist": lambda r: r.values.update(pipelineConfigMaps=[]),
+    "shards_find_each_other": lambda r: r.one("StatefulSet")["spec"].update(replicas=9),
+    "probes_are_native": lambda r: _container(r)["readinessProbe"]["grpc"].pop("service"),
+    "probes_are_native: slow": lambda r: _container(r)["startupProbe"].update(failureThreshold=3),
+    "pods_end_in_order": lambda r: _pod(r).update(terminationGracePeriodSeconds=8),
+    "disruptions_are_bounded": lambda r: r.one("PodDisruptionBudget")["spec"]["selector"][
+        "matchLabels"
+    ].update(x="y"),
+    "pods_are_spread": lambda r: _pod(r).pop("topologySpreadConstraints"),
+    "services_lead_somewhere": lambda r: _container(r)["ports"].pop(0),
+    "ports_are_listened_at": lambda r: _container(r).update(
+        args=_without(_container(r)["args"], "--metrics-listen")
+    ),
+    "policies_allow_what_is_needed": lambda r: r.kind("NetworkPolicy")[0]["spec"]["egress"].pop(),
+    "pipelines_are_right": lambda r: r.one("ConfigMap", "demo-tracker-pipelines")["data"].update(
+        {"orders.yaml": "name: orders\nsegmints: [a]\n"}
+    ),
+    "names_fit": lambda r: r.one("StatefulSet")["metadata"].update(name="x" * 60),
+    "notes_warn": lambda r: r.values["metrics"]["rules"].update(enabled=False),
+    "durable_where_it_says_so": lambda r: r.values["store"].update(kind="sqlite"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def everything() -> Rendered:
+    return render(values_of(EVERYTHING))
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_each_rule_finds_what_breaks_it(broken: str, everything: Rendered) -> None:
+    rendered = copy.deepcopy(everything)
+    (rule,) = (r for r in RULES if r.__name__ == broken.partition(":")[0])
+    BREAKS[broken](rendered)
+    assert list(rule(rendered)) != []
+
+
+def test_every_rule_is_shown_to_find_something() -> None:
+    assert {rule.__name__ for rule in RULES} == {name.partition(":")[0] for name in BREAKS}
