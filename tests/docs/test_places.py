@@ -49,5 +49,7 @@ def test_no_file_names_a_place_on_a_machine() -> None:
 
 def test_no_file_names_a_host_that_is_not_known() -> None:
     for name, text in _texts():
-        unknown = set(HOST.findall(text)) - KNOWN_HOSTS
+        # Names below .example are nobody's, and never will be.
+        unknown = {host for host in HOST.findall(text) if not host.endswith(".example")}
+        unknown -= KNOWN_HOSTS
         assert not unknown, f"{name} names {unknown}"
