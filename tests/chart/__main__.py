@@ -110,6 +110,7 @@ def check_upgrade(details: dict[str, Any], upgrades: int, sabotage: str) -> list
             trouble = str(error).splitlines()[0]
             release.stop_nodes()
         violations = release.violations()
+        violations += [f"secret: {name} holds one" for name in release.told_secrets()]
         details["upgrade"] = {
             "upgrades": len(gaps), "pods": len(gaps) * len(release.pods), "gap_s": gaps,
             "acknowledged": release.acknowledged(), "announcements": len(release.heard()),

@@ -8,24 +8,33 @@ next one when this one is ready.
 
 from __future__ import annotations
 
-import time
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
 from tests.chart.rendering import Values, render
 from tests.faults import nodes
 from tests.faults.network import Place
 from tests.faults.system import System
-from tests.processes.running import WAIT_S, Running
+from tests.processes.running import Running
+from tests.security.certificates import Authority
 from tracker.client.embedded import free_ports
+from tracker.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
+from tracker.service.tokens import digest_of, new_token
 
 SHARDS, STANDBYS = 2, 1
-REDIS_SECRET = "tracker-redis"
+REDIS_SECRET, PODS_CERTIFICATE, CERTIFICATE = "tracker-redis", "certificate", "release-certificate"
+TOKENS, TOKEN = "tokens", "release-token"
 
 
 def values_of_release(**changes: Any) -> Values:
-    """All that the load needs: Redis by a secret, a standby, the pipeline, eager local trackers."""
+    """All that the load needs: Redis by a secret, a standby, the pipeline, eager local trackers; with mutual
+    TLS and tokens."""
     start = nodes.now_slot()
     spec = nodes.spec(start)
     edges = [f"{e.source} -> {e.target}" for e in spec.edges]
@@ -39,12 +48,62 @@ def values_of_release(**changes: Any) -> Values:
         "store": {"kind": "redis", "redis": {"existingSecret": REDIS_SECRET}},
         "pipelines": {nodes.PIPELINE: pipeline},
         "metrics": {"enabled": True},
+        "tls": {"enabled": True, "existingSecret": PODS_CERTIFICATE, "clientSecret": CERTIFICATE},
+        "auth": {"enabled": True, "existingSecret": TOKENS, "clientSecret": TOKEN},
         "localTrackers": {
             "enabled": True, "pipeline": nodes.PIPELINE, "mode": "eager",
             "spoolHostPath": "/var/lib/lowmark",
         },
         **changes,
     }  # fmt: skip
+
+
+def made_secrets(directory: Path, addresses: list[str]) -> dict[str, dict[str, str]]:
+    """What an administrator puts into the cluster: a certificate for the pods, another one for clients, the
+    hashes of tokens, and one token."""
+    authority = Authority(directory)
+    # Names in DNS are addresses here, so the certificate is for those.
+    hosts = ",".join(f"IP:{address}" for address in addresses)
+    pods, client = authority._signed("pods", f"subjectAltName={hosts}"), authority.client()
+    token = new_token()
+    entry = {
+        "name": "release", "sha256": digest_of(token).hex(),
+        "pipelines": {nodes.PIPELINE: ["register", "commit", "subscribe"]},
+    }  # fmt: skip
+    certificates = {
+        name: {
+            "tls.crt": Path(pair.cert).read_text(), "tls.key": Path(pair.key).read_text(),
+            "ca.crt": Path(authority.cert).read_text(),
+        }
+        for name, pair in ((PODS_CERTIFICATE, pods), (CERTIFICATE, client))
+    }  # fmt: skip
+    tokens = yaml.safe_dump({"tokens": [entry]})
+    return {**certificates, TOKENS: {"tokens.yaml": tokens}, TOKEN: {"token": token}}
+
+
+@contextmanager
+def client_environment(directory: Path, secrets: Mapping[str, Mapping[str, str]]) -> Iterator[None]:
+    """The load, the subscribers and this process are clients: by the environment, as in their pods."""
+    directory.mkdir(parents=True)
+    given = {}
+    for variable, text in (
+        (CA_VARIABLE, secrets[CERTIFICATE]["ca.crt"]),
+        (CERT_VARIABLE, secrets[CERTIFICATE]["tls.crt"]),
+        (KEY_VARIABLE, secrets[CERTIFICATE]["tls.key"]),
+        (TOKEN_VARIABLE, secrets[TOKEN]["token"]),
+    ):
+        path = directory / variable.lower()
+        path.write_text(text)
+        given[variable] = str(path)
+    before = {variable: os.environ.get(variable) for variable in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for variable, value in before.items():
+            os.environ.pop(variable)
+            if value is not None:
+                os.environ[variable] = value
 
 
 class Loopback:
@@ -84,11 +143,13 @@ class Release(System):
         *self.addresses, self._local_address = loopback_addresses(replicas + 1)
         port = self.rendered.values["tracker"]["port"]
         self.host = Host(directory / "pods")
+        secrets = made_secrets(directory / "secrets", self.addresses)
         super().__init__(
             directory, Loopback(self.addresses, port), shards=SHARDS, standbys=STANDBYS,
             sabotage=sabotage,
         )  # fmt: skip
-        self.host.secrets = {REDIS_SECRET: {"url": self.store}}
+        self.host.secrets = {REDIS_SECRET: {"url": self.store}, **secrets}
+        self._stack.enter_context(client_environment(directory / "client", secrets))
         self.kubelets: list[Kubelet] = []
         self.worst_stop_s = 0.0
         self._take_pods()
@@ -192,6 +253,15 @@ class Release(System):
         assert "faults" in self.job("Pod", f"{self.fullname}-test")
         super().finish(timeout_s)
 
+    def told_secrets(self) -> list[str]:
+        """Logs in which a secret stands."""
+        secret = [self.host.secrets[TOKEN]["token"]]
+        secret += [self.host.secrets[name]["tls.key"] for name in (PODS_CERTIFICATE, CERTIFICATE)]
+        return [
+            path.name for path in self.directory.glob("*.log")
+            if any(text.strip() in path.read_text(errors="replace") for text in secret)
+        ]  # fmt: skip
+
     def end_pods(self) -> None:
         """Ends the probes; what they have condemned fails the run."""
         for kubelet in self.kubelets:
@@ -201,11 +271,3 @@ class Release(System):
         for kubelet in self.kubelets:
             kubelet._ended.set()
         super().close()
-
-
-def wait_until_heard(release: Release, seconds: float) -> None:
-    """Lets the load run on, and sees that what is labelled is announced."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        release.goes_on(WAIT_S)
-        time.sleep(0.2)
