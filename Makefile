@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis promtool demo test lint sim mutants model spark-matrix faults example-incremental bench bench-quick bench-full chart clean
+.PHONY: help setup java redis promtool demo test lint sim mutants model spark-matrix faults example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ bench-full: setup java redis ## the bars with more rounds, growth, and others' t
 
 chart: setup redis promtool ## render and check the Helm chart, run the Dockerfile in a chroot, upgrade the rendered pods under load
 	@$(PYTHON_IN_VENV) -m tests.chart $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
+
+siege: setup ## ten thousand idle subscribers, slow connections and a flood of bad ticks at one process; ARGS
+	@$(PYTHON_IN_VENV) -m tests.siege $(ARGS)
 
 clean: ## remove .venv and build
 	rm -rf .venv build

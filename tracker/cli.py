@@ -169,6 +169,10 @@ def serve(
     tls_key: cli_security.TlsKey = "",
     tls_ca: cli_security.TlsCa = "",
     tokens: cli_security.Tokens = "",
+    max_subscribers: cli_security.MaxSubscribers = 20_000,
+    max_streams_per_client: cli_security.MaxStreamsPerClient = 20_000,
+    max_calls_per_s: cli_security.MaxCallsPerS = 0,
+    max_ticks_per_s: cli_security.MaxTicksPerS = 0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
     as_json: Annotated[
         bool, typer.Option("--json", help="log JSON also on a terminal, for scripts")
@@ -180,6 +184,7 @@ def serve(
     --standby --listen c:7070 --peers a:7070,b:7070,...
     """
     from tracker.credentials import Credentials
+    from tracker.service.limits import Limits
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
     from tracker.service.security import Security
@@ -214,6 +219,7 @@ def serve(
         health_listen=parse_targets(health_listen)[0] if health_listen else "",
         metrics_listen=parse_targets(metrics_listen)[0] if metrics_listen else "",
         security=Security(tls_cert, tls_key, tls_ca, tokens, Credentials.from_environment()),
+        limits=Limits(max_subscribers, max_streams_per_client, max_calls_per_s, max_ticks_per_s),
     )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
     cli_security.warn_of_arguments(store)
@@ -222,16 +228,12 @@ def serve(
     options = ["--block-slots", str(block_slots), "--log-level", log_level]
     options += ["--lease-ms", str(lease_ms)]
     options += ["--snapshot-after-records", str(snapshot_after_records)]
-    options += [
-        "--tls-cert",
-        tls_cert,
-        "--tls-key",
-        tls_key,
-        "--tls-ca",
-        tls_ca,
-        "--tokens",
-        tokens,
-    ]
+    for name, given in (
+        ("tls-cert", tls_cert), ("tls-key", tls_key), ("tls-ca", tls_ca), ("tokens", tokens),
+        ("max-subscribers", max_subscribers), ("max-streams-per-client", max_streams_per_client),
+        ("max-calls-per-s", max_calls_per_s), ("max-ticks-per-s", max_ticks_per_s),
+    ):  # fmt: skip
+        options += [f"--{name}", str(given)]
     os.environ["LOWMARK_STORE"] = store  # it may hold a password: not for everybody to see
     own_options = [[*options, *(["--json"] if as_json else [])] for _ in addresses]
     if metrics_listen:

@@ -36,6 +36,19 @@ Tokens = Annotated[
 ]
 
 
+MaxSubscribers = Annotated[
+    int, typer.Option(min=1, help="streams that may subscribe to one pipeline at a process")
+]
+MaxStreamsPerClient = Annotated[
+    int, typer.Option(min=1, help="streams that one client may have open at a process")
+]
+MaxCallsPerS = Annotated[int, typer.Option(min=0, help="calls of one client a second; 0: no limit")]
+MaxTicksPerS = Annotated[
+    int,
+    typer.Option(min=0, help="ticks of one pipeline a second that a process reads; 0: no limit"),
+]
+
+
 def use_credentials(
     tls_ca: Annotated[
         str,

@@ -9,6 +9,11 @@ MAX_TICK_BYTES = 32 * 1024 * 1024 - 1024
 before it, still is a message."""
 KEEPALIVE_MS = 2_000
 KEEPALIVE_TIMEOUT_MS = 3_000
+HANDSHAKE_TIMEOUT_MS = 10_000
+"""How long a connection may take to say that it is one: TLS, and the settings of HTTP/2."""
+MAX_IDLE_MS = 300_000
+"""How long a connection may be without a call; also one that begins a call and never ends its headers."""
+MAX_STREAMS_PER_CONNECTION = 10_000
 CONNECT_TIMEOUT_MS = 2_000
 """A process that is paused, or cut off, is given up after both."""
 
@@ -35,4 +40,8 @@ SERVER_OPTIONS = (
     *_SHARED,
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.so_reuseport", 0),
+    # Who connects and says nothing sensible is let go; a client opens more connections, not more streams.
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+    ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
+    ("grpc.max_connection_idle_ms", MAX_IDLE_MS),
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks, table_rows
-from tracker.service import access
+from tracker import grpc_options
+from tracker.service import access, nodes, progress, waiting
+from tracker.service.limits import Limits
 from tracker.service.tokens import Right, parse_tokens
 
 PAGE = ROOT / "docs" / "security.md"
@@ -23,3 +25,20 @@ def test_every_right_is_explained() -> None:
 def test_how_often_refusals_are_logged_is_said_rightly() -> None:
     assert (access.MAX_LOGGED_REFUSALS, access.LOGGED_PERIOD_S) == (20, 10.0)
     assert "20 times in ten seconds" in " ".join(PAGE.read_text().split())
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    shown = {row[0].strip("`"): row[2] for row in table_rows(PAGE, "limit")}
+    given = Limits()
+    assert shown["--max-subscribers"] == f"{given.max_subscribers:,}"
+    assert shown["--max-streams-per-client"] == f"{given.max_streams_per_client:,}"
+    assert shown["--max-calls-per-s"] == "none" and not given.max_calls_per_s
+    assert shown["--max-ticks-per-s"] == "none" and not given.max_ticks_per_s
+    assert shown["message size"] == f"{grpc_options.MAX_MESSAGE_BYTES // 2**20} MiB"
+    assert shown["tick size"] == f"{(grpc_options.MAX_TICK_BYTES + 1024) // 2**20} MiB - 1 KiB"
+    assert shown["streams"] == f"{grpc_options.MAX_STREAMS_PER_CONNECTION:,}"
+    assert shown["handshake"] == f"{grpc_options.HANDSHAKE_TIMEOUT_MS // 1000} s"
+    assert shown["idle"] == f"{grpc_options.MAX_IDLE_MS // 60_000} min"
+    assert shown["pipelines of one stream of subscriptions"] == f"{progress.MAX_SUBSCRIPTIONS:,}"
+    assert shown["calls that wait"] == f"{waiting.MAX_WAITERS:,}"
+    assert shown["unread answers of a stream of ticks"] == f"{nodes.MAX_UNANSWERED:,}"

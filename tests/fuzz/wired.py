@@ -28,6 +28,7 @@ from tracker.service.nodes import NodeServicer
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
 from tracker.service.sampling import Sampler
+from tracker.service.stats import Stats
 from tracker.service.waiting import Waiting
 
 SPEC = PipelineSpec(
@@ -137,6 +138,9 @@ class Context:
     def __init__(self) -> None:
         self.written: list[Any] = []
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     async def write(self, message: Any) -> None:
         self.written.append(message)
 
@@ -152,6 +156,7 @@ class WiredEngine:
 
     def __init__(self, cluster: Wired, shard: int) -> None:
         self._cluster, self._shard = cluster, shard
+        self.stats = Stats()
 
     @property
     def process(self) -> Process:

@@ -207,6 +207,9 @@ class _SlowContext:
         self.written: asyncio.Queue[progress_pb.SubscribeResponse] = asyncio.Queue()
         self.go_on = asyncio.Event()
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     async def write(self, message: progress_pb.SubscribeResponse) -> None:
         self.written.put_nowait(message)
         await self.go_on.wait()

@@ -75,6 +75,11 @@ STREAMS: dict[str, tuple[Right, Callable[[Any], str | None]]] = {
 """The pipeline that a message of the stream is about, if it names one."""
 
 
+def is_open(method: str) -> bool:
+    """Whether a method is not for clients, but for probes or other processes."""
+    return method.startswith((*_OPEN, _PEER))
+
+
 class Denied(Exception):
     """A call that may not be made."""
 
@@ -191,7 +196,7 @@ class Access(grpc.aio.ServerInterceptor):
     ) -> Handler:
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith((*_OPEN, _PEER)):
+        if handler is None or is_open(method):
             return handler  # a process is judged where it says which shard it is
         try:
             token = token_in(handler_call_details.invocation_metadata, self._tokens)

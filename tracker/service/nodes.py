@@ -13,6 +13,7 @@ from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
+from tracker.service.limits import Quotas, pause
 from tracker.service.stats import TickCounts
 from tracker.service.waiting import Waiting
 
@@ -121,8 +122,13 @@ class NodeServicer:
     """Serves nodes whose home this process is; sends others there."""
 
     def __init__(
-        self, engine: Engine, addresses: Sequence[str], units: Waiting[tuple[str, int]]
+        self,
+        engine: Engine,
+        addresses: Sequence[str],
+        units: Waiting[tuple[str, int]],
+        quotas: Quotas | None = None,
     ) -> None:
+        self._quotas = quotas or Quotas()
         self._engine = engine
         self._addresses = addresses
         self._units = units
@@ -151,8 +157,18 @@ class NodeServicer:
         request_iterator: AsyncIterator[node_pb.CommitTicksRequest],
         context: Context,
     ) -> None:
+        try:
+            with self._quotas.stream(context):
+                await self._serve_stream(request_iterator, context)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+
+    async def _serve_stream(
+        self, requests: AsyncIterator[node_pb.CommitTicksRequest], context: Context
+    ) -> None:
+        """Serves a stream of ticks to its end. Raises Refused."""
         stream = TickStream()
-        reading = asyncio.ensure_future(self._read(request_iterator, stream))
+        reading = asyncio.ensure_future(self._read(requests, stream))
         reading.add_done_callback(lambda _: stream.wake())
         try:
             # A node that has said all may close its half: what it handed over is still answered.
@@ -172,16 +188,19 @@ class NodeServicer:
             await asyncio.gather(reading, return_exceptions=True)
             self._engine.remove_session(stream)
         if stream.ended_by is not None:
-            await abort(context, stream.ended_by, self._addresses)
+            ended = stream.ended_by
+            raise Refused(ended.code, ended.message, home=ended.home, expected=ended.expected)
 
     async def _read(
         self,
         requests: AsyncIterator[node_pb.CommitTicksRequest],
         stream: TickStream,
     ) -> None:
-        engine = self._engine
+        engine, rate = self._engine, None
         async for request in requests:
             what = request.WhichOneof("message")
+            if rate is not None:
+                await pause(rate)
             if what == "tick":
                 if stream.spec is None:
                     raise Refused(RefusalCode.INVALID, "a tick came before attach; attach first")
@@ -198,6 +217,7 @@ class NodeServicer:
                 engine.check_lease()
                 stream.spec = engine.process.spec(request.attach.pipeline)
                 stream.counts = engine.stats.of_pipeline(stream.spec.name)
+                rate = self._quotas.ticks_of(stream.spec.name)
                 engine.add_session(stream, stream)
                 key = convert.key_from_pb(request.attach.key)
                 engine.post(m.AttachSession(stream, request.attach.pipeline, key))

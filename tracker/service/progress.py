@@ -19,6 +19,7 @@ from tracker.core.slots import FOREVER
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
+from tracker.service.limits import MAX_SUBSCRIBERS, Quotas
 from tracker.service.waiting import Waiter, Waiting
 
 MAX_HISTORY_SLOTS = 10_000
@@ -108,7 +109,9 @@ class _Subscriber:
 class Hub:
     """Who hears of which pipeline."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_subscribers: int = MAX_SUBSCRIBERS) -> None:
+        """max_subscribers: streams that may subscribe to one pipeline."""
+        self._max_subscribers = max_subscribers
         self._subscribers: dict[str, dict[_Subscriber, None]] = {}
         self.waiting: Waiting[str] = Waiting()
         self._all: dict[_Subscriber, None] = {}
@@ -139,7 +142,15 @@ class Hub:
         self.waiting.close()
 
     def add(self, pipeline: str, subscriber: _Subscriber) -> None:
-        self._subscribers.setdefault(pipeline, {})[subscriber] = None
+        subscribers = self._subscribers.setdefault(pipeline, {})
+        if subscriber not in subscribers and len(subscribers) >= self._max_subscribers:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {pipeline!r} has {len(subscribers)} subscribers at this process, the limit "
+                f"max_subscribers is {self._max_subscribers}; subscribe at another process, or once "
+                "for a host",
+            )
+        subscribers[subscriber] = None
 
     def remove(self, pipeline: str, subscriber: _Subscriber) -> None:
         subscribers = self._subscribers.get(pipeline, {})
@@ -176,7 +187,10 @@ class Hub:
 class ProgressServicer:
     """Answers from what this process has announced."""
 
-    def __init__(self, engine: Engine, addresses: Sequence[str], hub: Hub) -> None:
+    def __init__(
+        self, engine: Engine, addresses: Sequence[str], hub: Hub, quotas: Quotas | None = None
+    ) -> None:
+        self._quotas = quotas or Quotas()
         self._engine = engine
         self._addresses = addresses
         self._hub = hub
@@ -188,7 +202,7 @@ class ProgressServicer:
     ) -> None:
         subscriber = _Subscriber()
         try:
-            with self._hub.listening(subscriber):
+            with self._quotas.stream(context), self._hub.listening(subscriber):
                 reading = asyncio.ensure_future(self._read(request_iterator, subscriber))
                 reading.add_done_callback(lambda _: subscriber.waiter.wake())
                 try:
@@ -231,8 +245,8 @@ class ProgressServicer:
                             f"a stream may subscribe to {MAX_SUBSCRIPTIONS} pipelines; "
                             "open another one",
                         )
-                    subscriber.subscriptions[name] = subscription
                     self._hub.add(name, subscriber)
+                    subscriber.subscriptions[name] = subscription
                     subscriber.mark(name)
                 case "unsubscribe":
                     subscriber.subscriptions.pop(request.unsubscribe, None)

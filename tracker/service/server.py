@@ -29,6 +29,7 @@ from tracker.service.access import Access, Peers
 from tracker.service.addresses import Addresses
 from tracker.service.decoding import RefuseMalformed
 from tracker.service.engine import SNAPSHOT_AFTER_RECORDS, Engine, Hooks
+from tracker.service.limits import CallRate, Limits, Quotas
 from tracker.service.nodes import NodeServicer
 from tracker.service.peers import PeerLink, PeerServicer
 from tracker.service.pipelines import PipelineServicer
@@ -75,7 +76,8 @@ class ServerConfig:
     snapshot_after_records: the log's length at which a snapshot takes its place;
     health_listen: host:port of the health service for probes, without TLS or token, if there is one;
     metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere;
-    security: its TLS files, and who may do what.
+    security: its TLS files, and who may do what;
+    limits: what one client, and one pipeline, may take of it.
     """
 
     shard: int
@@ -92,6 +94,7 @@ class ServerConfig:
     health_listen: str = ""
     metrics_listen: str = ""
     security: Security = field(default_factory=Security)
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):
@@ -137,7 +140,7 @@ class TrackerServer:
         self.failure: BaseException | None = None
         self._store = store
         self._peers: dict[int, PeerLink] = {}
-        self._hub = Hub()
+        self._hub = Hub(config.limits.max_subscribers)
         self._units: Waiting[tuple[str, int]] = Waiting()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -206,12 +209,14 @@ class TrackerServer:
         return Parts(self.engine, self._hub, self._units, self._peers)
 
     def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
+        limits = self.config.limits
+        rates = [CallRate(limits)] if limits.max_calls_per_s else []
         if not self.config.security.tokens:
-            return [RefuseMalformed()]
+            return [RefuseMalformed(), *rates]
         self._tokens = Tokens(self.config.security.tokens)
         access = Access(self._tokens)
         self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
-        return [RefuseMalformed(), access]
+        return [RefuseMalformed(), access, *rates]
 
     async def _stop_watching(self) -> None:
         if self._watching_tokens is not None:
@@ -223,16 +228,17 @@ class TrackerServer:
             interceptors=self._interceptors(), options=SERVER_OPTIONS
         )
         engine, addresses = self.engine, self._addresses
+        quotas = Quotas(self.config.limits)
         pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
             _any(PipelineServicer(engine, addresses, self.sampler)),
             server,
         )
         node_service_pb2_grpc.add_NodeServiceServicer_to_server(
-            _any(NodeServicer(engine, addresses, self._units)),
+            _any(NodeServicer(engine, addresses, self._units, quotas)),
             server,
         )
         progress_service_pb2_grpc.add_ProgressServiceServicer_to_server(
-            _any(ProgressServicer(engine, addresses, self._hub)),
+            _any(ProgressServicer(engine, addresses, self._hub, quotas)),
             server,
         )
         peers = Peers(

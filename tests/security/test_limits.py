@@ -1,0 +1,117 @@
+"""What is refused at a limit, by name and with advice; and that others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import grpc
+import pytest
+
+from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1 import progress_service_pb2_grpc as progress_grpc
+from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front
+from tracker.client import Admin, NodeClient, RefusedError, Subscriber
+from tracker.client.embedded import EmbeddedTracker, embedded
+from tracker.client.errors import refusal_of
+from tracker.core.model import RefusalCode
+from tracker.service.limits import Bucket, Limits
+from tracker.service.server import ServerConfig
+
+
+@contextmanager
+def limited(given: Limits, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedTracker]:
+    """An embedded tracker whose processes have these limits."""
+    monkeypatch.setattr("tracker.client.embedded.ServerConfig", partial(ServerConfig, limits=given))
+    with embedded() as running:
+        running.register(TWO_SEGMENTS)
+        yield running
+
+
+def refused_by(call: Callable[[], object], limit: str) -> None:
+    with pytest.raises(RefusedError, match=limit) as refused:
+        call()
+    assert refused.value.refusal.code is RefusalCode.FULL
+
+
+def test_streams_of_one_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        limited(Limits(max_streams_per_client=1), monkeypatch) as running,
+        Subscriber(running.target, "two") as first,
+    ):
+        updates = first.updates()
+        next(updates)
+        refused_by(lambda: one_stream(running.target), "max_streams_per_client is 1")
+        first.close()
+        until_let_in(running.target)
+
+
+def one_stream(target: str) -> None:
+    """Opens a stream of subscriptions, without trying again."""
+    request = progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="two"))
+    with grpc.insecure_channel(target) as channel:
+        call = progress_grpc.ProgressServiceStub(channel).Subscribe(iter([request]), timeout=WAIT_S)
+        try:
+            next(call)
+        except grpc.RpcError as error:
+            refused = refusal_of(error)
+            assert refused is not None, error
+            raise refused from None
+        call.cancel()
+
+
+def until_let_in(target: str) -> None:
+    """A stream is counted until its process has seen that it is over."""
+    with Subscriber(target, "two") as again:
+        next(again.updates())  # it tries until it is let in
+
+
+def test_subscribers_of_one_pipeline_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        limited(Limits(max_subscribers=1), monkeypatch) as running,
+        Subscriber(running.target, "two") as first,
+    ):
+        updates = first.updates()
+        next(updates)
+        refused_by(lambda: one_stream(running.target), "max_subscribers is 1")
+
+
+def test_calls_of_one_client_are_limited_by_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracker.service.limits.monotonic", lambda: 1_000.0)  # nothing comes back
+    with (
+        limited(Limits(max_calls_per_s=3), monkeypatch) as running,
+        Admin(running.target, WAIT_S) as admin,
+    ):
+        for _ in range(2):  # the first was registering the pipeline
+            admin.pipeline("two")
+        refused_by(lambda: admin.pipeline("two"), "max_calls_per_s is 3; wait")
+
+
+def test_ticks_beyond_the_rate_wait_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        limited(Limits(max_ticks_per_s=50), monkeypatch) as running,
+        NodeClient(running.target, "two", "F") as node,
+    ):
+        joined_front(node)
+        committed = [node.commit(create(slot, slot)) for slot in range(100)]
+        assert [done(future) for future in committed] == list(range(2, 102))
+
+
+def test_a_rate_gives_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("tracker.service.limits.monotonic", lambda: now[0])
+    bucket = Bucket(10)
+    assert [bucket.take() for _ in range(10)] == [0.0] * 10
+    assert bucket.take() == pytest.approx(0.1)
+    assert bucket.take() == pytest.approx(0.2)
+    now[0] = 1.0
+    assert [bucket.take() for _ in range(8)] == [0.0] * 8, "two were owed"
+    assert bucket.take() > 0
+
+
+def test_limits_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Limits(max_subscribers=0)
+    with pytest.raises(ValueError, match="at least 0"):
+        Limits(max_calls_per_s=-1)

@@ -1,0 +1,176 @@
+"""What one client, and one pipeline, may take of a process. At a limit a call is refused with
+RESOURCE_EXHAUSTED and advice; ticks beyond a rate are not refused but read later.
+
+A client is the name of a token, or where there are none the address that calls come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, TypeAlias
+
+import grpc
+
+from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.service.access import CLIENT, is_open
+from tracker.service.errors import Context, abort
+
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+MAX_SUBSCRIBERS = 20_000
+MAX_STREAMS_PER_CLIENT = 20_000
+MAX_CLIENTS = 10_000
+"""Clients whose rate is remembered; of more, those that were silent longest begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one process.
+
+    max_subscribers: streams that subscribe to one pipeline. max_streams_per_client: streams of ticks and
+    of subscriptions. max_calls_per_s: calls, and streams begun, of one client (0: no limit).
+    max_ticks_per_s: ticks of one pipeline's nodes that are read (0: no limit).
+    """
+
+    max_subscribers: int = MAX_SUBSCRIBERS
+    max_streams_per_client: int = MAX_STREAMS_PER_CLIENT
+    max_calls_per_s: int = 0
+    max_ticks_per_s: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_subscribers < 1 or self.max_streams_per_client < 1:
+            raise ValueError("max_subscribers and max_streams_per_client are at least 1")
+        if self.max_calls_per_s < 0 or self.max_ticks_per_s < 0:
+            raise ValueError("max_calls_per_s and max_ticks_per_s are at least 0 (0: no limit)")
+
+
+class Bucket:
+    """A rate, with bursts of up to a second's worth."""
+
+    __slots__ = ("_at_s", "_left", "_per_s")
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s, self._left, self._at_s = per_s, float(per_s), monotonic()
+
+    def take(self) -> float:
+        """Takes one; returns after how many seconds it is due (0: now)."""
+        now = monotonic()
+        self._left = min(float(self._per_s), self._left + (now - self._at_s) * self._per_s) - 1
+        self._at_s = now
+        return 0.0 if self._left >= 0 else -self._left / self._per_s
+
+    def give_back(self) -> None:
+        """What was taken is not used."""
+        self._left += 1
+
+
+class Quotas:
+    """What clients and pipelines have taken of one process."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._streams: dict[str, int] = {}
+        self._ticks: dict[str, Bucket] = {}
+
+    @contextmanager
+    def stream(self, context: Context) -> Iterator[None]:
+        """While a stream of a client lasts. Raises Refused(FULL) if it has too many."""
+        client, limit = client_of(context), self.limits.max_streams_per_client
+        count = self._streams.get(client, 0)
+        if count >= limit:
+            raise Refused(
+                RefusalCode.FULL,
+                f"client {client!r} has {count} streams open, the limit max_streams_per_client is "
+                f"{limit}; use fewer, or one subscription for a host (a local tracker's)",
+            )
+        self._streams[client] = count + 1
+        try:
+            yield
+        finally:
+            left = self._streams[client] - 1
+            if left:
+                self._streams[client] = left
+            else:
+                del self._streams[client]
+
+    def ticks_of(self, pipeline: str) -> Bucket | None:
+        """The rate of a registered pipeline's ticks; None without a limit."""
+        if not self.limits.max_ticks_per_s:
+            return None
+        return self._ticks.setdefault(pipeline, Bucket(self.limits.max_ticks_per_s))
+
+
+def client_of(context: Context) -> str:
+    """The name of the call's token, or else the address it came from, without the port."""
+    named = CLIENT.get()
+    if named:
+        return named
+    peer = context.peer()
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
+
+
+async def pause(bucket: Bucket) -> None:
+    """Waits until the next of a rate is due."""
+    delay_s = bucket.take()
+    if delay_s:
+        await asyncio.sleep(delay_s)
+
+
+class CallRate(grpc.aio.ServerInterceptor):
+    """Refuses the calls of clients that make too many. Only there where a rate is set."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._clients: OrderedDict[str, Bucket] = OrderedDict()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None or is_open(handler_call_details.method):
+            return handler
+        ends = (handler.request_deserializer, handler.response_serializer)
+        if handler.unary_unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary), *ends)
+        if handler.stream_stream is not None:
+            return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream), *ends)
+        return handler
+
+    def _unary(self, serve: Any) -> Any:
+        async def served(request: Any, context: Context) -> Any:
+            await self._count(context)
+            return await serve(request, context)
+
+        return served
+
+    def _stream(self, serve: Any) -> Any:
+        async def served(requests: AsyncIterator[Any], context: Context) -> None:
+            await self._count(context)
+            await serve(requests, context)
+
+        return served
+
+    async def _count(self, context: Context) -> None:
+        client, limit = client_of(context), self._limits.max_calls_per_s
+        bucket = self._clients.get(client)
+        if bucket is None:
+            bucket = self._clients[client] = Bucket(limit)
+            if len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(client)
+        delay_s = bucket.take()
+        if delay_s:
+            bucket.give_back()
+            refusal = Refusal(
+                RefusalCode.FULL,
+                f"client {client!r} makes too many calls, the limit max_calls_per_s is {limit}; wait "
+                f"{1_000 * delay_s:.0f} ms, and subscribe or wait instead of asking again and again",
+            )
+            await abort(context, refusal, ())
