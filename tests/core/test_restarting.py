@@ -11,6 +11,7 @@ import pytest
 
 from tests.core.driver import MS, Cluster, HandNode, content, plain
 from tracker.core.messages import (
+    Announced,
     Answer,
     Joined,
     JoinNode,
@@ -91,6 +92,29 @@ def test_it_begins_at_its_min_time_and_fronts_are_told(shards: int) -> None:
     assert cluster.agreed(SPEC) == (25, 25), "the batch counts, though its number did before"
     worker.commit(consumed=[(0, 25, 2)])
     assert cluster.agreed(SPEC) == (40, 40)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_what_a_segment_had_come_to_before_says_nothing_of_the_pipeline_now(shards: int) -> None:
+    """What the whole pipeline is said to be never mixes two generations."""
+    spec = PipelineSpec("p", ("one", "other"), front_count=1)
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front = cluster.node(spec, "front")
+    front.join_front("a", 0)
+    assert cluster.agreed(spec) == (0, FOREVER), "nothing feeds the other"
+    assert restart(cluster) == Restart(1, 0, AT_MS)
+    front = cluster.node(spec, "front")
+    front.join_front("a", 1)
+    assert cluster.agreed(spec) == (FOREVER, FOREVER), "each was, in some generation"
+    assert {p.pipeline_min_time("p") for p in cluster.processes.values()} == {0}
+    cluster.effects.clear()
+    front.commit(created=[(1, 7, 1)])
+    front.commit(heartbeats={"a": 9})
+    cluster.settle()
+    assert {p.pipeline_min_time("p") for p in cluster.processes.values()} == {7}
+    told = [e.pipeline_min_time for e in cluster.effects if isinstance(e, Announced)]
+    assert told == [7] * shards, "it is told, though no segment has anything new to say"
 
 
 @pytest.mark.parametrize("shards", SHARDS)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from tests.simulation.oracle import frontier
 from tests.simulation.world import World
 from tracker.core.process import Process
 from tracker.core.slots import FOREVER
+
+
+Logged = Mapping[int, int]
+"""By min time the generation in which it was last made durable."""
 
 
 class Failure(AssertionError):
@@ -16,18 +23,38 @@ class Failure(AssertionError):
         self.kind = kind
 
 
+@dataclass(slots=True)
+class _Generation:
+    """What was announced in one generation of a pipeline, and the truth of it."""
+
+    world: World
+    highest: list[int]
+    checked_version: int = -1
+    raised: bool = False
+
+
 class AnnouncementChecker:
-    """Hears every announcement of every process on one pipeline (promises 1 and 4)."""
+    """Hears every announcement of every process on one pipeline (promises 1 and 4). What is announced
+    is of a generation, and has to be true of it; what was announced of the pipeline as a whole has to
+    be true of all later ones as well."""
 
     def __init__(self, world: World, shards: int) -> None:
-        self.world = world
         self._start = [world.spec.start_slot] * len(world.spec.segments)
+        self._generations = [_Generation(world, list(self._start))]
+        self._whole: dict[int, int] = {}
+        """By shard what was said of the pipeline as a whole."""
         self._said: dict[tuple[int, int], list[int]] = {}
         """The last word of each process, by (shard, epoch)."""
         self._newest = [0] * shards
-        self.highest = list(self._start)
-        self._checked_version = -1
-        self._raised = False
+
+    @property
+    def world(self) -> World:
+        return self._generations[-1].world
+
+    @property
+    def highest(self) -> list[int]:
+        """What was announced in the newest generation, by segment."""
+        return self._generations[-1].highest
 
     def begin(self, shard: int, epoch: int) -> None:
         """Another process owns a shard: it may say nothing below what those before it have said."""
@@ -35,8 +62,27 @@ class AnnouncementChecker:
         self._said[shard, epoch] = list(before)
         self._newest[shard] = epoch
 
-    def hear(self, shard: int, epoch: int, min_times: list[tuple[int, int]]) -> None:
-        """A process says min times, by segment number: it announces them, or answers with them."""
+    def begin_generation(self, world: World) -> None:
+        """The pipeline was restarted."""
+        self._generations.append(_Generation(world, list(self._start)))
+
+    def hear_whole(self, shard: int, epoch: int, min_time: int) -> None:
+        """A process says how far the pipeline is as a whole."""
+        if epoch < self._newest[shard]:
+            return
+        if min_time < self._whole.get(shard, min_time):
+            raise Failure(
+                "regressed",
+                f"shard {shard} said {self._whole[shard]} for the whole pipeline, now {min_time}",
+            )
+        self._whole[shard] = min_time
+        self._generations[-1].raised = True
+
+    def hear(
+        self, shard: int, epoch: int, min_times: list[tuple[int, int]], logged: Mapping[int, Logged]
+    ) -> None:
+        """A process says min times, by segment number: it announces them, or answers with them.
+        `logged`: by segment, in which generation the shard has made each of them durable."""
         said = self._said[shard, epoch]
         if self.world.spec.open and any(slot == FOREVER for _, slot in min_times):
             raise Failure("false", f"shard {shard} said that an open pipeline is complete")
@@ -54,22 +100,35 @@ class AnnouncementChecker:
                     f"a former owner of shard {shard} says {min_time} for segment {segment}, and "
                     f"the one after it {newest[segment]}",
                 )
-            if min_time > self.highest[segment]:
-                self.highest[segment] = min_time
-                self._raised = True
+            generation = self._generations[logged.get(segment, {}).get(min_time, 0)]
+            if min_time > generation.highest[segment]:
+                generation.highest[segment] = min_time
+                generation.raised = True
 
     def check(self) -> None:
         """Nothing announced lies beyond the truth; cheap where neither has changed."""
-        if not self._raised and self._checked_version == self.world.version:
-            return
-        self._raised, self._checked_version = False, self.world.version
-        truth = frontier(self.world)
-        for segment, (said, true) in enumerate(zip(self.highest, truth, strict=True)):
+        for generation in self._generations:
+            if generation.raised or generation.checked_version != generation.world.version:
+                generation.raised = False
+                generation.checked_version = generation.world.version
+                self._check(generation)
+
+    def _check(self, generation: _Generation) -> None:
+        truth = frontier(generation.world)
+        for segment, (said, true) in enumerate(zip(generation.highest, truth, strict=True)):
             if said > true:
                 raise Failure(
                     "false",
                     f"min time {said} is announced for segment {segment}, and slot {true} "
                     "still has an item or can get one",
+                )
+        if generation.world is self.world and self.world.generation and self.world.begun:
+            whole = max(self._whole.values(), default=self._start[0])
+            if whole > min(truth):
+                raise Failure(
+                    "false",
+                    f"min time {whole} is announced for the whole pipeline, which was restarted, "
+                    f"and slot {min(truth)} has an item or can get one",
                 )
 
 
@@ -143,11 +202,14 @@ def check_bounds(process: Process) -> None:
 
 def has_arrived(world: World, process: Process) -> bool:
     """Whether a process says the final min times (promise 2). In an open pipeline a segment that
-    nothing can reach any more holds where it is."""
+    nothing can reach any more holds where it is; after a restart, one that had come further does."""
     said = process.min_times(world.spec.name)
+    reached = process._pipelines[world.spec.name].reached
     return all(
-        min_time == true or (true == FOREVER and world.spec.open and min_time != FOREVER)
-        for min_time, true in zip(said, frontier(world), strict=True)
+        min_time == true
+        or (true == FOREVER and world.spec.open and min_time != FOREVER)
+        or (world.generation > 0 and min_time > true == now)
+        for min_time, now, true in zip(said, reached, frontier(world), strict=True)
     )
 
 
@@ -171,6 +233,6 @@ def what_is_left(world: World, process: Process, present: set[str]) -> list[str]
         left.append(f"shard {shard} keeps keys {gone or list(state.shard.node_times)}")
     late = sum(low.late_items for view in state.combiner.views.values()
                for low in view.lows.values())  # fmt: skip
-    if late != world.late_consumed:
+    if world.exact_late and late != world.late_consumed:
         left.append(f"{late} items are in the late ledger, late were {world.late_consumed}")
     return left

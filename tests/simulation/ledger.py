@@ -25,8 +25,10 @@ from tracker.core.model import NodeKey
 from tracker.core.process import Process
 from tracker.core.routing import RoutingTable
 
-CellKey = tuple[str, int, int]
-"""(pipeline, segment number, slot)."""
+Generation = tuple[str, int]
+"""(pipeline, number of its generation)."""
+CellKey = tuple[int, int]
+"""(segment number, slot)."""
 
 
 @dataclass(slots=True)
@@ -42,12 +44,12 @@ class Mirror:
     """What one shard must hold after `applied` entries of each home's log."""
 
     applied: dict[int, int] = field(default_factory=dict)
-    cells: dict[CellKey, int] = field(default_factory=dict)
-    node_times: dict[str, dict[NodeKey, int]] = field(default_factory=dict)
-    swept: dict[tuple[str, int], int] = field(default_factory=dict)
-    """By (pipeline, segment) the slot below which cells went to the late ledger."""
-    said: dict[tuple[str, int], int] = field(default_factory=dict)
-    """By (pipeline, segment) the last min time whose announcement is durable."""
+    cells: dict[Generation, dict[CellKey, int]] = field(default_factory=dict)
+    node_times: dict[Generation, dict[NodeKey, int]] = field(default_factory=dict)
+    swept: dict[tuple[Generation, int], int] = field(default_factory=dict)
+    """By generation and segment the slot below which cells went to the late ledger."""
+    said: dict[str, dict[int, dict[int, int]]] = field(default_factory=dict)
+    """By pipeline, segment and min time whose announcement is durable, the generation that it is of."""
 
 
 class Ledger:
@@ -61,18 +63,20 @@ class Ledger:
         self._batches: dict[tuple[str, str, int], int] = {}
         self._open: dict[tuple[str, str], NodeKey | None] = {}
         """By (pipeline, node id) the key under which ticks may come."""
+        self._generation: dict[tuple[str, NodeKey], Generation] = {}
+        """By (pipeline, key) the generation in which the key was opened."""
 
     def take(self, shard: int, record: Record) -> None:
         """A record has become durable."""
         if isinstance(record, HomeEntry):
             self._take_entry(shard, record)
         elif isinstance(record, Announcement):
-            said = self.mirrors[shard].said
+            said = self.mirrors[shard].said.setdefault(record.pipeline, {})
             for segment, slot in record.min_times:
-                said[record.pipeline, segment] = slot
+                said.setdefault(segment, {})[slot] = record.generation
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
-            place = (record.pipeline, record.segment)
+            place = ((record.pipeline, record.generation), record.segment)
             swept[place] = max(record.below, swept.get(place, record.below))
 
     def _take_entry(self, shard: int, record: HomeEntry) -> None:
@@ -91,8 +95,7 @@ class Ledger:
             self._numbers[name, tick.key] = tick.number
             for part in (content.created, content.consumed):
                 for segment, slot, checksum, _ in part.rows():
-                    owner = self._routing.owner(slot)
-                    cells.append((owner, (name, segment, slot), checksum))
+                    cells.append((self._routing.owner(slot), (segment, slot), checksum))
             if content.batch is not None:
                 batch = (name, content.batch.scope, content.batch.id)
                 self._batches[batch] = self._batches.get(batch, 0) + 1
@@ -100,6 +103,7 @@ class Ledger:
                     raise Failure("broken", f"batch {batch} was accepted twice")
         elif isinstance(entry, KeyOpened):
             self._open[entry.pipeline, entry.key.node_id] = entry.key
+            self._generation[entry.pipeline, entry.key] = (entry.pipeline, entry.generation)
         elif isinstance(entry, KeyClosed):
             place = (entry.pipeline, entry.key.node_id)
             if self._open.get(place) == entry.key:
@@ -118,15 +122,18 @@ class Ledger:
 
     def check_said(self, shard: int, pipeline: str, min_times: list[tuple[int, int]]) -> None:
         """A process of the shard has said min times."""
-        said = self.mirrors[shard].said
+        said = self.said(shard, pipeline)
         for segment, slot in min_times:
-            durable = said.get((pipeline, segment))
-            if durable is None or slot > durable:
+            if slot not in said.get(segment, ()):
                 raise Failure(
                     "broken",
                     f"shard {shard} announced {slot} for segment {segment} of {pipeline}, "
-                    f"and {durable} is durable",
+                    f"and {max(said.get(segment, ()), default=None)} is durable",
                 )
+
+    def said(self, shard: int, pipeline: str) -> dict[int, dict[int, int]]:
+        """By segment and min time that the shard has made durable, the generation that it is of."""
+        return self.mirrors[shard].said.get(pipeline, {})
 
     def has_batch(self, pipeline: str, scope: str, number: int) -> bool:
         return (pipeline, scope, number) in self._batches
@@ -135,32 +142,39 @@ class Ledger:
         """The process holds what its vector says: each tick in it once, and nothing else."""
         mirror = self.mirrors[process.shard]
         self._advance(process, mirror)
-        held: dict[CellKey, int] = {}
         for name, pipeline in process._pipelines.items():
-            times = mirror.node_times.get(name, {})
+            generation = (name, pipeline.generation)
+            times = mirror.node_times.get(generation, {})
             if pipeline.shard.node_times != times:
                 raise Failure(
                     "broken",
                     f"shard {process.shard}: node times of {name} are "
                     f"{pipeline.shard.node_times}, by the homes' logs {times}",
                 )
+            held: dict[CellKey, int] = {}
             if any(pipeline.shard.cells.open_slots):
                 for segment, slot, checksum, _ in pipeline.shard.cells.open_cells().rows():
-                    held[name, segment, slot] = checksum
-        if held != mirror.cells:
-            swept, lowest = mirror.swept, -(2**63)
-            differing = [
-                cell
-                for cell in held.keys() | mirror.cells.keys()
-                if held.get(cell) != mirror.cells.get(cell)
-                and cell[2] >= swept.get(cell[:2], lowest)
-            ]
-            if differing:
-                raise Failure(
-                    "broken",
-                    f"shard {process.shard}: cells {sorted(differing)[:3]} are not the XOR of the "
-                    "ticks in its vector",
-                )
+                    held[segment, slot] = checksum
+            if held != mirror.cells.get(generation, {}):
+                self._compare_cells(process, mirror, generation, held)
+
+    def _compare_cells(
+        self, process: Process, mirror: Mirror, generation: Generation, held: dict[CellKey, int]
+    ) -> None:
+        """What was swept or written off is compared with nothing."""
+        lowest, true = -(2**63), mirror.cells.get(generation, {})
+        differing = [
+            cell
+            for cell in held.keys() | true.keys()
+            if held.get(cell) != true.get(cell)
+            and cell[1] >= mirror.swept.get((generation, cell[0]), lowest)
+        ]
+        if differing:
+            raise Failure(
+                "broken",
+                f"shard {process.shard}: cells {sorted(differing)[:3]} of {generation} are not the XOR "
+                "of the ticks in its vector",
+            )
 
     def _advance(self, process: Process, mirror: Mirror) -> None:
         for home, number in process._applied().items():
@@ -176,20 +190,24 @@ class Ledger:
             mirror.applied[home] = number
 
     def _apply(self, shard: int, mirror: Mirror, logged: _Logged) -> None:
-        entry, cells = logged.entry, mirror.cells
-        for owner, cell, checksum in logged.cells:
-            if owner == shard:
-                after = cells.pop(cell, 0) ^ checksum
-                if after:
-                    cells[cell] = after
+        entry = logged.entry
         if isinstance(entry, KeyTick):
-            mirror.node_times[entry.tick.pipeline][entry.tick.key] = entry.tick.number
+            generation = self._generation[entry.tick.pipeline, entry.tick.key]
+            mirror.node_times[generation][entry.tick.key] = entry.tick.number
+            cells = mirror.cells.setdefault(generation, {}) if logged.cells else {}
+            for owner, cell, checksum in logged.cells:
+                if owner == shard:
+                    after = cells.pop(cell, 0) ^ checksum
+                    if after:
+                        cells[cell] = after
         elif isinstance(entry, KeyOpened):
-            mirror.node_times.setdefault(entry.pipeline, {})[entry.key] = 0
+            generation = (entry.pipeline, entry.generation)
+            mirror.node_times.setdefault(generation, {})[entry.key] = 0
         elif isinstance(entry, KeyDropped):
-            mirror.node_times[entry.pipeline].pop(entry.key, None)
+            times = mirror.node_times[self._generation[entry.pipeline, entry.key]]
+            times.pop(entry.key, None)
         elif isinstance(entry, KeyClosed):
-            times = mirror.node_times.get(entry.pipeline, {})
+            times = mirror.node_times.get(self._generation[entry.pipeline, entry.key], {})
             if times.get(entry.key, entry.last_number) != entry.last_number:
                 raise Failure(
                     "broken",

@@ -209,12 +209,27 @@ class Node:
 
     def _joined(self, joined: Joined) -> None:
         self.key = joined.key
+        if joined.generation != self.world.generation:
+            self._begin_generation(joined.generation)
         last = {batch.scope: batch.id for batch in joined.last_batches}.get(self.name, -1)
         while self.journal and self.journal[0][0] <= last:
             self.last_batch, _ = self.journal.popleft()
         self.commit_journal(joined)
         self.attach()
         self.joined(joined)
+
+    def _begin_generation(self, generation: int) -> None:
+        """The pipeline was restarted. The node has nothing to do with what was before."""
+        self.sim.count("nodes_restarted")
+        self.die()
+        self.world = self.sim.world_of(self.world.spec.name, generation)
+        self.journal.clear()
+        self.published.clear()
+        self.last_batch = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """What a subclass forgets of the generation before."""
 
     def commit_journal(self, joined: Joined) -> None:
         """What was published and the tracker has not heard of is committed again."""
@@ -452,6 +467,11 @@ class FrontNode(Node):
 
     def die(self) -> None:
         self.world.front_forgets(self.front)
+
+    def renew(self) -> None:
+        self.leaving = self.promised_last = self.held_back = False
+        self.batches_left = 1
+        self.given_up.clear()
 
     @property
     def settled(self) -> bool:
@@ -731,6 +751,8 @@ class WorkerNode(Node):
 
     def _says_something_late(self, segment: int) -> bool:
         story = self.sim.story
+        if not self.world.exact_late:
+            return False
         if story is not None and story.is_late_for(self, segment):
             return self.sim.chance("late_consumptions", 1.0)
         return self.sim.chance("late_consumptions", self.sim.plan.late_share)

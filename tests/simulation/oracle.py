@@ -11,11 +11,12 @@ def frontier(world: World) -> list[int]:
     """By segment the lowest slot at which there is, or can still come to be, an item.
 
     It looks at every single item and front, and follows single edges until nothing changes. A
-    pipeline whose declared fronts have not all joined is held at its first slot.
+    pipeline whose declared fronts have not all joined is held at its first slot. It knows one
+    generation of a pipeline; after a restart there is another world.
     """
     segments = len(world.spec.segments)
     if not world.begun:
-        return [world.spec.start_slot] * segments
+        return [world.first_slot] * segments
     lows = [FOREVER] * segments
     for item in world.items:
         if item.slot < lows[item.segment]:

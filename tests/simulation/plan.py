@@ -59,6 +59,8 @@ class PipelinePlan:
     hops: int
     child_share: float
     """How often an item has a child, on each way that it can go."""
+    restarts: int = 0
+    """How often an operator has it begin anew."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.6]),
         hops=rng.choice([10, 20, 30] if uneven else [1, 1, 1, 2]),
         child_share=1.0 if uneven else 0.7,
+        restarts=0 if evicts or visitors or kind == "eager" else rng.choice([0, 0, 0, 1, 2]),
     )
 
 

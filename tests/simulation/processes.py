@@ -30,7 +30,9 @@ from tracker.core.messages import (
     KeyTick,
     PeerConnected,
     PeerDisconnected,
+    PipelineRestarted,
     Record,
+    Restart,
     Send,
     SubmitTick,
     Wake,
@@ -123,6 +125,10 @@ class Processes(Base):
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
         """A batch of a node is durable at its home."""
+        raise NotImplementedError
+
+    def restarted(self, pipeline: str, restart: Restart) -> None:
+        """It is durable that a pipeline begins anew."""
         raise NotImplementedError
 
     # --- starting and ending ----------------------------------------------------------------------
@@ -277,6 +283,8 @@ class Processes(Base):
             entry = record.entry
             if isinstance(entry, KeyClosed) and entry.evicted:
                 self.front_evicted(entry.pipeline, entry.key.node_id)
+            elif isinstance(entry, PipelineRestarted):
+                self.restarted(entry.pipeline, entry.restart)
             elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:
                 batch = entry.tick.content.batch
                 self.batch_durable(entry.tick.pipeline, entry.tick.key.node_id, batch.id)

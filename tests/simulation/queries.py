@@ -87,6 +87,9 @@ class QueryNode(Node):
         self.busy = False
         self._tasks = {}
 
+    def renew(self) -> None:
+        self.batch = None
+
     def joined(self, joined: Joined) -> None:
         self.runs.append(f"{self.name}-run{self.life}")
         if self.batch is None:

@@ -32,6 +32,7 @@ from tests.simulation.nodes import (
     WorkerNode,
     unit_item,
 )
+from tests.simulation.operators import Operator
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
@@ -47,6 +48,7 @@ from tracker.core.messages import (
     FrontGranted,
     Joined,
     RegisterPipeline,
+    Restart,
     SessionAttached,
     SubmitTick,
     TickRefused,
@@ -83,6 +85,8 @@ class Simulator(Processes):
         self._last_on_stream: dict[Any, int] = {}
         self._names = 0
         self.worlds: dict[str, World] = {}
+        """Of each pipeline its newest generation."""
+        self._generations: dict[str, list[World]] = {}
         self.checkers: dict[str, AnnouncementChecker] = {}
         self.resting = False
         """Whether all nodes have committed all they had to say."""
@@ -95,14 +99,16 @@ class Simulator(Processes):
         self._waiting_to_start: list[Node] = []
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
         self.story = Story(self) if self.plan.story else None
+        self.operator = Operator(self)
 
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Faults for a while, then none; everything must come to rest at the truth."""
         for pipeline in self.plan.pipelines:
-            world = World(pipeline.spec)
+            world = World(pipeline.spec, exact_late=not pipeline.restarts)
             self.worlds[pipeline.spec.name] = world
+            self._generations[pipeline.spec.name] = [world]
             self.checkers[pipeline.spec.name] = AnnouncementChecker(world, self.plan.shards)
         for shard in self.shards:
             self.start_process(shard)
@@ -136,6 +142,7 @@ class Simulator(Processes):
     def _is_settled(self) -> bool:
         return (
             self.healed
+            and not self.operator.busy
             and all(not world.items for world in self.worlds.values())
             and len(self.registered) == len(self.worlds)
             and all(node.settled for node in self.nodes.values())
@@ -284,6 +291,9 @@ class Simulator(Processes):
 
         if self.story is not None:
             self.after(self.milliseconds(1, 6), self.story.begin)
+        for pipeline in plan.pipelines:
+            for _ in range(pipeline.restarts):
+                self.after(rng.randrange(plan.faults_for_ns), self.operator.restart, pipeline.spec)
         at_random(plan.process_crashes, self._crash_some_process)
         at_random(plan.takeovers, self._take_over_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
@@ -391,11 +401,16 @@ class Simulator(Processes):
         return running.process.resolve_units(world.spec.name, segment, [name])[0]
 
     def read_staged(self, node: Node, batch: int) -> tuple[StagedContribution, ...] | None:
-        """What is staged for a batch of a query; None while its home is away."""
-        running = self._at_home(node)
-        if running is None:
+        """What is staged for a batch of a query; None while its home is away, or in a generation that
+        the query is not in."""
+        running, name = self._at_home(node), node.world.spec.name
+        if running is None or self._generation_at(running, name) != node.world.generation:
             return None
-        return running.process.staged(node.world.spec.name, node.name, node.name, batch)
+        return running.process.staged(name, node.name, node.name, batch)
+
+    def _generation_at(self, running: Running, pipeline: str) -> int | None:
+        known = running.process._pipelines.get(pipeline)
+        return None if known is None else known.generation
 
     # --- between nodes and their homes ------------------------------------------------------------
 
@@ -487,8 +502,9 @@ class Simulator(Processes):
         self.counts["announcements"] += 1
         min_times = list(effect.min_times)
         self.ledger.check_said(running.shard.number, effect.pipeline, min_times)
+        self._hear(running, effect.pipeline, min_times)
         checker = self.checkers[effect.pipeline]
-        checker.hear(running.shard.number, running.epoch, min_times)
+        checker.hear_whole(running.shard.number, running.epoch, effect.pipeline_min_time)
         for process, name, subscriber in self.subscribers:
             if process is running and name == effect.pipeline:
                 subscriber.hear(min_times)
@@ -500,6 +516,9 @@ class Simulator(Processes):
             if isinstance(effect.result, PipelineSpec):
                 self._is_registered(effect.result.name)
             return  # else it is asked again later
+        if name == self.operator.name:
+            self.operator.hear(effect)
+            return
         if name == "bad":
             code = effect.result.code if isinstance(effect.result, Refusal) else None
             if code is not RefusalCode.CONFLICT:
@@ -544,8 +563,23 @@ class Simulator(Processes):
         self.worlds[pipeline].front_evicted(node_id)
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
-        if self.worlds[pipeline].batch_known(node_id, number):
-            self.items_appeared(self.worlds[pipeline])
+        world = self.nodes[node_id].world
+        if world.batch_known(node_id, number):
+            self.items_appeared(world)
+
+    def restarted(self, pipeline: str, restart: Restart) -> None:
+        self.count("restarts")
+        self.trace_line(lambda: f"{pipeline} is restarted: {restart}")
+        world = self.worlds[pipeline].next_generation(restart.from_slot)
+        assert world.generation == restart.generation
+        self.worlds[pipeline] = world
+        self._generations[pipeline].append(world)
+        self.checkers[pipeline].begin_generation(world)
+        self.operator.start_fronts(pipeline)
+
+    def world_of(self, pipeline: str, generation: int) -> World:
+        """One generation of a pipeline."""
+        return self._generations[pipeline][generation]
 
     # --- processes come and go --------------------------------------------------------------------
 
@@ -555,13 +589,20 @@ class Simulator(Processes):
         for name in self.worlds:
             self._read(running, name)
 
+    def _hear(self, running: Running, name: str, min_times: list[tuple[int, int]]) -> None:
+        number = running.shard.number
+        logged = self.ledger.said(number, name)
+        self.checkers[name].hear(number, running.epoch, min_times, logged)
+
     def _read(self, running: Running, name: str) -> tuple[int, ...] | None:
         """Somebody asks a process for min time; what it answers counts as said."""
         try:
             min_times = running.process.min_times(name)
         except Refused:
             return None  # it does not know the pipeline yet
-        self.checkers[name].hear(running.shard.number, running.epoch, list(enumerate(min_times)))
+        self._hear(running, name, list(enumerate(min_times)))
+        whole = running.process.pipeline_min_time(name)
+        self.checkers[name].hear_whole(running.shard.number, running.epoch, whole)
         return min_times
 
     def process_ended(self, running: Running) -> None:

@@ -54,9 +54,15 @@ class WorldFront:
 
 @dataclass(slots=True)
 class World:
-    """One pipeline's truth. `version` grows with each change."""
+    """One generation of one pipeline, as it truly is. `version` grows with each change."""
 
     spec: PipelineSpec
+    generation: int = 0
+    first_slot: int = field(init=False)
+    """Where it is held until all declared fronts have joined."""
+    exact_late: bool = True
+    """Whether the late ledger must hold all that was consumed late: not over a restart, which may come
+    between a home's word and its being counted."""
     items: dict[Item, None] = field(default_factory=dict)
     late: dict[Item, None] = field(default_factory=dict)
     late_consumed: int = 0
@@ -72,6 +78,7 @@ class World:
     _written_off: dict[BatchId, list[Item]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.first_slot = self.spec.start_slot
         evicts = self.spec.silent_front is SilentFront.EVICT
         # Where a table is small, what is consumed before it is known would keep its creation out.
         self.readers_wait = evicts or self.spec.max_open_cells <= SMALL_TABLE
@@ -80,6 +87,12 @@ class World:
             [(target, delay) for source, target, delay in self.edges if source == number]
             for number in range(len(self.spec.segments))
         ]
+
+    def next_generation(self, first_slot: int) -> World:
+        """What there is after a restart: nothing."""
+        world = World(self.spec, self.generation + 1, exact_late=False)
+        world.first_slot = first_slot
+        return world
 
     @property
     def begun(self) -> bool:

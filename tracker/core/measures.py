@@ -75,7 +75,7 @@ def measure(state: Pipeline, at_home: Callable[[str], bool], now_ns: int) -> Pip
     return PipelineMeasures(
         state.spec.name,
         state.spec.slack_ns,
-        min(state.said) == FOREVER,
+        state.min_time == FOREVER,
         state.generation,
         len(state.shard.node_times),
         state.home.staged_count,

@@ -103,11 +103,17 @@ class Pipeline:
     def generation(self) -> int:
         return 0 if self.restart is None else self.restart.generation
 
+    @property
+    def min_time(self) -> int:
+        """What may be told of the pipeline as a whole. It rests on this generation in every segment: one
+        that had come further in the generation before counts with how far it is in this one."""
+        return min(*self.said, *self.reached)
+
     def begin_generation(self, restart: Restart) -> None:
         """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
         has said of the whole pipeline: so no front is granted less than anyone has heard of. What was
         dropped is listed."""
-        older, floor = self.shard, max(restart.from_slot, min(self.said))
+        older, floor = self.shard, max(restart.from_slot, self.min_time)
         self.restarts.append(Dropped(restart, floor, _sums(older)))
         del self.restarts[:-MAX_LISTED_RESTARTS]
         self.restart = restart
@@ -175,7 +181,7 @@ class Pipeline:
                     shown_items(sum(low.open_items for low in lows)),
                 )
             )
-        min_time = min(self.said)
+        min_time = self.min_time
         return PipelineDescription(
             min_time=min_time,
             complete=min_time == FOREVER,

@@ -55,7 +55,7 @@ class _Subscription:
                 fresh.append(
                     pb.SegmentTime(segment=self.spec.segments[segment], min_time=min_times[segment])
                 )
-        least = min(min_times)
+        least = self._process.pipeline_min_time(self.spec.name)
         if self._heard_pipeline is None or least > self._heard_pipeline:
             self._heard_pipeline = least
         elif not fresh:
@@ -265,14 +265,14 @@ class ProgressServicer:
             spec = process.spec(request.pipeline)
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
-        min_times = process.min_times(spec.name)
+        min_times, least = process.min_times(spec.name), process.pipeline_min_time(spec.name)
         return progress_pb.GetMinTimeResponse(
-            min_time=min(min_times),
+            min_time=least,
             segments=[
                 pb.SegmentTime(segment=name, min_time=min_time)
                 for name, min_time in zip(spec.segments, min_times, strict=True)
             ],
-            complete=min(min_times) == FOREVER,
+            complete=least == FOREVER,
             slack_ns=spec.slack_ns,
         )
 
@@ -282,11 +282,13 @@ class ProgressServicer:
         process = self._engine.process
         try:
             spec = process.spec(request.pipeline)
-            segments = _segments(spec, [request.segment] if request.segment else [])
+            segment = _segments(spec, [request.segment])[0] if request.segment else None
             while True:
                 with self._hub.waiting.waiter(spec.name) as waiter:
-                    min_times = process.min_times(spec.name)
-                    least = min(min_times[segment] for segment in segments)
+                    if segment is None:
+                        least = process.pipeline_min_time(spec.name)
+                    else:
+                        least = process.min_times(spec.name)[segment]
                     if least >= request.slot:
                         return progress_pb.WaitUntilResponse(min_time=least)
                     await waiter.until(None)

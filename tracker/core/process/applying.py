@@ -248,6 +248,7 @@ class Applying(Nodes):
         pipeline = self._pipelines[record.pipeline]
         if record.generation != pipeline.generation:
             return
+        before = pipeline.min_time
         told = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.said[s])
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
@@ -259,5 +260,5 @@ class Applying(Nodes):
             pipeline.shard.names(segment).forget_below(slot)
             pipeline.shard.written_off.forget_below(segment, slot)
             pipeline.unreported[segment] = slot
-        if told:
-            self._out.append(Announced(record.pipeline, told, min(pipeline.said)))
+        if told or pipeline.min_time > before:
+            self._out.append(Announced(record.pipeline, told, pipeline.min_time))

@@ -225,7 +225,7 @@ class Nodes(Exchange):
         name, horizon = pipeline.spec.name, pipeline.spec.horizon_slots
         known = (pipeline.combiner.announced_anywhere(s) for s in range(pipeline.graph.size))
         anywhere = min(LOWEST_SLOT if slot is None else slot for slot in known)
-        least = max(min(pipeline.said), anywhere)
+        least = max(pipeline.min_time, anywhere)
         if least == FOREVER:
             raise Refused(
                 RefusalCode.COMPLETE,

@@ -37,8 +37,8 @@ class Reads(ProcessState):
         return tuple(self._pipeline(pipeline).said)
 
     def pipeline_min_time(self, pipeline: str) -> int:
-        """The least min time over the pipeline's segments."""
-        return min(self._pipeline(pipeline).said)
+        """The least min time over the pipeline's segments, in its present generation."""
+        return self._pipeline(pipeline).min_time
 
     def newest_promise(self, pipeline: str) -> int:
         """The furthest slot up to which a front of the pipeline has labelled its items; LOWEST_SLOT if
