@@ -10,7 +10,6 @@ from tests.simulation.world import World
 from tracker.core.process import Process
 from tracker.core.slots import FOREVER
 
-
 Logged = Mapping[int, int]
 """By min time the generation in which it was last made durable."""
 
