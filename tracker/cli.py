@@ -22,7 +22,15 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker import __version__, cli_freshness, cli_operations, cli_periods, cli_security, cli_wait
+from tracker import (
+    __version__,
+    cli_freshness,
+    cli_operations,
+    cli_periods,
+    cli_rescale_query,
+    cli_security,
+    cli_wait,
+)
 from tracker.cli_common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
@@ -73,6 +81,7 @@ app.command()(cli_operations.explain)
 app.command()(cli_freshness.freshness)
 app.command("min-time")(cli_wait.min_time)
 app.command()(cli_wait.wait)
+app.command("rescale-query")(cli_rescale_query.rescale_query)
 pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
 app.add_typer(cli_security.tokens_app, name="tokens")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from local_tracker.spark import TrackingError
+from local_tracker.spark import TrackedQuery, TrackingError
+from local_tracker.spark.rescaling import checkpoint_state, rescale_query
 from tests.spark_matrix.registry import Profile, row
 from tests.spark_matrix.world import World
+from tracker.client import Subscriber
 from tracker.core.model import Edge
 
 SHORT_LOGS = Profile(
@@ -79,6 +81,47 @@ def state_repartition(world: World) -> None:
     world.check(more == batches + 1, f"repartition has made {more - batches} batches")
     world.publish(5, 6)
     start()
+    world.sink_is_all()
+    world.finish()
+
+
+@row("4.8", "state rescaled at a chosen time, while input comes", STATE)
+def rescaled_state(world: World) -> None:
+    world.open("parse")
+    world.follow("cp", "parse")
+    tracked = world.tracked()
+
+    def start(**trigger: bool) -> TrackedQuery:
+        writer = world.source(1).dropDuplicates(["row"]).writeStream
+        if trigger:
+            writer = writer.trigger(availableNow=trigger["availableNow"])
+        return tracked.start(
+            writer.foreachBatch(tracked.writer(world.path("out"), "json")).option(
+                "checkpointLocation", world.path("cp")
+            ),
+            node_id="parse", reads="parse",
+        )  # fmt: skip
+
+    query, slot = start(), 3
+    with Subscriber(world.target, world.name) as subscriber:
+        for partitions, at in ((4, 8), (3, 16)):
+            while slot <= at + 2:  # so that it is stopped while it has work
+                world.publish(slot)
+                slot += 1
+
+            def reached(at: int = at) -> None:
+                complete = subscriber.wait_until(at, "parse", world.patience_s)
+                world.check(complete, f"slot {at} was not complete in time")
+
+            query, done = rescale_query(
+                world.spark, query, start, world.path("cp"), partitions, reached=reached
+            )
+            world.check(done.to_partitions == partitions, f"it was rescaled as {done}")
+            state = checkpoint_state(world.path("cp"))
+            world.check(state.partitions == partitions, f"the checkpoint says {state}")
+    world.publish(slot)
+    query.processAllAvailable()
+    query.stop()
     world.sink_is_all()
     world.finish()
 

@@ -1,0 +1,111 @@
+"""What a state repartition would be refused for, said before anything is stopped or changed. That one
+is done rightly while input comes, the matrix shows (rows 4.2 and 4.8)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from local_tracker.spark.rescaling import (
+    ROCKSDB,
+    RescaleError,
+    check_rescale,
+    checkpoint_state,
+    repartition_state,
+    rescale_query,
+)
+from tests.spark.conftest import ONLY_LOCAL
+
+PACKAGE = "org.apache.spark.sql.execution.streaming.state"
+HDFS = f"{PACKAGE}.HDFSBackedStateStoreProvider"
+
+
+def checkpoint(
+    root: Path, *, begun: int = 3, committed: int = 3, provider: str = f"{PACKAGE}.{ROCKSDB}",
+    state: bool = True,
+) -> Path:  # fmt: skip
+    """A checkpoint as Spark writes one, as far as it is looked at."""
+    for name, last in (("offsets", begun), ("commits", committed)):
+        (root / name).mkdir(parents=True)
+        for batch in range(last + 1):
+            settings = {
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.streaming.stateStore.providerClass": provider,
+            }
+            head = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": settings}
+            (root / name / str(batch)).write_text(f"v1\n{json.dumps(head)}\n{{}}\n")
+            (root / name / f".{batch}.crc").touch()
+    if state:
+        (root / "state").mkdir()
+    return root
+
+
+class Untouchable:
+    """A query that must not be stopped."""
+
+    def stop(self) -> None:
+        raise AssertionError("it was stopped")
+
+
+def test_a_checkpoint_says_what_its_query_is_at(tmp_path: Path) -> None:
+    state = checkpoint_state(checkpoint(tmp_path, begun=4))
+    assert (state.begun, state.committed, state.partitions, state.stateful) == (4, 3, 2, True)
+    assert state.provider.endswith(ROCKSDB)
+
+
+def test_a_directory_without_batches_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RescaleError, match=r"holds no batch.*has the query run"):
+        checkpoint_state(tmp_path)
+
+
+@ONLY_LOCAL
+@pytest.mark.parametrize(
+    ("made", "partitions", "why"),
+    [
+        ({"state": False}, 4, "keeps no state"),
+        ({"provider": HDFS}, 4, "HDFSBackedStateStoreProvider; only that of RocksDBStateStore"),
+        ({"provider": ""}, 4, "a provider that is not noted"),
+        ({}, 2, "has 2 partitions already"),
+        ({}, 0, "0 state partitions: from 1 to"),
+        ({}, 100_001, "100001 state partitions: from 1 to 100000 can be"),
+    ],
+)
+def test_what_spark_would_refuse_is_refused_before_the_query_is_stopped(
+    spark: SparkSession, tmp_path: Path, made: dict[str, object], partitions: int, why: str
+) -> None:
+    root = checkpoint(tmp_path, **made)  # type: ignore[arg-type]
+    with pytest.raises(RescaleError, match=why):
+        check_rescale(spark, root, partitions)
+
+    def start(**trigger: bool) -> None:
+        raise AssertionError("it was started")
+
+    with pytest.raises(RescaleError, match=why):
+        rescale_query(spark, Untouchable(), start, root, partitions)
+
+
+@ONLY_LOCAL
+def test_a_batch_that_is_under_way_is_finished_first_or_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = checkpoint(tmp_path, begun=4)
+    with pytest.raises(RescaleError, match=r"batch 4 has begun and is not over.*availableNow"):
+        repartition_state(spark, root, 4)
+    started: list[dict[str, bool]] = []
+
+    class Query:
+        def stop(self) -> None: ...
+
+        def awaitTermination(self, timeout_s: int) -> bool:
+            return False
+
+    def start(**trigger: bool) -> Query:
+        started.append(trigger)
+        return Query()
+
+    with pytest.raises(RescaleError, match=r"batch 4.*was not over after 5 s"):
+        rescale_query(spark, Query(), start, root, 4, finish_timeout_s=5)
+    assert started == [{"availableNow": True}], "it is not started again behind the caller's back"

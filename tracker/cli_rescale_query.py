@@ -1,0 +1,133 @@
+"""`lowmark rescale-query`: another number of state partitions for a stateful Spark query."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import Annotated
+
+import typer
+
+from tracker.cli_common import (
+    DEFAULT_TARGET,
+    EXIT_REFUSED,
+    EXIT_TIMED_OUT,
+    AsJson,
+    SegmentName,
+    Target,
+    fail,
+    print_json,
+)
+from tracker.client import Subscriber
+from tracker.moments import parse_slot
+
+
+def rescale_query(
+    checkpoint: Annotated[str, typer.Option(help="the query's checkpoint, a local directory")],
+    partitions: Annotated[int, typer.Option(min=1, help="of the state, from now on")],
+    at: Annotated[
+        str | None,
+        typer.Option(help="the moment up to which it runs first: an ISO time, now, or slot:N"),
+    ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", "-p", help="whose time --at is")
+    ] = None,
+    segment: SegmentName = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="seconds to wait for --at; if not given: for ever")
+    ] = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(help="a shell command that stops the query and returns when it has ended"),
+    ] = None,
+    finish: Annotated[
+        str | None,
+        typer.Option(
+            help="one that runs the query with trigger availableNow to its end; needed if a batch was "
+            "under way when it stopped"
+        ),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(help="one that starts the query again, and returns")
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Let a stateful query run up to a moment, stop it there, repartition its state with Spark's own
+    means, and start it again.
+
+    Without --stop the query must not be running. Everything that Spark would refuse is checked before
+    the query is stopped. Exit status: 0 done; 1 it cannot be, and the checkpoint is as it was; 3 the
+    moment was not reached within --timeout.
+    """
+    if at is not None and pipeline is None:
+        raise typer.BadParameter("--at needs --pipeline: whose time is it?")
+    try:
+        from local_tracker.spark.rescaling import (
+            RescaleError,
+            check_rescale,
+            checkpoint_state,
+            repartition_state,
+        )
+    except ImportError as missing:
+        fail(f"rescale-query needs {missing.name}: pip install 'lowmark[spark]'", EXIT_REFUSED)
+    spark = _session()
+    try:
+        before = check_rescale(spark, checkpoint, partitions)
+        if at is not None and pipeline is not None:
+            _wait(target, pipeline, segment, at, timeout)
+        stopped_s = time.monotonic()
+        _run(stop, "--stop")
+        state = checkpoint_state(checkpoint)
+        if state.begun != state.committed and finish is not None:
+            _run(finish, "--finish")
+        batch = repartition_state(spark, checkpoint, partitions)
+        _run(start, "--start")
+        pause_s = time.monotonic() - stopped_s
+    except RescaleError as error:
+        fail(str(error), EXIT_REFUSED)
+    finally:
+        spark.stop()
+    if as_json:
+        print_json(
+            {"from": before.partitions, "to": partitions, "batch": batch, "pause_s": pause_s}
+        )
+    else:
+        typer.echo(
+            f"{checkpoint}: {before.partitions} -> {partitions} state partitions, as batch {batch}; "
+            f"the query was away for {pause_s:.1f} s"
+        )
+
+
+def _wait(target: str, pipeline: str, segment: str | None, at: str, timeout: float | None) -> None:
+    with Subscriber(target, pipeline) as subscriber:
+        try:
+            slot = parse_slot(at, subscriber.slack_ns(), up=True)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        if not subscriber.wait_until(slot, segment, timeout):
+            fail(f"{at} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
+
+
+def _run(command: str | None, option: str) -> None:
+    """A command of the operator's own, by the shell; what it prints is seen."""
+    if command is None:
+        return
+    status = subprocess.run(command, shell=True, check=False).returncode
+    if status:
+        fail(
+            f"{option} {command!r} ended with status {status}; nothing more was done", EXIT_REFUSED
+        )
+
+
+def _session():  # type: ignore[no-untyped-def]
+    """A small Spark of its own: repartitioning reads and writes files only."""
+    from pyspark.sql import SparkSession
+
+    from local_tracker.spark.rescaling import ROCKSDB
+
+    provider = f"org.apache.spark.sql.execution.streaming.state.{ROCKSDB}"
+    builder = SparkSession.builder.master("local[*]").appName("lowmark rescale-query")
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.streaming.stateStore.providerClass", provider)
+    return builder.getOrCreate()
