@@ -71,6 +71,14 @@ METHODS: dict[str, tuple[Any, Method]] = {
         pipeline_pb.GetPipelineRequest(pipeline="p"),
         lambda s, request, context: s.pipelines.GetPipeline(request, context),
     ),
+    "GetFreshness": (
+        pipeline_pb.GetFreshnessRequest(pipeline="p", within_ms=500),
+        lambda s, request, context: s.pipelines.GetFreshness(request, context),
+    ),
+    "GetHistory": (
+        progress_pb.GetHistoryRequest(pipeline="p", segment="in", slots=[3, 30]),
+        lambda s, request, context: s.progress.GetHistory(request, context),
+    ),
     "ExplainPipeline": (
         pipeline_pb.ExplainPipelineRequest(
             pipeline="p", segment="in", from_slot=-5, to_slot=500, max_cells=10
