@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.core import HORIZON, Cluster, Node, cells, steady_ticks
 from benchmarks.figures import Bar, Budget, Curve, Figure, ratios
+from benchmarks.subscribers import cost_us
 from benchmarks.tree import levels_per_second
 from tracker.core.model import Edge, PipelineSpec, TickContent
 
@@ -28,6 +29,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
     yield from _steady(budget)
     if budget is not Budget.QUICK:
         yield from _curves(budget)
+        yield from _subscribers(budget)
         yield from _trees(budget)
 
 
@@ -147,6 +149,20 @@ def _with_open(slots: int) -> Run:
         cluster.commit()
     cluster.settle()
     return pipeline.run
+
+
+def _subscribers(budget: Budget) -> Iterable[Figure | Curve]:
+    sizes = (1, 10, 100) if budget is not Budget.FULL else (1, 10, 100, 1000)
+    costs = cost_us(sizes, budget.pick(10, 30), budget.pick(1, 3))
+    most = sizes[-1]
+    each = [(high - low) / (most - 1) for high, low in zip(costs[most], costs[1], strict=True)]
+    yield Figure(
+        f"an announcement for one more of {most} subscribers",
+        tuple(each),
+        "µs",
+        f"processor time of the process; {_middle(costs[1]):.0f} µs for a tick that one hears of",
+    )
+    yield _curve("subscribers", costs, "µs of the process an announcement")
 
 
 # --- memory ---------------------------------------------------------------------------------------

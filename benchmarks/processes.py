@@ -107,11 +107,11 @@ class Tracker:
 
 
 class EchoServer:
-    """A bare gRPC server: `benchmarks.echo` in a process of its own."""
+    """A bare gRPC server in a process of its own: a module that prints its port."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "benchmarks.echo") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.echo"], cwd=ROOT, stdout=subprocess.PIPE
+            [sys.executable, "-m", module], cwd=ROOT, stdout=subprocess.PIPE
         )
         assert self.process.stdout is not None
         self.address = f"127.0.0.1:{int(self.process.stdout.readline())}"

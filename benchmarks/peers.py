@@ -1,0 +1,183 @@
+"""What one would use instead, on the same machine, for the same input.
+
+*Acknowledging*: items come in slots of a thousand; each is created and consumed, in calls of so many
+items as a batch of Arrow rows has. Lowmark takes them by arrays (`acks`) and commits ticks, durably; Redis
+counts items up and down, one command an item, durably; a Storm-style acker gets one message an ack over
+the same gRPC library, and keeps nothing. Counted are items a second until all is known to be complete.
+
+*Knowing that it is complete*: files appear in a directory, one every while; a Spark query reads them. Its
+own `withWatermark`, of no delay, passes a row's time with the batch after the one that has read it, and
+only if something later has come; Lowmark's min time passes its slot when the batch is committed. Counted is
+the time from the file's appearing until then.
+
+*bytewax*, if it can be installed here, ends epochs in its dataflow: counted are items a second that it
+passes through one step while it ends an epoch every 10 ms, which says that far what has gone through it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import redis
+
+from benchmarks import looping
+from benchmarks.acker import ACK, MESSAGE
+from benchmarks.figures import Budget, Figure, ratios
+from benchmarks.processes import EchoServer, RedisStore, Tracker
+from benchmarks.watermark import delays
+from local_tracker.worker.collector import Collector
+from scripts.summary import BUILD
+from tracker.client import NodeClient, Subscriber
+from tracker.core.ack_values import root_values
+from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.grpc_options import CHANNEL_OPTIONS
+
+PER_SLOT = 1000
+TIMEOUT_S = 120.0
+BYTEWAX = "bytewax==0.21.1"
+_FLOW = """
+import sys, time
+from datetime import timedelta
+import bytewax.operators as op
+from bytewax.dataflow import Dataflow
+from bytewax.testing import TestingSink, TestingSource, run_main
+items = int(sys.argv[1])
+flow = Dataflow("bench")
+stream = op.input("in", flow, TestingSource(range(items), batch_size=1000))
+out = []
+op.output("out", op.map("step", stream, lambda item: item), TestingSink(out))
+began = time.perf_counter()
+run_main(flow, epoch_interval=timedelta(milliseconds=10))
+print(items / (time.perf_counter() - began))
+"""
+
+
+def find(budget: Budget) -> Iterable[Figure]:
+    items, rounds = budget.pick(10_000, 50_000), budget.pick(2, 3)
+    yield from _acknowledging(items, rounds)
+    yield from delays(budget.pick(5, 20))
+    yield from _bytewax(items, rounds)
+
+
+def _acknowledging(items: int, rounds: int) -> Iterator[Figure]:
+    with (
+        tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
+        ExitStack() as stack,
+    ):
+        tracker = stack.enter_context(Tracker(Path(directory), "sqlite"))
+        store = stack.enter_context(RedisStore(Path(directory) / "redis"))
+        acker = stack.enter_context(EchoServer("benchmarks.acker"))
+        values = root_values("front", 0, np.arange(items))
+        turns = iter(range(10**6))
+        ways: dict[str, Callable[[], float]] = {
+            "Lowmark, durable": lambda: _lowmark(tracker, f"p{next(turns)}", values),
+            "counters in Redis, durable": lambda: _redis(store, values),
+            "a Storm-style acker, in memory": lambda: looping.run(_acker(acker.address, values)),
+        }
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(rounds + 1):
+            for name, way in ways.items():
+                rate = items / way()
+                if turn:
+                    rates[name].append(rate)
+    ours = rates["Lowmark, durable"]
+    for name, found in rates.items():
+        yield Figure(f"items acknowledged a second: {name}", tuple(found), "/s", f"{items:,} items")
+        if found is not ours:
+            yield Figure(f"... Lowmark / {name}", ratios(ours, found), "", "rate to rate")
+
+
+def _lowmark(tracker: Tracker, pipeline: str, values: np.ndarray[Any, Any]) -> float:
+    """A front's node creates each slot's items, a worker's node consumes them."""
+    tracker.register(PipelineSpec(pipeline, ("in",), front_count=1))
+    slots = len(values) // PER_SLOT
+    with (
+        NodeClient(tracker.target, pipeline, "front", "front") as front,
+        NodeClient(tracker.target, pipeline, "worker") as worker,
+        Subscriber(tracker.target, pipeline) as subscriber,
+    ):
+        front.join(TIMEOUT_S)
+        worker.join(TIMEOUT_S)
+        front.join_front("front", "in", TIMEOUT_S)
+        began = time.perf_counter()
+        for slot in range(slots):
+            own = values[slot * PER_SLOT : (slot + 1) * PER_SLOT]
+            collector = Collector("bench", lambda _: 0)
+            collector.create("in", np.full(len(own), slot), own)
+            collector.consume("in", np.full(len(own), slot), own)
+            created, consumed = collector.take()
+            front.commit(TickContent(created=created, heartbeats=(Heartbeat("front", slot),)))
+            worker.commit(TickContent(consumed=consumed))
+        front.commit(TickContent(heartbeats=(Heartbeat("front", slots),)))
+        if not subscriber.wait_until(slots, timeout_s=TIMEOUT_S):
+            raise RuntimeError(f"slot {slots} was not complete within {TIMEOUT_S:g} s")
+        return time.perf_counter() - began
+
+
+def _redis(store: RedisStore, values: np.ndarray[Any, Any]) -> float:
+    """A counter a slot, up and down by a command an item, sent a thousand at a time."""
+    with redis.Redis.from_url(store.url) as client:
+        client.delete("open")
+        began = time.perf_counter()
+        for slot in range(len(values) // PER_SLOT):
+            for step in (1, -1):
+                pipe = client.pipeline(transaction=False)
+                for _ in range(PER_SLOT):
+                    pipe.hincrby("open", str(slot), step)
+                counted = pipe.execute()
+            assert counted[-1] == 0
+        return time.perf_counter() - began
+
+
+async def _acker(address: str, values: np.ndarray[Any, Any]) -> float:
+    """Two messages an item: created, consumed."""
+    async with grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) as channel:
+        call: Any = channel.stream_stream(ACK)()
+        began = time.perf_counter()
+        for slot in range(len(values) // PER_SLOT):
+            own = values[slot * PER_SLOT : (slot + 1) * PER_SLOT].tolist()
+            for value in own + own:
+                await call.write(MESSAGE.pack(slot, value))
+            zero = -1
+            while zero != slot:
+                zero = int.from_bytes(await call.read(), "little", signed=True)
+        return time.perf_counter() - began
+
+
+def _bytewax(items: int, rounds: int) -> Iterator[Figure]:
+    directory = BUILD / "peers"
+    if not (directory / "bytewax").exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory)]
+        uv = ["uv", "pip", "install", "-q", "--python", sys.executable, "--target", str(directory)]
+        for install in (command, uv):
+            try:
+                if subprocess.run([*install, BYTEWAX], check=False, timeout=300).returncode == 0:
+                    break
+            except (FileNotFoundError, subprocess.TimeoutExpired):
+                continue
+        else:
+            print(f"peers: {BYTEWAX} cannot be installed here; it is left out", flush=True)
+            return
+    rates = []
+    for _ in range(rounds):
+        ended = subprocess.run(
+            [sys.executable, "-c", _FLOW, str(items)],
+            env={"PYTHONPATH": str(directory)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if ended.returncode != 0:
+            print(f"peers: bytewax does not run here: {ended.stderr[-300:]}", flush=True)
+            return
+        rates.append(float(ended.stdout))
+    yield Figure(
+        "items a second through one step of bytewax, epochs of 10 ms",
+        tuple(rates), "/s", f"{BYTEWAX}, nothing durable",
+    )  # fmt: skip
