@@ -36,16 +36,16 @@ class Section:
 _ALL = tuple(Budget)
 _LONGER = (Budget.STANDARD, Budget.FULL)
 SECTIONS = (
-    Section("throughput", "ticks a second against a bare gRPC echo", _ALL, 300),
+    Section("throughput", "ticks a second against a bare gRPC echo", _ALL, 900),
     Section("latency", "from the last commit to the subscriber", _ALL, 900),
-    Section("cells", "cells applied a second, memory of a cell", _ALL, 120),
-    Section("merging", "acks merged a second against NumPy", _ALL, 120),
+    Section("cells", "cells applied a second, memory of a cell", _ALL, 300),
+    Section("merging", "acks merged a second against NumPy", _ALL, 300),
     Section("growth", "the cost of a tick as a tracker grows", _ALL, 5400),
-    Section("messages", "messages of the published evaluation", _ALL, 600),
-    Section("failover", "kill -9 of a shard with a standby", _LONGER, 120),
+    Section("messages", "messages of the published evaluation", _ALL, 1800),
+    Section("failover", "kill -9 of a shard with a standby", _LONGER, 300),
     Section("schedules", "schedules simulated so far", _LONGER, 60),
-    Section("peers", "what else there is, on the same input", (Budget.FULL,), 1200),
-    Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 2400),
+    Section("peers", "what else there is, on the same input", (Budget.FULL,), 1800),
+    Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 3600),
 )
 
 

@@ -20,6 +20,8 @@ from benchmarks.subscribers import cost_us
 from benchmarks.tree import levels_per_second
 from tracker.core.model import Edge, PipelineSpec, TickContent
 
+AHEAD_SLOTS = 1 << 30
+
 Run = Callable[[int], float]
 """Microseconds a tick, over so many ticks."""
 
@@ -27,7 +29,7 @@ Run = Callable[[int], float]
 def find(budget: Budget) -> Iterable[Figure | Curve]:
     yield from _nodes(budget)
     yield from _steady(budget)
-    if budget is not Budget.QUICK:
+    if budget is Budget.FULL:
         yield from _curves(budget)
         yield from _subscribers(budget)
         yield from _trees(budget)
@@ -134,20 +136,13 @@ def _among(pipelines: int) -> Run:
 
 
 def _with_open(slots: int) -> Run:
-    """Ticks beside so many slots that stay open, of another segment that nothing waits for."""
-    cluster = Cluster()
-    cluster.register(PipelineSpec("p", ("s0", "held"), front_count=1, horizon_slots=HORIZON,
-                                  max_open_cells=1 << 30))  # fmt: skip
-    pipeline = Pipeline.__new__(Pipeline)
-    pipeline.cluster, pipeline.ticks = cluster, 0
-    pipeline.front = cluster.node("p", "front")
-    pipeline.front.join_front("front")
-    pipeline.nodes = [cluster.node("p", f"n{n}") for n in range(10)]
+    """Ticks beside so many slots that stay open, so far ahead that they hold nothing back."""
+    pipeline = Pipeline(Cluster(), "p", 10)
     for first in range(0, slots, 1000):
-        each = cells(1000 + first, min(1000, slots), first, segment=1)
+        each = cells(AHEAD_SLOTS + first, min(1000, slots), first)
         pipeline.nodes[0].tick(TickContent(created=each))
-        cluster.commit()
-    cluster.settle()
+        pipeline.cluster.commit()
+    pipeline.cluster.settle()
     return pipeline.run
 
 

@@ -45,10 +45,10 @@ class Run:
 
 
 def find(budget: Budget) -> Iterable[Figure]:
-    rounds = budget.pick(3, 7)
-    cases = [(1, budget.pick(8_000, 30_000))]
+    rounds = budget.pick(3, 5, 9)
+    cases = [(1, budget.pick(8_000, 20_000))]
     if budget is not Budget.QUICK:
-        cases += [(0, 30_000), (100, 20_000)]
+        cases += [(0, 20_000), (100, 10_000)]
     for cells, ticks in cases:
         yield from _compare(cells, ticks, rounds)
 
