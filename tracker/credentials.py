@@ -7,6 +7,7 @@ taken without a restart.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,17 @@ class _Token(grpc.AuthMetadataPlugin):
             callback((), error)
             return
         callback((("authorization", self._header),), None)
+
+
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine reaches host:port."""
+    host = listen.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def read_token(path: str) -> str:

@@ -22,6 +22,7 @@ from local_tracker.agent.uplink import LocalTrackerUplink, TrackerUplink, Uplink
 from local_tracker.worker.protocol import HandOverError, is_local_tracker
 from local_tracker.worker.settings import EAGER, TRANSACTIONAL
 from local_tracker.worker.starting import READY, java_ancestor
+from tracker.credentials import is_loopback
 
 LOOK_INTERVAL_S = 0.5
 """How often a local tracker looks whether its socket is still there."""
@@ -119,6 +120,12 @@ def main(arguments: Sequence[str]) -> int:
             "local tracker of pipeline %s (%s) listens at %s and flushes to %s",
             options.pipeline, options.mode, agent.listener.address, options.target,
         )  # fmt: skip
+        place = agent.listener.address.removeprefix("tcp:")
+        if place != agent.listener.address and not is_loopback(place):
+            log.warning(
+                "insecure: it listens at %s and takes acks from whoever reaches that; let it listen on "
+                "a Unix socket, or on loopback within a pod", place,
+            )  # fmt: skip
         reason = agent.wait(life)
         log.info("ending because of %s", reason)
         drained = agent.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import cast
 import grpc
 import structlog
 
-from tracker.credentials import Credentials, CredentialsError, Stamp, read_file
+from tracker.credentials import Credentials, CredentialsError, Stamp, is_loopback, read_file
 
 log = structlog.get_logger(__name__)
 
@@ -95,17 +94,6 @@ class Security:
                 "--tokens for rights by pipeline"
             )
         return found
-
-
-def is_loopback(listen: str) -> bool:
-    """Whether only this machine reaches host:port."""
-    host = listen.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_files(cert: str, key: str, ca: str) -> None:
