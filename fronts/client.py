@@ -125,11 +125,15 @@ class Front:
         clock: Clock = time.time_ns,
         heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
         max_waiting_batches: int = MAX_WAITING_BATCHES,
+        pass_over_late: bool = False,
         node: Node | None = None,
     ) -> None:
         """target: host:port of the tracker, or several; `front` names the front, and its node too
         unless `node_id` does; `clock` may be any, of a replay too, but labels of several fronts are
-        in order only where their clocks differ by less than the slack. `node` instead of `target`."""
+        in order only where their clocks differ by less than the slack. `node` instead of `target`.
+        pass_over_late: what was published and not committed when the front was evicted, and lies below
+        where it may label now, is left to be consumed late; if not given, its commit is refused and the
+        front fails."""
         self.front, self.segment = front, segment
         node_id = node_id or front
         self.identity = front if node_id == front else f"{node_id}/{front}"
@@ -139,6 +143,9 @@ class Front:
         self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._max_waiting_batches = max_waiting_batches
+        self._pass_over_late = pass_over_late
+        self.late_batches: tuple[int, ...] = ()
+        """Numbers of the batches that `start` has passed over."""
         self._core: FrontCore | None = None
         self._generation, self._replay_from = 0, LOWEST_SLOT
         self._changed = threading.Condition()
@@ -184,6 +191,14 @@ class Front:
                 )  # fmt: skip
             grant = self._node.join_front(self.front, self.segment, timeout_s)
             core.grant(grant.slot, grant.heartbeat, self._clock())
+            if self._pass_over_late:
+                self.late_batches = tuple(core.pass_over_late(grant.slot))
+                if self.late_batches:
+                    log.warning(
+                        "front %r: %d batches published before it was evicted lie below slot %d and are "
+                        "passed over: whoever reads them consumes them late",
+                        self.front, len(self.late_batches), grant.slot,
+                    )  # fmt: skip
         except BaseException:
             self._node.close()
             raise

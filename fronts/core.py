@@ -132,6 +132,15 @@ class FrontCore:
         self._floor = max(self._floor, slot, heartbeat)
         self.clock_reports += self.clock.granted(clock_ns, slot_start_ns(slot, self.slack_ns))
 
+    def pass_over_late(self, slot: int) -> list[int]:
+        """Leaves out the batches of earlier runs that are not durable and lie below `slot`, from which it
+        may label; returns their numbers. Of a front that was evicted, min time did not wait: such items
+        cannot be created any more, and whoever consumes them consumes them late."""
+        passed = []
+        while self._waiting and self._waiting[0].low < slot:
+            passed.append(self._waiting.popleft().number)
+        return passed
+
     # --- labelling --------------------------------------------------------------------------------
 
     def label(self, clock_ns: int, steady_ns: int | None = None) -> tuple[int, int, int]:

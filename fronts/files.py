@@ -92,6 +92,7 @@ class FileFront:
         clock: Clock = time.time_ns,
         heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
         max_waiting_batches: int = MAX_WAITING_BATCHES,
+        pass_over_late: bool = False,
         node: Node | None = None,
         lock_directory: str | os.PathLike[str] | None = None,
         comes_again: bool = True,
@@ -108,7 +109,7 @@ class FileFront:
         self._front = Front(
             target, pipeline, front, segment, node_id=node_id, clock=clock,
             heartbeat_interval_ms=heartbeat_interval_ms,
-            max_waiting_batches=max_waiting_batches, node=node,
+            max_waiting_batches=max_waiting_batches, pass_over_late=pass_over_late, node=node,
         )  # fmt: skip
         # Refuses a name that would be too long one day.
         file_name(LOWEST_SLOT, self._front.identity, HIGHEST_SLOT, self.format.value)

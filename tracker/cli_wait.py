@@ -18,8 +18,9 @@ from tracker.cli_common import (
     fail,
     print_json,
 )
-from tracker.client import Subscriber, UnavailableError
+from tracker.client import Admin, Subscriber, UnavailableError
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
+from tracker.core.model import TimeKind
 from tracker.core.slots import FOREVER
 from tracker.moments import parse_duration_ns, parse_slot
 
@@ -33,15 +34,19 @@ def min_time(
     """Print min time (exclusive): everything before it is processed, and nothing more can come."""
     with Subscriber(target, pipeline) as subscriber:
         slot = subscriber.min_time(segment, ANSWER_TIMEOUT_S)
-        _show_min_time(pipeline, segment, slot, subscriber.slack_ns(), as_json)
+        _show_min_time(target, pipeline, segment, slot, as_json)
 
 
 def _show_min_time(
-    pipeline: str, segment: str | None, slot: int, slack_ns: int, as_json: bool, **more: object
+    target: str, pipeline: str, segment: str | None, slot: int, as_json: bool, **more: object
 ) -> None:
     from tracker.shown import min_time_json
 
-    shown = min_time_json(slot, slack_ns)
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        spec = admin.pipeline(pipeline).spec
+    shown = min_time_json(slot, spec.slack_ns)
+    if spec.time is TimeKind.NUMBER:  # it is no moment
+        shown["time"] = None
     if as_json:
         print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
     elif slot == FOREVER:
@@ -93,7 +98,7 @@ def wait(
             fail(f"{until} was not reached: the tracker has gone", EXIT_TIMED_OUT)
         reached = waited.outcome is Outcome.REACHED
         more = {"reached": reached, "outcome": waited.outcome.value.replace(" ", "_")}
-        _show_min_time(pipeline, segment, now, slack_ns, as_json, **more)
+        _show_min_time(target, pipeline, segment, now, as_json, **more)
     if waited.outcome is Outcome.TIMED_OUT:
         fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
     if waited.outcome is Outcome.HELD:

@@ -50,7 +50,7 @@ from local_tracker.spark.query_ticks import (
 )
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
-from local_tracker.worker import bundle
+from local_tracker.worker import bundle, route
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 
@@ -206,6 +206,15 @@ class Tracked:
         finally:
             job.close()
 
+    def min_time(self, segment: str | None = None) -> int:
+        """Min time of a segment, or the least of all, for code that runs in the driver, such as the
+        function of `foreachBatch`: a slot, exclusive, as the local tracker of the driver's host has heard
+        it last. That is started on first use, and is the host's one subscription; in tasks,
+        `acks.min_time` asks the same. Raises HandOverError, also for an unknown segment."""
+        handle = route.relayed(self._properties("driver"))
+        _, min_times = handle.min_times()
+        return min(min_times) if segment is None else min_times[handle.segment_number(segment)]
+
     def stop(self) -> None:
         """Stop all queries that were started here."""
         with self._changed:
@@ -324,12 +333,7 @@ class Tracked:
             yield
             return
         context = self.spark.sparkContext
-        target = self.target if isinstance(self.target, str) else ",".join(self.target)
-        settings = {
-            "lowmark.target": target,
-            "lowmark.pipeline": self.pipeline,
-            "lowmark.node_id": node_id,
-        }
+        settings = self._properties(node_id)
         before = {name: context.getLocalProperty(name) for name in settings}
         for name, value in settings.items():
             context.setLocalProperty(name, value)
@@ -338,6 +342,14 @@ class Tracked:
         finally:
             for name, earlier in before.items():
                 context.setLocalProperty(name, earlier)
+
+    def _properties(self, node_id: str) -> dict[str, str]:
+        target = self.target if isinstance(self.target, str) else ",".join(self.target)
+        return {
+            "lowmark.target": target,
+            "lowmark.pipeline": self.pipeline,
+            "lowmark.node_id": node_id,
+        }
 
     def _admit(self, query_id: str, outcome: TrackedQuery | TrackingError) -> None:
         with self._changed:

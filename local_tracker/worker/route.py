@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from local_tracker.worker import settings as settings_module
@@ -71,6 +72,15 @@ def current() -> Route | None:
     attempt = task.attempt if task is not None and settings.mode == TRANSACTIONAL else None
     require(settings, "pipeline", "node_id", *(() if settings.socket else ("target",)))
     return Route(_handle(settings), settings.node_id, attempt)
+
+
+def relayed(properties: Mapping[str, str]) -> Handle:
+    """The local tracker of this host, for code that asks it for min time and acknowledges nothing, such
+    as a Spark driver's; properties: those that a task of the query would have. Raises SettingsError."""
+    settings = settings_module.load(properties.get)
+    settings = replace(settings, mode=settings.mode or TRANSACTIONAL)
+    require(settings, "pipeline", "node_id", *(() if settings.socket else ("target",)))
+    return _handle(settings)
 
 
 def _mode(settings: Settings, task: SparkTask | None) -> str:

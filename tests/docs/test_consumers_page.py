@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import tracker
+from fronts import FileFront
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker import cli_common
+from tracker.cli import app
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.client.history import history
+from tracker.consumers.periods import PeriodFollower, Periods
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
+from tracker.core.units import unit_name
+from tracker.pipeline_file import load_pipeline
 
 PAGE = ROOT / "docs" / "consumers.md"
 WAIT_S = 60.0
@@ -133,3 +141,58 @@ def test_the_cron_job_runs(
         timeout=WAIT_S,
     )
     assert (ran.returncode, told in ran.stdout) == (status, True), ran
+
+
+def test_the_notificator_runs_in_the_order_of_times(
+    orders: EmbeddedTracker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(
+        compile(_program("python callbacks"), "docs/consumers.md", "exec"),
+        {"target": orders.target},
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["up to eight", "up to nine"]
+
+
+def test_the_reorder_buffer_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(
+        compile(_program("python reorder"), "docs/consumers.md", "exec"),
+        {"path": tmp_path / "buffer.db"},
+    )
+    assert capsys.readouterr().out == "[(0, b'first'), (1, b'second'), (2, b'third')]\n"
+
+
+def test_slots_may_be_numbers(tmp_path: Path) -> None:
+    spec = load_pipeline(_program("yaml number"))
+    with tracker.embedded() as lowmark:
+        lowmark.register(spec)
+        names: dict[str, Any] = {"target": lowmark.target, "path": tmp_path}
+        exec(compile(_program("python number"), "docs/consumers.md", "exec"), names)
+        (file,) = names["front"].published()
+        assert file.slot == 17
+        subscriber = lowmark.subscriber("versions")
+        assert subscriber.wait_until(17, timeout_s=WAIT_S), "the file is open"
+        with lowmark.node("versions", "reader") as reader:
+            reader.join(WAIT_S)
+            taken = Cells.of([(0, 17, unit_value(unit_name(str(file.path))), 1)])
+            reader.commit(TickContent(consumed=taken)).result(WAIT_S)
+        names["front"] = FileFront(
+            lowmark.target, "versions", "table", "load", tmp_path, format="json", clock=lambda: 20
+        )
+        with names["front"]:
+            assert subscriber.wait_until(20, timeout_s=WAIT_S)
+            shown = CliRunner().invoke(
+                app, ["min-time", "-p", "versions", "--target", lowmark.target]
+            )
+            assert shown.stdout == "slot:20\n"
+            (told,) = history(lowmark.target, "versions", [18])
+            assert (told.reached, told.min_time) == (True, 20)
+            tens = Periods.of(spec, 10)
+            with PeriodFollower(lowmark.target, "versions", None, tens) as follower:
+                keys = []
+                for period in follower.completed(WAIT_S):
+                    keys.append(period.key)
+                    follower.done(period)
+                    if len(keys) == 2:
+                        break
+            assert keys == ["versions/*/0..10", "versions/*/10..20"]

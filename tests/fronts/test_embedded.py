@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,9 @@ from fronts.files import PublishedFile
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, NodeClient
 from tracker.core.ack_values import unit_value
-from tracker.core.model import Cells, PipelineSpec, SilentFront, TickContent, Unit
+from tracker.core.model import Cells, FrontPolicy, PipelineSpec, SilentFront, TickContent, Unit
 from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
-from tracker.core.units import unit_name
+from tracker.core.units import file_name, unit_name
 
 WAIT_S = 30.0
 NAMES = ("a", "b", "c")
@@ -249,3 +250,54 @@ def test_slots_near_the_ends_of_time(slot: int) -> None:
         subscriber = embedded.subscriber("p")
         assert subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
         front.close()
+
+
+def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path) -> None:
+    """A file that was published and never committed: its front was cut off, and evicted."""
+    clock_ns = [10**12]
+    policy = FrontPolicy("b", SilentFront.EVICT, 6_000)
+    spec = PipelineSpec("p", ("in",), fronts=("a", "b"), start_slot=0, front_policies=(policy,))
+
+    def front(name: str, **more: Any) -> FileFront:
+        return FileFront(
+            running.target, "p", name, "in", tmp_path, format="json", clock=lambda: clock_ns[0],
+            heartbeat_interval_ms=10, **more,
+        )  # fmt: skip
+
+    with tracker.embedded() as running, ThreadPoolExecutor() as pool:
+        running.register(spec)
+        steady, cut_off = front("a"), front("b")
+        for started in [pool.submit(each.start) for each in (steady, cut_off)]:
+            started.result(WAIT_S)
+        cut_off.close()
+        slot = slot_of(clock_ns[0], DEFAULT_SLACK_NS)
+        late = tmp_path / file_name(slot, "b", 0, "json")
+        late.write_text('{"row": 1}\n')
+        clock_ns[0] *= 2
+        beyond = slot_of(clock_ns[0], DEFAULT_SLACK_NS)
+        assert running.subscriber("p").wait_until(beyond, timeout_s=WAIT_S), (
+            "b is evicted, a is not"
+        )
+
+        refused = front("b").start()
+        with pytest.raises(FrontFailedError, match="below_min_time"):
+            refused.wait_durable(WAIT_S)
+        refused.close()
+        again = front("b", pass_over_late=True).start()
+        assert again.front.late_batches == (0,)
+        file = again.write([{"row": 2}])
+        assert file is not None and (file.batch, file.slot) == (1, beyond)
+        assert again.wait_durable(WAIT_S)
+
+        # Whoever reads both consumes one of them late; min time waits for the other alone.
+        reader = running.node("p", "reader")
+        reader.join(WAIT_S)
+        for path, at in ((late, slot), (file.path, beyond)):
+            name = unit_name(str(path))
+            consumed = Cells.of([(0, at, unit_value(name), 1)])
+            reader.commit(TickContent(consumed=consumed)).result(WAIT_S)
+        steady.leave()
+        again.leave()
+        assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
+        with running.admin() as admin:
+            assert admin.pipeline("p").state.late_items == 1
