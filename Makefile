@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis promtool demo test lint sim mutants model spark-matrix faults example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis chromium promtool demo test lint sim mutants model spark-matrix faults example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -18,13 +18,16 @@ java:
 redis:
 	@scripts/ensure-redis
 
+chromium:
+	@scripts/ensure-chromium
+
 promtool:
 	@scripts/ensure-promtool
 
 demo: setup java ## replay a year of flights through three Spark queries; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m examples.flights $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-test: setup java redis promtool ## run all tests; LAYERS="pure processes spark" and ARGS="-k word" choose some
+test: setup java redis chromium promtool ## run all tests; LAYERS="pure processes spark" and ARGS="-k word" choose some
 	@$(PYTHON_IN_VENV) -m scripts.test $(LAYERS) -- $(ARGS)
 
 lint: setup ## ruff, import rules, buf, stub freshness, mypy

@@ -182,6 +182,12 @@ def serve(
     max_streams_per_client: cli_security.MaxStreamsPerClient = 20_000,
     max_calls_per_s: cli_security.MaxCallsPerS = 0,
     max_ticks_per_s: cli_security.MaxTicksPerS = 0,
+    dashboard_listen: Annotated[
+        str | None,
+        typer.Option(
+            help="host:port of a page that shows the tracker live (docs/dashboard.md); none if not given"
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
     as_json: Annotated[
         bool, typer.Option("--json", help="log JSON also on a terminal, for scripts")
@@ -229,6 +235,7 @@ def serve(
         metrics_listen=parse_targets(metrics_listen)[0] if metrics_listen else "",
         security=Security(tls_cert, tls_key, tls_ca, tokens, Credentials.from_environment()),
         limits=Limits(max_subscribers, max_streams_per_client, max_calls_per_s, max_ticks_per_s),
+        dashboard_listen=parse_targets(dashboard_listen)[0] if dashboard_listen else "",
     )  # fmt: skip
     configure_logging(log_level, as_json=as_json or None)
     cli_security.warn_of_arguments(store)
@@ -252,6 +259,8 @@ def serve(
             strict=True,
         ):
             mine += ["--metrics-listen", place]
+    if dashboard_listen:  # one page shows all of them
+        own_options[0] += ["--dashboard-listen", dashboard_listen]
     raise typer.Exit(supervise(addresses, own_options))
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.client.updates import slot_time
+from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 
 CHART_LOOKS = 20
@@ -31,6 +32,13 @@ def slot_text(slot: int, slack_ns: int) -> str:
         return f"slot {slot}"
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
     return text if slack_ns % 10**9 == 0 else f"{text}.{moment.microsecond // 1000:03d}"
+
+
+def time_text(slot: int, spec: PipelineSpec) -> str:
+    """A slot as what the pipeline's slots count: a clock time (UTC), or a number."""
+    if spec.time is TimeKind.NUMBER and slot != FOREVER:
+        return f"slot {slot}"
+    return slot_text(slot, spec.slack_ns)
 
 
 def span_text(span_ns: int) -> str:

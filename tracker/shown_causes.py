@@ -8,7 +8,7 @@ from tracker.core.diagnosis import Cause, CauseKind
 from tracker.core.explain import MissingTicks
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import LOWEST_SLOT
-from tracker.shown import slot_text, span_text
+from tracker.shown import span_text, time_text
 
 SHOWN_KEYS = 3
 """Nodes that a text names of those whose ticks a shard lacks."""
@@ -164,7 +164,7 @@ def _where(cause: Cause, spec: PipelineSpec) -> str:
 
 
 def _moment(cause: Cause, spec: PipelineSpec) -> str:
-    text = slot_text(cause.slot, spec.slack_ns)
+    text = time_text(cause.slot, spec)
     return text if text.startswith("slot") else f"{text} (slot {cause.slot})"
 
 

@@ -12,7 +12,7 @@ from tracker.core.diagnosis import SegmentCauses, diagnose
 from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell
-from tracker.shown import min_time_json, slot_text, span_text
+from tracker.shown import min_time_json, span_text, time_text
 from tracker.shown_causes import advice, cause_json, cause_text
 
 SHOWN_UNITS = 3
@@ -194,15 +194,15 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def _segment(explanation: Explanation, told: SegmentCauses) -> Iterator[str]:
-    segment, slack_ns = told.segment, explanation.spec.slack_ns
-    text = slot_text(segment.min_time, slack_ns)
+    segment = told.segment
+    text = time_text(segment.min_time, explanation.spec)
     if text == "complete":
         yield f"{segment.segment}: complete"
         return
     standing = span_text(segment.standing_ms * 10**6)
     yield f"{segment.segment}: min time {text} (slot {segment.min_time}) for {standing} or more"
     if explanation.at is not None and segment.min_time >= explanation.at:
-        yield f"  has passed {slot_text(explanation.at, slack_ns)}"
+        yield f"  has passed {time_text(explanation.at, explanation.spec)}"
         return
     for number, cause in enumerate(told.causes):
         yield f"  {'because' if number == 0 else 'or because'} {cause_text(cause, explanation.spec)}"

@@ -75,9 +75,10 @@ class Demo:
 
     def __init__(self, places: Places, duration_s: float, sabotage: str | None) -> None:
         self.places, self.duration_s, self.sabotage = places, duration_s, sabotage
-        port = free_ports(SHARDS)
+        port = free_ports(SHARDS + 1)
         self.addresses = [f"127.0.0.1:{port + shard}" for shard in range(SHARDS)]
         self.target = ",".join(self.addresses)
+        self.dashboard = f"127.0.0.1:{port + SHARDS}"
         self.progress = Progress()
         self.said: queue.Queue[Said] = queue.Queue()
         self.tracker: list[Child] = []
@@ -117,7 +118,9 @@ class Demo:
         serve = ["--block-slots", str(BLOCK_SLOTS), "--store", f"sqlite:{self.places.store}"]
         if self.sabotage is None:
             listen = ["--listen", self.addresses[0], "--shards", str(SHARDS)]
+            serve += ["--dashboard-listen", self.dashboard]
             self._start_shards("tracker", ["tracker.cli", "serve", *listen, *serve])
+            print(f"dashboard: http://{self.dashboard}/", flush=True)
         else:
             # The first shard runs with the fault, the other as always.
             for shard in range(SHARDS):

@@ -21,7 +21,7 @@ class Machine:
         self.project = root / "project"
         (self.project / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("bootstrap", "ensure-java"):
+        for name in ("bootstrap", "ensure-java", "ensure-chromium"):
             shutil.copy(ROOT / "scripts" / name, self.project / "scripts" / name)
         for name in ("requirements.lock", "pyproject.toml"):
             (self.project / name).write_text("")
@@ -145,3 +145,39 @@ def test_root_installs_the_first_java_that_the_distribution_has(machine: Machine
     done = machine.run("ensure-java")
     assert done.returncode == 0, done.stderr
     assert "installing openjdk-21-jre-headless" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["chromium-headless-shell", "chromium", "google-chrome"])
+def test_any_chromium_on_the_path_is_enough(machine: Machine, name: str) -> None:
+    machine.program(name, "exit 99")
+    assert machine.run("ensure-chromium").returncode == 0
+
+
+def test_a_chromium_may_be_named(machine: Machine) -> None:
+    machine.program("other", "exit 99")
+    assert machine.run("ensure-chromium", CHROMIUM=str(machine.bin / "other")).returncode == 0
+
+
+def test_without_root_one_line_says_how_to_get_chromium(machine: Machine) -> None:
+    machine.program("id", "echo 1000")
+    machine.program("apt-get", "exit 99")
+    done = machine.run("ensure-chromium")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        "ensure-chromium: the dashboard's tests need Chromium; run: "
+        "sudo apt-get install -y chromium fonts-dejavu-core"
+    ]
+
+
+def test_root_installs_the_chromium_that_the_distribution_has(machine: Machine) -> None:
+    machine.program("id", "echo 0")
+    machine.program(
+        "apt-get",
+        f'case "$*" in *headless-shell*) exit 100;; *" chromium "*) touch {machine.bin}/chromium;'
+        f" chmod +x {machine.bin}/chromium;; esac",
+    )
+    for tool in ("touch", "chmod"):
+        (machine.bin / tool).symlink_to(shutil.which(tool) or "")
+    done = machine.run("ensure-chromium")
+    assert done.returncode == 0, done.stderr
+    assert "installing chromium" in done.stderr

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from tracker.client.connection import SecureTarget
 from tracker.core.process import LogLost
 from tracker.credentials import CredentialsError
+from tracker.dashboard import Dashboard
 from tracker.metrics import ServiceMetrics
 from tracker.service.owning import Claim, Claimant, Owned
 from tracker.service.probes import Probes
@@ -78,6 +80,7 @@ async def serve(config: ServerConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         secure(config)
+        showing = _dashboard(config)
     except CredentialsError as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
@@ -88,11 +91,15 @@ async def serve(config: ServerConfig) -> int:
         if telling is not None:
             await telling.start()
             log.info("tells_metrics", address=telling.address)
+        if showing is not None:
+            await showing.start()
         return await _serve_until(config, stop, beside)
     except OSError as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
     finally:
+        if showing is not None:
+            await showing.stop()
         if telling is not None:
             await telling.stop()
         await beside.probes.close()
@@ -108,6 +115,24 @@ def secure(config: ServerConfig) -> None:
     listen = config.listen or config.own_address
     for what in security.warnings(listen):
         log.warning("insecure", listen=listen, reason=what)
+
+
+def _dashboard(config: ServerConfig) -> Dashboard | None:
+    """The page that shows the tracker, as any of its clients sees it: also while this process waits for
+    a shard. Raises CredentialsError where it could not reach the tracker."""
+    if not config.dashboard_listen:
+        return None
+    security, credentials = config.security, config.security.to_peers
+    if security.tls_cert and not credentials.ca:
+        raise CredentialsError(
+            "--dashboard-listen asks this tracker as a client does, by TLS: name its CA in LOWMARK_TLS_CA"
+        )
+    if security.tokens and not credentials.token_file:
+        raise CredentialsError(
+            "--dashboard-listen asks this tracker as a client does, with a token that may see all "
+            "pipelines: name its file in LOWMARK_TOKEN_FILE"
+        )
+    return Dashboard(config.dashboard_listen, SecureTarget(config.addresses, credentials))
 
 
 async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:

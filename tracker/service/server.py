@@ -77,7 +77,8 @@ class ServerConfig:
     health_listen: host:port of the health service for probes, without TLS or token, if there is one;
     metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere;
     security: its TLS files, and who may do what;
-    limits: what one client, and one pipeline, may take of it.
+    limits: what one client, and one pipeline, may take of it;
+    dashboard_listen: host:port at which a page shows the tracker; empty: nowhere.
     """
 
     shard: int
@@ -95,6 +96,7 @@ class ServerConfig:
     metrics_listen: str = ""
     security: Security = field(default_factory=Security)
     limits: Limits = field(default_factory=Limits)
+    dashboard_listen: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shard < len(self.addresses):

@@ -1,0 +1,202 @@
+"""The page in a real browser: what it shows, live, by keyboard, on narrow screens, in light and dark."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.support import WAIT_S
+from tests.dashboard.browser import Browser
+from tests.dashboard.scene import SEGMENTS, Scene, scene
+from tests.docs.pages import ROOT
+from tests.processes.running import shards
+from tracker.client.embedded import free_ports
+from tracker.core.model import Edge, PipelineSpec
+from tracker.dashboard import looks
+
+pytestmark = pytest.mark.timeout(300)
+
+NARROW, WIDE = 360, 1280
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        browser = Browser(Path(directory))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Scene]:
+    with scene() as here:
+        here.items("sessions", [90, 100, 101, 900])
+        here.consume("sessions", [90])
+        here.items("parse", [2_000])
+        here.promise()
+        yield here
+
+
+def test_it_shows_the_graph_what_is_open_and_who_takes_part(browser: Browser, here: Scene) -> None:
+    page = browser.page(here.url)
+    page.until(f"document.querySelectorAll('.segment').length === {len(SEGMENTS)}")
+    page.until_says("live", "#link")
+    page.until_says("3 items in 3 slots", "#strip")
+    assert page.run("document.querySelectorAll('.strip-open').length") >= 3
+    for front in ("web", "mobile"):
+        assert front in page.text("#fronts")
+    assert page.text("#shards").count("serves") == 2
+    assert "sessions-query" in page.text("#nodes") and "local-tracker" in page.text("#nodes")
+    assert "5 min p50" in page.text("#fresh")
+    assert page.run("document.querySelectorAll('.edge').length") == 6, "4 edges, 2 fronts"
+    assert page.complaints() == []
+    page.close()
+
+
+def test_it_is_chosen_by_keyboard_and_kept_in_the_address(browser: Browser, here: Scene) -> None:
+    page = browser.page(here.url)
+    page.until("document.querySelectorAll('.segment').length > 0")
+    # Skip link, pipelines, the chosen segment.
+    for _ in range(3):
+        page.press("Tab")
+    focused = "document.activeElement.dataset.key"
+    page.until(f"{focused} === 'segment parse'")
+    page.press("ArrowRight")
+    page.until(f"{focused} === 'segment enrich'")
+    page.press("ArrowRight")
+    page.press("Enter")
+    page.until_says("sessions:", "#why")
+    page.until_says("sessions-query", "#why")
+    assert page.run("location.hash").endswith("segment=sessions")
+    before = page.run("performance.now()")
+    page.until(f"performance.now() > {before} + 1500")  # a look or more later
+    assert page.run(focused) == "segment sessions", "a look does not take the focus away"
+    page.press("End")
+    page.until(f"{focused} === 'segment totals'")
+    page.close()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_it_is_readable_at_any_width_in_light_and_dark(
+    browser: Browser, here: Scene, width: int, dark: bool
+) -> None:
+    page = browser.page(here.url, width, 800, dark=dark)
+    page.until(f"document.querySelectorAll('.segment').length === {len(SEGMENTS)}")
+    page.until_says("slots with open items", "#strip")
+    assert page.run("document.documentElement.scrollWidth") <= width, "nothing is cut off"
+    assert page.run("document.querySelector('#graph').scrollWidth") <= width
+    for selector in ("h2", ".hint", ".facts dt", ".facts dd", ".count", "td", "th", ".why li"):
+        assert page.run(CONTRAST.replace("SELECTOR", selector)) >= 4.5, selector
+    page.close()
+
+
+CONTRAST = """(() => {
+  const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const back = parts(getComputedStyle(node).backgroundColor);
+      if (back.length < 4 || back[3] > 0) return back;
+    }
+    return [255, 255, 255];
+  };
+  const found = [...document.querySelectorAll('SELECTOR')].map((node) => {
+    const [a, b] = [light(parts(getComputedStyle(node).color)), light(behind(node))];
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  });
+  return Math.min(...found);
+})()"""
+"""The least contrast of a text with what is behind it, as WCAG counts it; 4.5 is its level AA."""
+
+
+def test_it_is_live_and_says_why_a_segment_is_stuck(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "STUCK_AFTER_MS", 500)
+    with scene() as here:
+        here.items("sessions", [90, 100])
+        here.consume("sessions", [90])
+        here.promise()
+        page = browser.page(here.url)
+        page.until_says("1 item in 1 slot", "#strip")
+        here.readers["sessions"].close()
+        page.until_says("! stuck", "#graph")
+        page.until_says("query sessions-query is not connected", "#why")
+        page.until_says("lowmark nodes retire sessions-query --pipeline clicks", "#why")
+        page.until_says("stuck: sessions", "#changes")
+        again = here.tracker.node("clicks", "sessions-query", "query")
+        again.join(WAIT_S)
+        here.readers["sessions"] = again
+        here.consume("sessions", [100])
+        here.promise()
+        page.until("!document.querySelector('#graph').textContent.includes('! stuck')")
+        page.until_says("nothing open", "#strip")
+        assert page.complaints() == []
+        page.close()
+
+
+def test_names_are_text_whatever_they_hold(browser: Browser) -> None:
+    bad = "<img src=x onerror=\"document.title='broken'\">"
+    with scene(name="one") as here:
+        spec = PipelineSpec(bad, (bad, f"{bad}2"), (Edge(bad, f"{bad}2"),), fronts=(bad,))
+        here.tracker.register(spec)
+        node = here.tracker.node(bad, bad, bad)
+        node.join(WAIT_S)
+        node.join_front(bad, bad, WAIT_S)
+        page = browser.page(here.url)
+        page.until(f"[...document.querySelectorAll('option')].some((o) => o.value === {bad!r})")
+        page.run(
+            "(() => { const s = document.querySelector('#pipelines'); "
+            f"s.value = {bad!r}; s.dispatchEvent(new Event('change')); }})()"
+        )
+        page.until_says(bad, "#fronts")
+        page.until_says(bad, "#nodes")
+        assert page.run("document.querySelectorAll('main img').length") == 0
+        assert "broken" not in page.run("document.title").replace(bad, "")
+        assert page.complaints() == []
+        page.close()
+
+
+def test_a_tracker_serves_it_and_says_when_it_is_gone(browser: Browser, tmp_path: Path) -> None:
+    (process,), _ = shards(1, tmp_path)
+    listen = f"127.0.0.1:{free_ports(1)[0]}"
+    process._command += ["--dashboard-listen", listen]
+    process.start()
+    try:
+        url = f"http://{listen}"
+        until_listening(listen)
+        page = browser.page(url)
+        page.until_says("No pipeline is registered yet")
+        assert process.stop() == 0
+        page.close()
+    finally:
+        process.discard()
+
+
+def until_listening(address: str) -> None:
+    import socket
+    import time
+
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_pictures_of_it_are_in_the_docs() -> None:
+    page = (ROOT / "docs" / "dashboard.md").read_text()
+    for name in ("dashboard-stuck", "dashboard-dark", "dashboard-narrow"):
+        picture = ROOT / "docs" / "img" / f"{name}.png"
+        assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert f"img/{name}.png" in page

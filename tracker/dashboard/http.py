@@ -1,0 +1,181 @@
+"""A small HTTP/1.1 server for GET: h11 speaks the protocol, asyncio carries it, and everything is bounded.
+
+Made for a few people who look at a page: connections, heads, and the time that anything may take have
+limits, so that a client that sends or takes nothing costs little and not for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+import h11
+import structlog
+
+log = structlog.get_logger(__name__)
+
+MAX_CONNECTIONS = 100
+"""More are closed without an answer."""
+MAX_HEAD_BYTES = 16_384
+HEAD_TIMEOUT_S = 15.0
+"""How long the next request of a connection may take to come."""
+WRITE_TIMEOUT_S = 20.0
+"""How long a client may take nothing of what it is sent."""
+READ_BYTES = 16_384
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A GET (or HEAD): the path, and the first value of each name in its query."""
+
+    path: str
+    query: dict[str, str]
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer: a body, or a stream of parts that are sent as they come."""
+
+    status: int
+    headers: Headers
+    body: bytes = b""
+    parts: AsyncGenerator[bytes, None] | None = None
+
+
+@dataclass(slots=True)
+class HttpServer:
+    """Serves requests at one address. answer: makes the response; headers: added to all of them."""
+
+    host: str
+    port: int
+    answer: Callable[[Request], Awaitable[Response]]
+    headers: Headers = ()
+    _server: asyncio.Server | None = None
+    _connections: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self) -> int:
+        """Listens; returns the port. Raises OSError."""
+        self._server = await asyncio.start_server(self._connected, self.host, self.port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Ends all connections."""
+        if self._server is not None:
+            self._server.close()
+        connections = list(self._connections)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._connections.add(task)
+        try:
+            await _Connection(self, reader, writer).serve()
+        except (OSError, TimeoutError, h11.RemoteProtocolError):
+            pass  # the client is gone, slow, or speaks something else
+        except asyncio.CancelledError:
+            pass  # stop(): a task of asyncio's own, which nobody awaits
+        except Exception:
+            log.exception("http_failed")
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with suppress(OSError, asyncio.CancelledError):
+                await writer.wait_closed()
+
+
+class _Connection:
+    def __init__(
+        self, server: HttpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._server, self._reader, self._writer = server, reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._is_head = False
+
+    async def serve(self) -> None:
+        """Answers requests until either side closes."""
+        while self._http.our_state is h11.IDLE:
+            try:
+                async with asyncio.timeout(HEAD_TIMEOUT_S):
+                    request = await self._request()
+            except h11.RemoteProtocolError as error:
+                await self._refuse(error.error_status_hint)
+                return
+            if request is None:
+                return
+            if request.method not in (b"GET", b"HEAD"):
+                await self._send(_text(405, "only GET is answered"), close=True)
+                return
+            self._is_head = request.method == b"HEAD"
+            await self._send(await self._server.answer(_parsed(request)))
+            if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+                return
+            self._http.start_next_cycle()
+
+    async def _request(self) -> h11.Request | None:
+        """The next request with its end; None when the client closes. A body is refused."""
+        found: h11.Request | None = None
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(await self._reader.read(READ_BYTES))
+            elif isinstance(event, h11.Request):
+                found = event
+            elif isinstance(event, h11.EndOfMessage):
+                return found
+            elif isinstance(event, h11.Data):
+                raise h11.RemoteProtocolError("a request has no body here", 413)
+            else:
+                return None
+
+    async def _refuse(self, status: int) -> None:
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            await self._send(_text(status, "this is no request that can be answered"), close=True)
+
+    async def _send(self, response: Response, *, close: bool = False) -> None:
+        headers = [*response.headers, *self._server.headers]
+        if response.parts is None:
+            headers.append(("content-length", str(len(response.body))))
+        if close:
+            headers.append(("connection", "close"))
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        await self._write(h11.Response(status_code=response.status, headers=encoded))
+        if response.parts is None:
+            if response.body and not self._is_head:
+                await self._write(h11.Data(data=response.body))
+        elif not self._is_head:
+            async with aclosing(response.parts) as parts:
+                async for part in parts:
+                    await self._write(h11.Data(data=part))
+        await self._write(h11.EndOfMessage())
+
+    async def _write(self, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        data = self._http.send(event)
+        if data:
+            self._writer.write(data)
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await self._writer.drain()
+
+
+def _parsed(request: h11.Request) -> Request:
+    target = urlsplit(request.target.decode("ascii", "replace"))
+    query = parse_qs(target.query, max_num_fields=20) if len(target.query) < MAX_HEAD_BYTES else {}
+    host = next((value for name, value in request.headers if name == b"host"), b"")
+    return Request(
+        target.path, {n: v[0] for n, v in query.items()}, host.decode("ascii", "replace")
+    )
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(status, [("content-type", "text/plain; charset=utf-8")], text.encode() + b"\n")

@@ -1,0 +1,296 @@
+"""One look at a pipeline, as plain data for the page: gathered from all shards, bounded in size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tracker.client import Admin, Explanation, LowmarkError, PipelineInfo, ShardInfo
+from tracker.core.diagnosis import SegmentCauses
+from tracker.core.explain import MAX_STRIP_BINS, NodeExplanation
+from tracker.core.freshness import SegmentFreshness
+from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.shown import age_ns, lag_ns, newest_promise, time_text
+from tracker.shown_causes import cause_json
+from tracker.shown_explain import causes_of, nodes_of
+
+MAX_SHOWN_SEGMENTS = 200
+MAX_SHOWN_FRONTS = 200
+MAX_SHOWN_NODES = 200
+MAX_SHOWN_PIPELINES = 1_000
+MAX_SHOWN_CAUSES = 5
+MAX_SHOWN_UNITS = 5
+STRIP_BINS = 120
+PAST_SHARE = 8
+"""Of the strip's time, one part in so many is before min time."""
+LEAST_STRIP_SLOTS = STRIP_BINS
+MOST_STRIP_SLOTS = 2**60
+SILENT_AFTER_MS = 15_000
+"""A node that says nothing for longer is shown as stuck: longer than most batches take."""
+STUCK_AFTER_MS = 3_000
+"""A segment that stands for longer, for a reason that somebody should look after, is stuck."""
+LEAST_SAMPLES = 5
+"""Percentiles of fewer say nothing."""
+SHARD_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_S = 3.0
+
+assert STRIP_BINS <= MAX_STRIP_BINS
+
+
+class Looker:
+    """Asks a tracker; from any thread, one call at a time each."""
+
+    def __init__(self, make_admin: Callable[[], Admin]) -> None:
+        self._make_admin = make_admin
+
+    def pipelines(self) -> dict[str, Any]:
+        """All pipelines, a line each. Raises LowmarkError."""
+        with self._make_admin() as admin:
+            infos = admin.pipelines()
+        shown = [
+            {
+                "name": info.spec.name,
+                "min_time": time_text(info.state.min_time, info.spec),
+                "complete": info.state.complete,
+            }
+            for info in infos[:MAX_SHOWN_PIPELINES]
+        ]
+        return {"pipelines": shown, "more": max(0, len(infos) - len(shown))}
+
+    def look(self, pipeline: str) -> dict[str, Any]:
+        """One pipeline. Raises LowmarkError: RefusedError if it is unknown."""
+        with self._make_admin() as admin:
+            info, shards = admin.pipeline(pipeline), admin.shards()
+            span = strip_span(info)
+            explanation = admin.explain(
+                pipeline,
+                from_slot=LOWEST_SLOT if span is None else span[0],
+                to_slot=FOREVER if span is None else span[1],
+                max_cells=0,
+                strip_bins=0 if span is None else STRIP_BINS,
+                silent_after_ms=SILENT_AFTER_MS,
+                shard_timeout_s=SHARD_TIMEOUT_S,
+            )
+            try:
+                fresh = {each.segment: each for each in admin.freshness(pipeline)}
+            except LowmarkError:  # not sampled, or not yet: the rest is shown all the same
+                fresh = {}
+        return look_json(info, shards, explanation, fresh, span)
+
+
+def strip_span(info: PipelineInfo) -> tuple[int, int] | None:
+    """The slots over which what is open is shown: from a little before min time to the newest promise;
+    None if all is complete, or nothing is promised."""
+    newest = newest_promise(info)
+    low = info.state.min_time
+    if newest is None or low == FOREVER:
+        return None
+    # A pipeline may start at the beginning of all time.
+    low = max(low, newest - MOST_STRIP_SLOTS)
+    span = max(newest - low, 1)
+    past = max(span // (PAST_SHARE - 1), LEAST_STRIP_SLOTS // PAST_SHARE)
+    first = max(low - past, LOWEST_SLOT)
+    to = max(newest + 1, first + LEAST_STRIP_SLOTS)
+    # Full bins only, so that every bin is as wide as the others.
+    width = -(-(to - first) // STRIP_BINS)
+    return first, first + width * STRIP_BINS
+
+
+def look_json(
+    info: PipelineInfo,
+    shards: list[ShardInfo],
+    explanation: Explanation,
+    fresh: dict[str, SegmentFreshness],
+    span: tuple[int, int] | None,
+) -> dict[str, Any]:
+    """All that the page shows of a pipeline."""
+    spec, state = info.spec, info.state
+    causes = {told.segment.segment: told for told in causes_of(explanation)}
+    names = spec.segments[:MAX_SHOWN_SEGMENTS]
+    return {
+        "pipeline": spec.name,
+        "at_ms": time.time_ns() // 10**6,
+        "min_time": time_text(state.min_time, spec),
+        "complete": state.complete,
+        "begun": state.begun,
+        "generation": state.generation,
+        "age_ms": _ms(age_ns(state.min_time, info)),
+        "lag_ms": _ms(lag_ns(state.min_time, info)),
+        "late_items": state.late_items,
+        "written_off_items": state.written_off_items,
+        "segments": [
+            _segment(info, place, causes.get(name), fresh.get(name), explanation)
+            for place, name in enumerate(names)
+        ],
+        "more_segments": len(spec.segments) - len(names),
+        "edges": [
+            [edge.source, edge.target, edge.delay]
+            for edge in spec.edges
+            if edge.source in names and edge.target in names
+        ],
+        "fresh": _fresh(fresh.get("")),
+        "fronts": _fronts(info),
+        "more_fronts": max(0, len(state.fronts) - MAX_SHOWN_FRONTS),
+        "missing_fronts": [] if state.begun else _missing_fronts(info),
+        **_nodes(explanation),
+        "shards": [_shard(shard, explanation) for shard in shards],
+        "strip": _strip(info, explanation, span),
+    }
+
+
+def _ms(span_ns: int | None) -> int | None:
+    return None if span_ns is None else span_ns // 10**6
+
+
+def _segment(
+    info: PipelineInfo,
+    place: int,
+    told: SegmentCauses | None,
+    fresh: SegmentFreshness | None,
+    explanation: Explanation,
+) -> dict[str, Any]:
+    spec, described = info.spec, info.state.segments[place]
+    # The furthest that any process has said: another than the one that described it, perhaps.
+    min_time = max(described.min_time, told.segment.min_time if told else described.min_time)
+    causes = told.causes if told else ()
+    standing_ms = told.segment.standing_ms if told else 0
+    units = [
+        unit.name.rpartition("/")[2]  # people know the directory
+        for part in explanation.parts
+        for explained in part.segments
+        if explained.segment == described.segment
+        for unit in explained.units
+    ]
+    if min_time == FOREVER:
+        state = "complete"
+    elif not info.state.begun:
+        state = "waiting"
+    elif causes and causes[0].is_trouble and standing_ms >= STUCK_AFTER_MS:
+        state = "stuck"
+    else:
+        state = "moving"
+    return {
+        "name": described.segment,
+        "min_time": time_text(min_time, spec),
+        "state": state,
+        "lag_ms": _ms(lag_ns(min_time, info)),
+        "age_ms": _ms(age_ns(min_time, info)),
+        "standing_ms": standing_ms,
+        "open_slots": described.open_slots,
+        "open_items": described.open_items,
+        "causes": [cause_json(cause, spec) for cause in causes[:MAX_SHOWN_CAUSES]],
+        "units": units[:MAX_SHOWN_UNITS],
+        "more_units": max(0, len(units) - MAX_SHOWN_UNITS),
+        "fresh": _fresh(fresh),
+    }
+
+
+def _fresh(fresh: SegmentFreshness | None) -> list[dict[str, int]]:
+    if fresh is None:
+        return []
+    return [
+        {
+            "seconds": window.seconds,
+            "p50": window.lag.p50_ms,
+            "p95": window.lag.p95_ms,
+            "p99": window.lag.p99_ms,
+        }
+        for window in fresh.windows
+        if window.lag.samples >= LEAST_SAMPLES
+    ]
+
+
+def _fronts(info: PipelineInfo) -> list[dict[str, Any]]:
+    newest = newest_promise(info)
+    shown = []
+    for front in info.state.fronts[:MAX_SHOWN_FRONTS]:
+        has_promised = front.settled and front.heartbeat > LOWEST_SLOT
+        behind = None
+        if has_promised and newest is not None:
+            behind = max(0, newest - front.heartbeat) * info.spec.slack_ns // 10**6
+        promise = time_text(front.heartbeat, info.spec) if has_promised else ""
+        shown.append(
+            {
+                "front": front.front,
+                "node_id": front.node_id,
+                "segment": front.segment,
+                "settled": front.settled,
+                "promise": promise,
+                "behind_ms": behind,
+                "silent_ms": front.silent_ms,
+            }
+        )
+    return shown
+
+
+def _missing_fronts(info: PipelineInfo) -> list[str]:
+    joined = {front.front for front in info.state.fronts}
+    return [name for name in info.spec.fronts if name not in joined][:MAX_SHOWN_FRONTS]
+
+
+def _nodes(explanation: Explanation) -> dict[str, Any]:
+    nodes = nodes_of(explanation)
+    names = explanation.spec.segments
+    shown = [_node(node, names) for node in nodes[:MAX_SHOWN_NODES]]
+    return {"nodes": shown, "more_nodes": len(nodes) - len(shown)}
+
+
+def _node(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "node_id": node.key.node_id,
+        "incarnation": node.key.incarnation,
+        "kind": node.kind,
+        "ticks": node.node_time,
+        "connected": node.connected,
+        "gone": node.gone,
+        "silent_ms": node.silent_ms,
+        "consumes": [names[number] for number in node.consumes],
+        "creates": [names[number] for number in node.creates],
+        "staged": [f"batch {staged.batch} of {staged.query}" for staged in node.staged[:3]],
+        "refused": node.refused,
+    }
+
+
+def _shard(shard: ShardInfo, explanation: Explanation) -> dict[str, Any]:
+    number = shard.state.shard
+    part = next((part for part in explanation.parts if part.shard == number), None)
+    return {
+        "shard": number,
+        "address": shard.address,
+        "answers": part is not None,
+        "linked": shard.state.connected,
+        "behind": shard.state.entries_behind,
+        "open_cells": sum(sum(s.cells) for s in part.strip.segments) if part and part.strip else 0,
+        "store_waiting_ms": part.store.waiting_ms if part else 0,
+        "store_error": part.store.error if part else "",
+    }
+
+
+def _strip(
+    info: PipelineInfo, explanation: Explanation, span: tuple[int, int] | None
+) -> dict[str, Any] | None:
+    """What is open over time, by segment, added up over the shards; done: the share of the strip that is
+    before the segment's min time."""
+    if span is None:
+        return None
+    first, to = span
+    slack_ns = info.spec.slack_ns
+    rows = []
+    for place, described in enumerate(info.state.segments[:MAX_SHOWN_SEGMENTS]):
+        cells, items = [0] * STRIP_BINS, [0] * STRIP_BINS
+        for part in explanation.parts:
+            for strip in part.strip.segments if part.strip else ():
+                if strip.segment == place:
+                    cells = [a + b for a, b in zip(cells, strip.cells, strict=True)]
+                    items = [a + b for a, b in zip(items, strip.items, strict=True)]
+        done = (min(max(described.min_time, first), to) - first) / (to - first)
+        rows.append({"name": described.segment, "cells": cells, "items": items, "done": done})
+    newest = newest_promise(info) or to
+    return {
+        "from": time_text(first, info.spec),
+        "to": time_text(to, info.spec),
+        "promised": (min(newest, to) - first) / (to - first),
+        "bin_ms": (to - first) // STRIP_BINS * slack_ns // 10**6,
+        "segments": rows,
+    }

@@ -1,0 +1,226 @@
+"""The dashboard: which paths there are, and who looks at what. One look a second serves all viewers."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from tracker.client import Admin, LowmarkError, RefusedError
+from tracker.core.model import RefusalCode
+from tracker.dashboard.http import HttpServer, Request, Response
+from tracker.dashboard.looks import ANSWER_TIMEOUT_S, Looker
+
+log = structlog.get_logger(__name__)
+
+LOOK_INTERVAL_S = 1.0
+MAX_VIEWERS = 50
+"""Pages that may be open at once; further ones are told so, and try again."""
+MAX_WATCHED = 20
+"""Pipelines that are looked at, at once."""
+MAX_ASKING_THREADS = 4
+KEEP_ALIVE_S = 15.0
+"""A comment is sent to a viewer for whom there was nothing for so long: a proxy may close what is
+silent."""
+
+_STATIC = Path(__file__).parent / "static"
+_PAGES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/drawing.js": ("drawing.js", "text/javascript; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_HEADERS = (
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+)
+
+
+class Dashboard:
+    """Serves the page at one address. listen: host:port (port 0: any); target: the tracker that it shows,
+    as for any client."""
+
+    def __init__(self, listen: str, target: str | Sequence[str]) -> None:
+        """Raises ValueError if `listen` is not host:port."""
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"dashboard: {listen!r} is not host:port")
+        self._host = host.strip("[]")
+        self._is_local = _is_loopback(self._host)
+        self._http = HttpServer(self._host, int(port), self._answer, _HEADERS)
+        self._files = {
+            path: (kind, (_STATIC / name).read_bytes()) for path, (name, kind) in _PAGES.items()
+        }
+        self._looker = Looker(lambda: Admin(target, ANSWER_TIMEOUT_S))
+        # Threads of its own: those of the loop write leases, and must not wait for a page.
+        self._asking = ThreadPoolExecutor(MAX_ASKING_THREADS, "lowmark-dashboard")
+        self._watched: dict[str, _Watched] = {}
+        self.viewers = 0
+        self.address = listen
+
+    async def start(self) -> None:
+        """Raises OSError if it cannot listen."""
+        try:
+            port = await self._http.start()
+        except OSError as error:
+            raise OSError(f"dashboard: cannot listen on {self.address}: {error}") from error
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.address = f"{host}:{port}"
+        if not self._is_local:
+            log.warning(
+                "dashboard_is_open",
+                address=self.address,
+                reason="whoever reaches it sees all pipelines; put a proxy that knows people before it",
+            )
+        log.info("shows_dashboard", url=f"http://{self.address}/")
+
+    async def stop(self) -> None:
+        """Ends all connections. Questions to the tracker that are under way end by themselves."""
+        for watched in list(self._watched.values()):
+            watched.stop()
+        await self._http.stop()
+        self._asking.shutdown(wait=False, cancel_futures=True)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    async def _answer(self, request: Request) -> Response:
+        if self._is_local and not _is_local_name(request.host):
+            # A page from elsewhere whose name is made to mean this machine must not read along.
+            return _plain(421, "this dashboard is for this machine: ask by localhost")
+        if request.path in self._files:
+            kind, body = self._files[request.path]
+            return Response(200, [("content-type", kind)], body)
+        if request.path == "/api/pipelines":
+            return await self._json(self._looker.pipelines)
+        pipeline = request.query.get("pipeline", "")
+        if request.path == "/api/look":
+            return await self._json(lambda: self._looker.look(pipeline))
+        if request.path == "/api/events":
+            return self._events(pipeline)
+        return _plain(404, "there is no such page")
+
+    async def _json(self, ask: Callable[[], dict[str, Any]]) -> Response:
+        try:
+            told, status = await self._ask(ask), 200
+        except RefusedError as error:
+            unknown = error.refusal.code is RefusalCode.UNKNOWN_PIPELINE
+            told, status = {"error": str(error)}, 404 if unknown else 400
+        except LowmarkError as error:
+            told, status = {"error": str(error)}, 503
+        return Response(status, [("content-type", "application/json")], json.dumps(told).encode())
+
+    async def _ask(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return await asyncio.get_running_loop().run_in_executor(self._asking, ask)
+
+    def _events(self, pipeline: str) -> Response:
+        is_new = pipeline not in self._watched
+        if self.viewers >= MAX_VIEWERS or (is_new and len(self._watched) >= MAX_WATCHED):
+            return _plain(
+                503,
+                f"{self.viewers} of {MAX_VIEWERS} viewers look at {len(self._watched)} of {MAX_WATCHED} "
+                "pipelines; close a page that nobody looks at",
+                ("retry-after", "10"),
+            )
+        headers = [("content-type", "text/event-stream"), ("x-accel-buffering", "no")]
+        return Response(200, headers, parts=self._stream(pipeline))
+
+    async def _stream(self, pipeline: str) -> AsyncGenerator[bytes, None]:
+        """What one viewer is sent: the newest look whenever it is ready for it, so that a slow one
+        misses some and holds nothing up."""
+        watched = self._watched.get(pipeline)
+        if watched is None:
+            watched = self._watched[pipeline] = _Watched(self, pipeline)
+        watched.viewers += 1
+        self.viewers += 1
+        try:
+            seen = 0
+            yield b"retry: 2000\n\n"
+            while True:
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_S):
+                        seen = await watched.after(seen)
+                except TimeoutError:
+                    yield b": still here\n\n"
+                    continue
+                yield watched.event
+        finally:
+            self.viewers -= 1
+            watched.viewers -= 1
+            if not watched.viewers:
+                watched.stop()
+                if self._watched.get(pipeline) is watched:
+                    del self._watched[pipeline]
+
+
+class _Watched:
+    """A pipeline that somebody looks at."""
+
+    def __init__(self, dashboard: Dashboard, pipeline: str) -> None:
+        self.viewers = 0
+        self.event = b""
+        self._number = 0
+        self._news = asyncio.Condition()
+        self._task = asyncio.get_running_loop().create_task(self._look(dashboard, pipeline))
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def after(self, seen: int) -> int:
+        """Returns when there is a newer look than the one of this number, with its number."""
+        async with self._news:
+            await self._news.wait_for(lambda: self._number > seen)
+            return self._number
+
+    async def _look(self, dashboard: Dashboard, pipeline: str) -> None:
+        while True:
+            try:
+                told = await dashboard._ask(lambda: dashboard._looker.look(pipeline))
+                event = _event("look", told)
+            except LowmarkError as error:
+                event = _event("trouble", {"error": str(error)})
+            except Exception:
+                log.exception("look_failed", pipeline=pipeline)
+                event = _event(
+                    "trouble", {"error": "the look has failed; the process's log says why"}
+                )
+            async with self._news:
+                self.event = event
+                self._number += 1
+                self._news.notify_all()
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def _event(kind: str, told: dict[str, Any]) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(told)}\n\n".encode()
+
+
+def _plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
+    kind = ("content-type", "text/plain; charset=utf-8")
+    return Response(status, [kind, *headers], text.encode() + b"\n")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_local_name(host: str) -> bool:
+    """Whether a request's Host names this machine by its loopback address."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return _is_loopback(name.strip("[]"))
