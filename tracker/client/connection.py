@@ -28,7 +28,8 @@ RETRY_MOST_S = 0.5
 MAX_OLDER_CHANNELS = 16
 """Channels with older certificates that are kept open."""
 MAX_REDIRECTS = 8
-"""Redirects in a row: more say that the processes disagree on who is home."""
+"""Redirects in a row: more say that the processes disagree on who is home, as they may for a while when
+shards have changed hands; then it pauses before it asks again."""
 
 _GIVEN_UP = {
     grpc.StatusCode.UNIMPLEMENTED,
@@ -180,8 +181,8 @@ class Connection:
                 if refused.home_address and redirects <= MAX_REDIRECTS:
                     address = refused.home_address
                     continue
-                raise refused
-            if refused is not None and refused.refusal.code is not RefusalCode.NOT_READY:
+                # Who owns the shard now is not known everywhere yet: it is asked again after a while.
+            elif refused is not None and refused.refusal.code is not RefusalCode.NOT_READY:
                 raise refused
             if refused is None and not is_retried(failure):
                 raise LowmarkError(f"{address}: {describe_failure(failure)}")

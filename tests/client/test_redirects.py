@@ -1,0 +1,73 @@
+"""Who is home is asked until somebody knows, also while shards change hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from tracker import convert
+from tracker.client.connection import MAX_REDIRECTS, Connection
+from tracker.client.errors import UnavailableError
+from tracker.core.model import Refusal, RefusalCode
+
+A, B = "127.0.0.1:1", "127.0.0.1:2"
+WAIT_S = 60.0
+
+
+class NotHome(grpc.RpcError):
+    """A process says that another one is home."""
+
+    def __init__(self, home_address: str) -> None:
+        self._message = convert.refusal_to_pb(Refusal(RefusalCode.NOT_HOME, "it is at home there"))
+        self._message.home_address = home_address
+
+    def trailing_metadata(self) -> Any:
+        return ((convert.REFUSAL_KEY, self._message.SerializeToString()),)
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.FAILED_PRECONDITION
+
+    def details(self) -> str:
+        return "it is at home there"
+
+
+def asked(answers: Callable[[int], str | None]) -> Callable[[grpc.Channel], Callable[..., str]]:
+    """A method that is redirected to what `answers` gives for the number of the call, from 0; None: it
+    is answered."""
+    count = -1
+
+    def method(request: Any, timeout: float) -> str:
+        nonlocal count
+        count += 1
+        home = answers(count)
+        if home is not None:
+            raise NotHome(home)
+        return f"answered call {count}"
+
+    return lambda channel: method
+
+
+def test_processes_that_name_each_other_are_asked_until_one_knows() -> None:
+    calls = 3 * MAX_REDIRECTS
+    connection = Connection([A, B])
+    method = asked(lambda count: (A, B)[count % 2] if count < calls else None)
+    answer, _ = connection.call(method, None, WAIT_S)
+    assert answer == f"answered call {calls}"
+    connection.close()
+
+
+def test_one_that_cannot_say_where_home_is_is_asked_again() -> None:
+    connection = Connection([A, B])
+    answer, address = connection.call(asked(lambda count: "" if count < 2 else None), None, WAIT_S)
+    assert (answer, address) == ("answered call 2", A)
+    connection.close()
+
+
+def test_after_the_time_that_is_given_the_caller_is_told_why() -> None:
+    connection = Connection([A, B])
+    with pytest.raises(UnavailableError, match="at home there"):
+        connection.call(asked(lambda count: B), None, 0.2)
+    connection.close()
