@@ -193,6 +193,9 @@ class _Process:
     def min_times(self, _: str) -> tuple[int, int]:
         return (self.slot, self.slot)
 
+    def pipeline_min_time(self, _: str) -> int:
+        return self.slot
+
 
 class _Engine:
     def __init__(self, process: _Process) -> None:
