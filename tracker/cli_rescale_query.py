@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -120,7 +120,7 @@ def _run(command: str | None, option: str) -> None:
         )
 
 
-def _session():  # type: ignore[no-untyped-def]
+def _session() -> Any:
     """A small Spark of its own: repartitioning reads and writes files only."""
     from pyspark.sql import SparkSession
 
