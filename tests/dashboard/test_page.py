@@ -196,7 +196,7 @@ def until_listening(address: str) -> None:
 
 def test_pictures_of_it_are_in_the_docs() -> None:
     page = (ROOT / "docs" / "dashboard.md").read_text()
-    for name in ("dashboard-stuck", "dashboard-dark", "dashboard-narrow"):
+    for name in ("dashboard-stuck", "dashboard-demo", "dashboard-dark", "dashboard-narrow"):
         picture = ROOT / "docs" / "img" / f"{name}.png"
         assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         assert f"img/{name}.png" in page

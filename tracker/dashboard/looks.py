@@ -37,6 +37,9 @@ ANSWER_TIMEOUT_S = 3.0
 
 assert STRIP_BINS <= MAX_STRIP_BINS
 
+Span = tuple[int, int, int]
+"""The slots from the first to below the second, and into how many bins they are cut."""
+
 
 class Looker:
     """Asks a tracker; from any thread, one call at a time each."""
@@ -68,7 +71,7 @@ class Looker:
                 from_slot=LOWEST_SLOT if span is None else span[0],
                 to_slot=FOREVER if span is None else span[1],
                 max_cells=0,
-                strip_bins=0 if span is None else STRIP_BINS,
+                strip_bins=0 if span is None else span[2],
                 silent_after_ms=SILENT_AFTER_MS,
                 shard_timeout_s=SHARD_TIMEOUT_S,
             )
@@ -79,7 +82,7 @@ class Looker:
         return look_json(info, shards, explanation, fresh, span)
 
 
-def strip_span(info: PipelineInfo) -> tuple[int, int] | None:
+def strip_span(info: PipelineInfo) -> Span | None:
     """The slots over which what is open is shown: from a little before min time to the newest promise;
     None if all is complete, or nothing is promised."""
     newest = newest_promise(info)
@@ -92,9 +95,10 @@ def strip_span(info: PipelineInfo) -> tuple[int, int] | None:
     past = max(span // (PAST_SHARE - 1), LEAST_STRIP_SLOTS // PAST_SHARE)
     first = max(low - past, LOWEST_SLOT)
     to = max(newest + 1, first + LEAST_STRIP_SLOTS)
-    # Full bins only, so that every bin is as wide as the others.
+    # As many bins as it takes, all of one width, so that none is beyond what is promised.
     width = -(-(to - first) // STRIP_BINS)
-    return first, first + width * STRIP_BINS
+    bins = -(-(to - first) // width)
+    return first, first + width * bins, bins
 
 
 def look_json(
@@ -102,7 +106,7 @@ def look_json(
     shards: list[ShardInfo],
     explanation: Explanation,
     fresh: dict[str, SegmentFreshness],
-    span: tuple[int, int] | None,
+    span: Span | None,
 ) -> dict[str, Any]:
     """All that the page shows of a pipeline."""
     spec, state = info.spec, info.state
@@ -268,17 +272,17 @@ def _shard(shard: ShardInfo, explanation: Explanation) -> dict[str, Any]:
 
 
 def _strip(
-    info: PipelineInfo, explanation: Explanation, span: tuple[int, int] | None
+    info: PipelineInfo, explanation: Explanation, span: Span | None
 ) -> dict[str, Any] | None:
     """What is open over time, by segment, added up over the shards; done: the share of the strip that is
     before the segment's min time."""
     if span is None:
         return None
-    first, to = span
+    first, to, bins = span
     slack_ns = info.spec.slack_ns
     rows = []
     for place, described in enumerate(info.state.segments[:MAX_SHOWN_SEGMENTS]):
-        cells, items = [0] * STRIP_BINS, [0] * STRIP_BINS
+        cells, items = [0] * bins, [0] * bins
         for part in explanation.parts:
             for strip in part.strip.segments if part.strip else ():
                 if strip.segment == place:
@@ -291,6 +295,6 @@ def _strip(
         "from": time_text(first, info.spec),
         "to": time_text(to, info.spec),
         "promised": (min(newest, to) - first) / (to - first),
-        "bin_ms": (to - first) // STRIP_BINS * slack_ns // 10**6,
+        "bin_ms": (to - first) // bins * slack_ns // 10**6,
         "segments": rows,
     }
