@@ -118,6 +118,17 @@ def test_what_a_segment_had_come_to_before_says_nothing_of_the_pipeline_now(shar
 
 
 @pytest.mark.parametrize("shards", SHARDS)
+def test_the_slot_from_which_it_begins_is_announced_as_soon_as_fronts_hold_no_less(
+    shards: int,
+) -> None:
+    cluster, *_ = running(shards)
+    assert restart(cluster, from_slot=30) == Restart(1, 30, AT_MS)
+    assert cluster.agreed(SPEC) == (23, 23), "its front may not be heard of yet"
+    cluster.node(SPEC, "front").join_front("a")
+    assert cluster.agreed(SPEC) == (30, 30)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
 def test_what_was_open_is_dropped_and_listed(shards: int) -> None:
     cluster, *_ = running(shards)
     restart(cluster)

@@ -131,6 +131,10 @@ class Ledger:
                     f"and {max(said.get(segment, ()), default=None)} is durable",
                 )
 
+    def open_key(self, pipeline: str, node_id: str) -> NodeKey | None:
+        """The key under which a node's ticks may come, by its home's log."""
+        return self._open.get((pipeline, node_id))
+
     def said(self, shard: int, pipeline: str) -> dict[int, dict[int, int]]:
         """By segment and min time that the shard has made durable, the generation that it is of."""
         return self.mirrors[shard].said.get(pipeline, {})

@@ -100,6 +100,7 @@ class Plan:
     bad_share: float = 0.1
     part_commits: float = 0.3
     """How often not all that waits becomes durable at once."""
+    retirements: int = 0
     zombies: float = 0.15
     """How often an older process of a node goes on when it should be gone."""
 
@@ -146,6 +147,7 @@ def draw_plain(seed: int) -> Plan:
         link_cuts=0 if calm else rng.choice([0, 0, 1, 2]),
         slow_peers=0 if calm else rng.choice([0, 0, 0, 1]),
         snapshots=rng.choice([0, 1, 1, 2]),
+        retirements=0 if calm or uneven else rng.choice([0, 0, 0, 1, 2]),
         pause_ns=rng.choice([1.0, 3.0] if uneven else [1.0, 2.0, 4.0]) * MS,
         # So that there is something to break for as long as there are faults.
         front_pause_ns=rng.choice([1.0, 2.0]) * MS

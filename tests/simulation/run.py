@@ -28,7 +28,7 @@ FAULT_KINDS = (
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
-    "late_items", "late_consumptions", "restarts", "nodes_restarted", "fronts_too_late", "ids_used_again",
+    "late_items", "late_consumptions", "restarts", "nodes_restarted", "retired_nodes", "fronts_too_late", "ids_used_again",
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",

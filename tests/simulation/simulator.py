@@ -153,6 +153,7 @@ class Simulator(Processes):
         return all(
             shard.running is not None and has_arrived(world, shard.running.process)
             for world in self.worlds.values()
+            if not self.operator.came_too_late(world)
             for shard in self.shards
         )
 
@@ -298,6 +299,7 @@ class Simulator(Processes):
         at_random(plan.takeovers, self._take_over_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
         at_random(plan.session_breaks, self._break_some_session)
+        at_random(plan.retirements, self.operator.retire_some)
         at_random(plan.snapshots * plan.shards, self._snapshot_some_process)
         at_random(3, self._subscribe_somewhere)
         if plan.shards > 1:
@@ -558,6 +560,8 @@ class Simulator(Processes):
     # --- what becomes durable ---------------------------------------------------------------------
 
     def front_evicted(self, pipeline: str, node_id: str) -> None:
+        if not isinstance(self.nodes[node_id], FrontNode):
+            return
         self.count("evicted_fronts")
         self.trace_line(lambda: f"{node_id} is evicted")
         self.worlds[pipeline].front_evicted(node_id)

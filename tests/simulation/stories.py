@@ -175,6 +175,7 @@ def _calm(rng: random.Random, plan: Plan, pipeline: PipelinePlan) -> Plan:
         link_cuts=0,
         slow_peers=0,
         snapshots=0,
+        retirements=0,
         front_pause_ns=1.0 * MS,
     )
 

@@ -86,6 +86,7 @@ class Pipeline:
         will be said."""
         self.reached = list(self.announced)
         """Those of them that are durable."""
+        self._note_unsaid()
         self.unreported: dict[int, int] = {}
         """Said since the last report to the other shards."""
         self.reported = False
@@ -121,12 +122,18 @@ class Pipeline:
         self.shard.carry_over(older)
         self.shard.mark_all_changed()
 
+    def _note_unsaid(self) -> None:
+        """A generation that begins above what was said has that to say, too."""
+        self.unsaid = {s for s, slot in enumerate(self.reached) if self.said[s] < slot}
+        """Segments in which the slot that was announced last is still to be said."""
+
     def resume(self, restarts: Sequence[Dropped], reached: Sequence[int]) -> None:
         """Takes up the generation that a snapshot is of."""
         self.restarts = list(restarts)
         if restarts:
             self.restart, self.floor = restarts[-1].restart, restarts[-1].floor
         self.reached, self.announced = list(reached), list(reached)
+        self._note_unsaid()
 
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
@@ -144,7 +151,7 @@ class Pipeline:
             (segment, slot)
             for segment, slot in enumerate(allowed)
             if slot is not None
-            and slot > self.announced[segment]
+            and slot >= self.announced[segment] + (segment not in self.unsaid)
             and not (slot == FOREVER and self.spec.open)
         )
 

@@ -253,6 +253,7 @@ class Applying(Nodes):
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
             pipeline.reached[segment] = slot
+            pipeline.unsaid.discard(segment)
             if slot > pipeline.said[segment]:
                 pipeline.history[segment].note(slot, record.at_ms)
             pipeline.said[segment] = max(slot, pipeline.said[segment])

@@ -173,6 +173,7 @@ class Reports(Reads):
         if changed:
             for segment, slot in changed:
                 pipeline.announced[segment] = slot
+                pipeline.unsaid.discard(segment)
             self._append(
                 Announcement(pipeline.spec.name, changed, pipeline.generation, self._unix_ms)
             )
