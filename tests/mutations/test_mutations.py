@@ -40,6 +40,7 @@ WANTED = {
         "entries-confirmed-when-accepted",
     ],
     "minimum of inbound without delays": ["minimum-of-inbound-without-delays"],
+    "a restarted process that announces before it has caught up": ["announced-before-caught-up"],
     "a joiner without pin": ["joiner-without-pin"],
     "a front missing at one shard left out of the minimum": ["front-missing-at-a-shard-left-out"],
     "a closed key counted as infinite too early": ["left-when-one-shard-says-so"],
@@ -51,6 +52,10 @@ WANTED = {
     "a part applied under an old routing version": [
         "parts-by-an-older-table-after-restart",
         "own-part-by-an-older-table",
+    ],
+    "generations ignored after a restart": [
+        "generation-ignored-in-reports",
+        "generation-ignored-in-records",
     ],
 }
 """The faults that must be among them, whatever else is."""

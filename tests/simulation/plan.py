@@ -147,7 +147,7 @@ def draw_plain(seed: int) -> Plan:
         link_cuts=0 if calm else rng.choice([0, 0, 1, 2]),
         slow_peers=0 if calm else rng.choice([0, 0, 0, 1]),
         snapshots=rng.choice([0, 1, 1, 2]),
-        retirements=0 if calm or uneven else rng.choice([0, 0, 0, 1, 2]),
+        retirements=0 if calm or uneven else rng.choice([0, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
         pause_ns=rng.choice([1.0, 3.0] if uneven else [1.0, 2.0, 4.0]) * MS,
         # So that there is something to break for as long as there are faults.
         front_pause_ns=rng.choice([1.0, 2.0]) * MS
@@ -212,7 +212,9 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.6]),
         hops=rng.choice([10, 20, 30] if uneven else [1, 1, 1, 2]),
         child_share=1.0 if uneven else 0.7,
-        restarts=0 if evicts or visitors or kind == "eager" else rng.choice([0, 0, 0, 1, 2]),
+        restarts=0
+        if evicts or visitors or kind == "eager"
+        else rng.choice([0, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
     )
 
 

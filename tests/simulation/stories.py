@@ -34,9 +34,9 @@ def draw_plan(seed: int) -> Plan:
     """The plan of a seed."""
     plan, rng = draw_plain(seed), random.Random(f"story {seed}")
     drawn = rng.random()
-    if drawn < 0.08:
+    if drawn < 0.06:
         return _draw_bounce(rng, plan)
-    if drawn < 0.16:
+    if drawn < 0.12:
         return _draw_visits(rng, plan)
     return plan
 
