@@ -11,7 +11,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.processes.running import WAIT_S, Running
+from tracker.client import Admin, Subscriber
 from tracker.client.embedded import free_ports
+from tracker.core.model import PipelineSpec
 from tracker.service.probes import READY_SERVICE, SERVES_SERVICE
 from tracker.service.waiting_room import LIVE_SERVICE
 
@@ -23,7 +25,7 @@ class Member:
     """One process of a tracker with one shard: number 0 has it at first, number 1 is a standby."""
 
     def __init__(self, number: int, addresses: list[str], health: str, directory: Path) -> None:
-        self.health = health
+        self.health, self.address = health, addresses[number]
         self.process = Running(
             "tracker.cli", "serve", "--member", str(number), "--peers", addresses[0],
             "--listen", addresses[number], "--address", addresses[number],
@@ -70,6 +72,11 @@ def test_a_process_is_ready_that_serves_or_waits_while_all_is_served(
     standby.comes_to_say(SERVES)
     owner.process.start()
     owner.comes_to_say(WAITS)  # its shard is in good hands
+    with Admin(owner.address, WAIT_S) as admin:  # who waits names who serves
+        admin.register(PipelineSpec("p", ("a",), fronts=("f",), start_slot=7))
+    with Subscriber(owner.address, "p") as subscriber:
+        assert subscriber.min_time() == 7
+        assert next(iter(subscriber.updates())).min_time == 7
     assert standby.process.stop() == 0
     owner.comes_to_say(SERVES)
 

@@ -110,6 +110,7 @@ class Connection:
         """Made with certificates that were renewed since; kept for the calls under way."""
         self._lock = threading.Lock()
         self._turn = -1
+        self._suggested = ""
         self._closed = threading.Event()
         self._process: int | None = None
 
@@ -143,9 +144,17 @@ class Connection:
         self._channels.clear()
 
     def next_target(self) -> str:
-        """Another process at each call, in turn."""
+        """The process that another one has named; else another one at each call, in turn."""
+        suggested, self._suggested = self._suggested, ""
+        if suggested:
+            return suggested
         self._turn += 1
         return self.targets[self._turn % len(self.targets)]
+
+    def suggest(self, address: str) -> None:
+        """The next attempt goes there: a process that waits for a shard has named one that serves. Where
+        the only target is a name that leads to any of them, asking that again might never get on."""
+        self._suggested = address
 
     def call(
         self,
@@ -186,6 +195,8 @@ class Connection:
                 raise refused
             if refused is None and not is_retried(failure):
                 raise LowmarkError(f"{address}: {describe_failure(failure)}")
+            if refused is not None:
+                self.suggest(refused.home_address)
             pause_s = backoff.pause_s()
             if time.monotonic() + pause_s >= deadline:
                 raise UnavailableError(

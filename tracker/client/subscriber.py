@@ -78,7 +78,7 @@ class Subscriber:
                     self._heard.hear(message)
                     yield from self._heard.news(told, self._chosen)
             except grpc.RpcError as error:
-                _raise_if_final(error, address)
+                self._connection.suggest(_raise_if_final(error, address))
             except (ClosedError, ValueError):
                 if not self._closed.is_set():
                     raise
@@ -145,7 +145,7 @@ class Subscriber:
                 answer = stub.WaitUntil(request, timeout=left_s)
                 self._heard.reached(segment, answer.min_time)
             except grpc.RpcError as error:
-                _raise_if_final(error, address)
+                self._connection.suggest(_raise_if_final(error, address))
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     self._closed.wait(min(backoff.pause_s(), left_s))
             except ValueError:
@@ -180,6 +180,7 @@ class AsyncSubscriber:
         self._targets = parse_targets(target)
         self._credentials = credentials_for(target)
         self._turn = -1
+        self._suggested = ""
         self._heard = Heard(pipeline)
         self._stamp: Stamp = ()
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -191,8 +192,10 @@ class AsyncSubscriber:
     def _next_stub(self) -> tuple[str, Any]:
         if self._closed:
             raise ClosedError("the subscriber is closed")
-        self._turn += 1
-        address = self._targets[self._turn % len(self._targets)]
+        address, self._suggested = self._suggested, ""
+        if not address:
+            self._turn += 1
+            address = self._targets[self._turn % len(self._targets)]
         stamp = self._credentials.stamp()
         if stamp != self._stamp and not (self._channels and MISSING in stamp):
             self._stamp = stamp
@@ -217,7 +220,7 @@ class AsyncSubscriber:
                     for update in self._heard.news(told, self._chosen):
                         yield update
             except grpc.aio.AioRpcError as error:
-                _raise_if_final(error, address)
+                self._suggested = _raise_if_final(error, address)
             except asyncio.CancelledError:
                 # By `close()`, which cancels the call; or else the task itself is cancelled.
                 task = asyncio.current_task()
@@ -247,7 +250,7 @@ class AsyncSubscriber:
                 self._heard.hear(await stub.GetMinTime(request, timeout=left_s))
                 return
             except grpc.aio.AioRpcError as error:
-                _raise_if_final(error, address)
+                self._suggested = _raise_if_final(error, address)
                 pause_s = backoff.pause_s()
                 if _left(deadline, float("inf")) <= pause_s:
                     raise UnavailableError(
@@ -280,7 +283,7 @@ class AsyncSubscriber:
                 answer = await stub.WaitUntil(request, timeout=left_s)
                 self._heard.reached(segment, answer.min_time)
             except grpc.aio.AioRpcError as error:
-                _raise_if_final(error, address)
+                self._suggested = _raise_if_final(error, address)
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await asyncio.sleep(min(backoff.pause_s(), left_s))
         return True
@@ -315,15 +318,17 @@ def _left(deadline: float, most_s: float) -> float:
     return min(most_s, deadline - time.monotonic())
 
 
-def _raise_if_final(error: grpc.RpcError, address: str) -> None:
-    """Raises what another attempt at another process would not change."""
+def _raise_if_final(error: grpc.RpcError, address: str) -> str:
+    """Raises what another attempt at another process would not change. Returns the process to try next,
+    if one was named."""
     refused = refusal_of(error)
     if refused is not None:
         if refused.refusal.code in (RefusalCode.NOT_READY, RefusalCode.FULL):
-            return
+            return refused.home_address
         raise refused from None
     if not is_retried(error):
         raise LowmarkError(f"{address}: {describe_failure(error)}") from None
+    return ""
 
 
 def _min_time(heard: Heard, segment: str | None) -> int:

@@ -9,7 +9,7 @@ then refuses another one, has died on a machine that lives.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -73,14 +73,14 @@ class Claimant:
         self,
         claim: Claim,
         on_wait: Callable[[], Awaitable[None]],
-        on_look: Callable[[bool], Awaitable[None]] | None = None,
+        on_look: Callable[[Sequence[str], bool], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_wait` is called once, before it begins to wait; `on_look` at each look, with whether
-        every shard is another process's."""
+        """`on_wait` is called once, before it begins to wait; `on_look` at each look, with where
+        others serve, and whether every shard is another process's."""
         self._claim = claim
         self._on_wait = on_wait
         self._on_look = on_look
-        self._held: set[int] = set()
+        self._held: dict[int, str] = {}
         self._leases: Leases | None = None
         self._stores: dict[int, Store] = {}
         self._said: dict[int, str] = {}
@@ -107,7 +107,8 @@ class Claimant:
                     if owned is not None:
                         return owned
                 if self._on_look is not None:
-                    await self._on_look(len(self._held) == len(self._claim.wanted))
+                    all_held = len(self._held) == len(self._claim.wanted)
+                    await self._on_look(list(self._held.values()), all_held)
                 await self._wait(stop, pause_s)
             return None
         finally:
@@ -128,7 +129,7 @@ class Claimant:
             if not self._is_gone(shard, lease):
                 self._say(shard, "waits_for_shard", f"it belongs to {lease.owner}")
                 if lease.address:  # it serves, or did until it was last seen
-                    self._held.add(shard)
+                    self._held[shard] = lease.address
                 return None
             replaces = lease.epoch
         try:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -157,6 +158,11 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
 
 async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
     room = WaitingRoom(config.listen or config.own_address, config.security)
+
+    async def looked(serving: Sequence[str], all_served: bool) -> None:
+        room.send_to(serving[0] if serving else "")
+        await probes.waits(all_served)
+
     claim = Claim(
         store=config.store,
         name=config.own_address,
@@ -165,7 +171,7 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
         own=None if config.standby else config.shard,
     )
     try:
-        return await Claimant(claim, room.open, probes.waits).own(stop)
+        return await Claimant(claim, room.open, looked).own(stop)
     finally:
         await room.close()
 

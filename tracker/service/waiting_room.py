@@ -20,15 +20,18 @@ says whether it serves a shard."""
 _WAITS = Refusal(
     RefusalCode.NOT_READY,
     "this process waits for a shard, and serves none; ask another process of the tracker",
+    home=0,
 )
 
 
 class _Elsewhere(grpc.GenericRpcHandler):
-    """Refuses every call, of whatever kind."""
+    """Refuses every call, of whatever kind, and names a process that serves, if one is known."""
+
+    address = ""
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         async def refuse(requests: AsyncIterator[bytes], context: Any) -> None:
-            await abort(context, _WAITS, ())
+            await abort(context, _WAITS, (self.address,))
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -40,6 +43,11 @@ class WaitingRoom:
         self._security = security or Security()
         self._listen = listen
         self._server: grpc.aio.Server | None = None
+        self._elsewhere = _Elsewhere()
+
+    def send_to(self, address: str) -> None:
+        """Who comes is told to ask there; nowhere, if it is empty."""
+        self._elsewhere.address = address
 
     async def open(self) -> None:
         """Raises OSError if it cannot listen there."""
@@ -48,7 +56,7 @@ class WaitingRoom:
         await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await healths.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(healths, server)
-        server.add_generic_rpc_handlers((_Elsewhere(),))
+        server.add_generic_rpc_handlers((self._elsewhere,))
         try:
             add_port(server, self._listen, self._security)
         except RuntimeError as error:
