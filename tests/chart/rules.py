@@ -244,6 +244,10 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
     pods = [f"{found['metadata']['name']}-{n}.{tail}" for n in range(spec["replicas"])]
     if spec["replicas"] != values["shards"] + values["standbys"]:
         yield f"{spec['replicas']} pods for {values['shards']} shards, {values['standbys']} standbys"
+    kept = found["metadata"]["annotations"]
+    wanted = {"shards": values["shards"], "blockSlots": values["tracker"]["blockSlots"]}
+    if {f"lowmark.dev/{name}": str(value) for name, value in wanted.items()} != kept:
+        yield f"the next upgrade would compare with {kept}"
     if argument(container, "--peers").split(",") != pods[: values["shards"]]:
         yield f"--peers is {argument(container, '--peers')}, not the names of the shards' pods"
     if (

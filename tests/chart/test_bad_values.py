@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
 
-from tests.chart.rendering import RefusedValues, render
+import helm_python
+
+from tests.chart.rendering import CHART, RefusedValues, render
 
 REDIS = {"kind": "redis", "redis": {"url": "redis://r:6379"}}
 PIPELINES = {"p": {"segments": ["a"], "fronts": ["f"]}}
@@ -109,6 +114,36 @@ def test_a_password_in_the_values_is_not_repeated() -> None:
     with pytest.raises(RefusedValues) as refused:
         render({"store": {"kind": "redis", "redis": {"url": "redis://u:open-sesame@r:6379"}}})
     assert "open-sesame" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "advice"),
+    [
+        ({"shards": 3}, "shards is 3, and the tracker that runs has 2"),
+        ({"tracker": {"blockSlots": 32}}, "blockSlots is 32, and the tracker that runs has 64"),
+    ],
+)
+def test_an_upgrade_cannot_change_who_owns_what(
+    changed: dict[str, Any], advice: str, tmp_path: Path
+) -> None:
+    """Helm's engine has no cluster to ask here: the answer is put into a copy of the chart."""
+    annotations = 'dict "lowmark.dev/shards" "2" "lowmark.dev/blockSlots" "64"'
+    copy = tmp_path / "lowmark"
+    shutil.copytree(CHART, copy)
+    template = copy / "templates" / "_check.tpl"
+    asked, answer = re.subn(
+        r'lookup "apps/v1" "StatefulSet" \.Release\.Namespace \(.*?\)',
+        f'dict "metadata" (dict "annotations" ({annotations}))',
+        template.read_text(),
+    )
+    assert answer == 1
+    template.write_text(asked)
+    with helm_python.Chart.load(copy) as chart:
+        running = {"store": REDIS, "shards": 2}
+        chart.render({**running, "standbys": 2}, name="demo", namespace="prod")
+        with pytest.raises(helm_python.HelmError) as refused:
+            chart.render({**running, **changed}, name="demo", namespace="prod")
+    assert advice in str(refused.value) and "another release" in str(refused.value)
 
 
 def test_good_values_beside_the_bad_ones_pass() -> None:

@@ -1,6 +1,14 @@
 {{- /* What values.schema.json cannot say: settings that do not go together. Each failure says what to do. */ -}}
 {{- define "lowmark.check" -}}
 {{- $v := .Values -}}
+{{- /* What runs now; nothing where Helm has no cluster to ask. */ -}}
+{{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "lowmark.fullname" .) -}}
+{{- range $setting, $now := dict "shards" $v.shards "blockSlots" $v.tracker.blockSlots -}}
+{{- $was := dig "metadata" "annotations" (printf "lowmark.dev/%s" $setting) "" $running -}}
+{{- if and $was (ne (toString $was) (toString $now)) -}}
+{{- fail (printf "%s is %v, and the tracker that runs has %v: which shard owns a slot follows from it, so it cannot be changed in place. Set it back, or install another release and move the pipelines there." $setting $now $was) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq $v.store.kind "redis") $v.store.redis.url $v.store.redis.existingSecret -}}
 {{- fail "store.redis.url and store.redis.existingSecret are both set: keep one. An address with a password belongs into the secret." -}}
 {{- end -}}
