@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import yaml
 
@@ -29,7 +30,7 @@ from tracker.service.tokens import digest_of, new_token
 
 SHARDS, STANDBYS = 2, 1
 REDIS_SECRET, PODS_CERTIFICATE, CERTIFICATE = "tracker-redis", "certificate", "release-certificate"
-TOKENS, TOKEN = "tokens", "release-token"
+TOKENS, TOKEN, PROCESS_TOKEN = "tokens", "release-token", "process-token"
 
 
 def values_of_release(**changes: Any) -> Values:
@@ -48,8 +49,12 @@ def values_of_release(**changes: Any) -> Values:
         "store": {"kind": "redis", "redis": {"existingSecret": REDIS_SECRET}},
         "pipelines": {nodes.PIPELINE: pipeline},
         "metrics": {"enabled": True},
+        "dashboard": {"enabled": True},
         "tls": {"enabled": True, "existingSecret": PODS_CERTIFICATE, "clientSecret": CERTIFICATE},
-        "auth": {"enabled": True, "existingSecret": TOKENS, "clientSecret": TOKEN},
+        "auth": {
+            "enabled": True, "existingSecret": TOKENS, "clientSecret": TOKEN,
+            "peerSecret": PROCESS_TOKEN,
+        },
         "localTrackers": {
             "enabled": True, "pipeline": nodes.PIPELINE, "mode": "eager",
             "spoolHostPath": "/var/lib/lowmark",
@@ -65,11 +70,14 @@ def made_secrets(directory: Path, addresses: list[str]) -> dict[str, dict[str, s
     # Names in DNS are addresses here, so the certificate is for those.
     hosts = ",".join(f"IP:{address}" for address in addresses)
     pods, client = authority._signed("pods", f"subjectAltName={hosts}"), authority.client()
-    token = new_token()
-    entry = {
-        "name": "release", "sha256": digest_of(token).hex(),
-        "pipelines": {nodes.PIPELINE: ["register", "commit", "subscribe"]},
-    }  # fmt: skip
+    token, process_token = new_token(), new_token()
+    entries = [
+        {"name": name, "sha256": digest_of(secret).hex(), "pipelines": rights}
+        for name, secret, rights in (
+            ("release", token, {nodes.PIPELINE: ["register", "commit", "subscribe"]}),
+            ("processes", process_token, {"*": ["subscribe"]}),
+        )
+    ]
     certificates = {
         name: {
             "tls.crt": Path(pair.cert).read_text(), "tls.key": Path(pair.key).read_text(),
@@ -77,8 +85,11 @@ def made_secrets(directory: Path, addresses: list[str]) -> dict[str, dict[str, s
         }
         for name, pair in ((PODS_CERTIFICATE, pods), (CERTIFICATE, client))
     }  # fmt: skip
-    tokens = yaml.safe_dump({"tokens": [entry]})
-    return {**certificates, TOKENS: {"tokens.yaml": tokens}, TOKEN: {"token": token}}
+    tokens = yaml.safe_dump({"tokens": entries})
+    return {
+        **certificates, TOKENS: {"tokens.yaml": tokens}, TOKEN: {"token": token},
+        PROCESS_TOKEN: {"token": process_token},
+    }  # fmt: skip
 
 
 @contextmanager
@@ -251,11 +262,15 @@ class Release(System):
     def finish(self, timeout_s: float = 120.0) -> None:
         """As of the load; then `helm test`, and the pods are ended as an uninstall does."""
         assert "faults" in self.job("Pod", f"{self.fullname}-test")
+        values = self.rendered.values
+        for address in self.addresses:
+            assert "lowmark_serving" in fetched(address, values["metrics"]["port"], "/metrics")
+            assert "<html" in fetched(address, values["dashboard"]["port"], "/")
         super().finish(timeout_s)
 
     def told_secrets(self) -> list[str]:
         """Logs in which a secret stands."""
-        secret = [self.host.secrets[TOKEN]["token"]]
+        secret = [self.host.secrets[name]["token"] for name in (TOKEN, PROCESS_TOKEN)]
         secret += [self.host.secrets[name]["tls.key"] for name in (PODS_CERTIFICATE, CERTIFICATE)]
         return [
             path.name for path in self.directory.glob("*.log")
@@ -271,3 +286,9 @@ class Release(System):
         for kubelet in self.kubelets:
             kubelet._ended.set()
         super().close()
+
+
+def fetched(address: str, port: int, path: str) -> str:
+    """What a pod tells by HTTP. Raises OSError."""
+    with urlopen(f"http://{address}:{port}{path}", timeout=30) as answer:
+        return str(answer.read().decode())

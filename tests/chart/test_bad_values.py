@@ -55,6 +55,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         },
         "needs auth.peerSecret",
     ),
+    "a dashboard that may see nothing": (
+        {"tls": TLS, "auth": {**AUTH, "clientSecret": "t"}, "dashboard": {"enabled": True}},
+        "needs auth.peerSecret",
+    ),
     "a monitor of nothing": (
         {"metrics": {"serviceMonitor": {"enabled": True}}}, "needs metrics.enabled",
     ),

@@ -42,6 +42,9 @@
 {{- if and $v.auth.enabled (not $v.tls.requireClientCertificates) (not $v.auth.peerSecret) (gt (add (int $v.shards) (int $v.standbys)) 1) -}}
 {{- fail "auth.enabled without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark tokens create --peer)." -}}
 {{- end -}}
+{{- if and $v.auth.enabled $v.dashboard.enabled (not $v.auth.peerSecret) -}}
+{{- fail "dashboard.enabled with auth.enabled needs auth.peerSecret: the dashboard asks as a client does, with a token that may see all pipelines (lowmark tokens create dashboard --allow '*=subscribe')." -}}
+{{- end -}}
 {{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.enabled: there would be nothing to scrape." -}}
 {{- end -}}
