@@ -14,7 +14,9 @@ import numpy as np
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from acker.v1 import shards_pb2 as shards_pb
 from acker.v1 import types_pb2 as pb
+from tracker import convert_shards
 from tracker.core import messages as m
 from tracker.core.describe import (
     FrontDescription,
@@ -445,6 +447,8 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
             return peer_pb.Entry(restarted=restarted)
         case m.PipelineRegistered(spec):
             return peer_pb.Entry(register=spec_to_pb(spec))
+        case _:
+            return peer_pb.Entry(step=convert_shards.step_to_pb(entry))
 
 
 def write_entry(entry: m.Entry, message: peer_pb.Entry) -> None:
@@ -492,16 +496,18 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
             return m.PipelineRestarted(message.restarted.pipeline, begun)
         case "register":
             return m.PipelineRegistered(spec_from_pb(message.register))
+        case "step":
+            return convert_shards.step_from_pb(message.step)
     raise _invalid("an entry of a home log says nothing; is the other process of a newer version?")
 
 
-def restart_to_pb(restart: m.Restart) -> peer_pb.Restart:
-    return peer_pb.Restart(
+def restart_to_pb(restart: m.Restart) -> shards_pb.Restart:
+    return shards_pb.Restart(
         generation=restart.generation, from_slot=restart.from_slot, at_ms=restart.at_ms
     )
 
 
-def restart_from_pb(message: peer_pb.Restart) -> m.Restart:
+def restart_from_pb(message: shards_pb.Restart) -> m.Restart:
     """Raises Refused(INVALID) for a generation that cannot begin by a restart."""
     if message.generation < 1:
         raise _invalid(f"a restart begins generation {message.generation}; they count from 1")
@@ -544,11 +550,11 @@ def frame_from_pb(message: peer_pb.ExchangeRequest) -> m.Frame:
     return m.Frame(message.from_shard, message.epoch, body)
 
 
-def positions_to_pb(positions: Iterable[tuple[int, int]]) -> list[peer_pb.HomePosition]:
-    return [peer_pb.HomePosition(home=home, number=number) for home, number in positions]
+def positions_to_pb(positions: Iterable[tuple[int, int]]) -> list[shards_pb.HomePosition]:
+    return [shards_pb.HomePosition(home=home, number=number) for home, number in positions]
 
 
-def positions_from_pb(positions: Iterable[peer_pb.HomePosition]) -> tuple[tuple[int, int], ...]:
+def positions_from_pb(positions: Iterable[shards_pb.HomePosition]) -> tuple[tuple[int, int], ...]:
     return tuple((p.home, p.number) for p in positions)
 
 

@@ -14,12 +14,11 @@ from google.protobuf.message import DecodeError
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import storage_pb2 as storage_pb
 from acker.v1 import types_pb2 as pb
-from tracker import convert
+from tracker import convert, convert_shards
 from tracker.core import messages as m
 from tracker.core import snapshot as s
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.pipeline import Dropped, DroppedCells
-from tracker.core.written_off import WrittenOffCell
 
 _CHECKSUM_BYTES = 4
 
@@ -127,6 +126,10 @@ def snapshot_to_bytes(snapshot: s.ProcessSnapshot) -> bytes:
     )
     for number, pipeline, key in snapshot.closed:
         message.closed.add(number=number, pipeline=pipeline, key=convert.key_to_pb(key))
+    if snapshot.membership is not None:
+        message.membership.CopyFrom(convert_shards.membership_to_pb(snapshot.membership))
+    for first, table in snapshot.tables:
+        message.tables.add(first=first, table=convert_shards.table_to_pb(table))
     return _sealed(message)
 
 
@@ -143,6 +146,12 @@ def snapshot_from_bytes(data: bytes) -> s.ProcessSnapshot:
         closed=tuple((c.number, c.pipeline, convert.key_from_pb(c.key)) for c in message.closed),
         cut=convert.positions_from_pb(message.cut),
         pipelines=tuple(_pipeline_from_pb(pipeline) for pipeline in message.pipelines),
+        membership=(
+            convert_shards.membership_from_pb(message.membership)
+            if message.HasField("membership")
+            else None
+        ),
+        tables=tuple((t.first, convert_shards.table_from_pb(t.table)) for t in message.tables),
     )
 
 
@@ -170,35 +179,14 @@ def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot
             pin=front.pin,
             promised=front.promised,
         )
-    for late in pipeline.late:
-        message.late.add(
-            segment=late.segment, items=late.items, cells=late.cells, last_slot=late.last_slot
-        )
-    for node in pipeline.nodes:
-        message.nodes.add(
-            key=convert.key_to_pb(node.key),
-            kind=node.kind,
-            durable=node.durable,
-            previous_node_time=node.previous_node_time,
-            evicted=node.evicted,
-            batches=[convert.batch_to_pb(batch) for batch in node.batches],
-            retired=node.retired,
-            consumes=node.consumes,
-            creates=node.creates,
-        )
+    message.late.extend(convert_shards.late_to_pb(late) for late in pipeline.late)
+    message.nodes.extend(convert_shards.node_to_pb(node) for node in pipeline.nodes)
     for node_id, contribution in pipeline.staged:
         message.staged.add(node_id=node_id, contribution=convert.contribution_to_pb(contribution))
-    for cell in pipeline.written_off:
-        message.written_off.add(
-            segment=cell.segment,
-            slot=cell.slot,
-            checksum=cell.checksum,
-            items=cell.items,
-            node_id=cell.node_id,
-            at_ms=cell.at_ms,
-            came_back=cell.came_back,
-            watched=cell.watched,
-        )
+    message.written_off.extend(convert_shards.cell_to_pb(cell) for cell in pipeline.written_off)
+    message.floors.extend(pipeline.floors)
+    for segment, name in pipeline.early_units:
+        message.early_units.add(segment=segment, name=name)
     message.reached.extend(pipeline.reached)
     for kept in pipeline.history:
         message.history.add(
@@ -249,42 +237,14 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
             for f in message.fronts
         ),
         units=tuple(convert.unit_from_pb(unit) for unit in message.units),
-        late=tuple(
-            s.LateSnapshot(entry.segment, entry.items, entry.cells, entry.last_slot)
-            for entry in message.late
-        ),
+        late=tuple(convert_shards.late_from_pb(entry) for entry in message.late),
         runs=tuple(convert.run_from_pb(run) for run in message.runs),
-        nodes=tuple(
-            s.NodeSnapshot(
-                convert.key_from_pb(n.key),
-                n.kind,
-                n.durable,
-                n.previous_node_time,
-                n.evicted,
-                tuple(convert.batch_from_pb(batch) for batch in n.batches),
-                n.retired,
-                tuple(n.consumes),
-                tuple(n.creates),
-            )
-            for n in message.nodes
-        ),
+        nodes=tuple(convert_shards.node_from_pb(node) for node in message.nodes),
         staged=tuple(
             (staged.node_id, convert.contribution_from_pb(staged.contribution))
             for staged in message.staged
         ),
-        written_off=tuple(
-            WrittenOffCell(
-                c.segment,
-                c.slot,
-                c.checksum,
-                c.items,
-                c.node_id,
-                c.at_ms,
-                c.came_back,
-                c.watched,
-            )
-            for c in message.written_off
-        ),
+        written_off=tuple(convert_shards.cell_from_pb(cell) for cell in message.written_off),
         written_off_items=tuple((i.segment, i.items) for i in message.written_off_items),
         restarts=tuple(
             Dropped(
@@ -299,6 +259,8 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
         ),
         reached=tuple(message.reached),
         history=tuple(_history_from_pb(kept, message.spec) for kept in message.history),
+        floors=tuple(message.floors),
+        early_units=tuple((unit.segment, unit.name) for unit in message.early_units),
     )
 
 

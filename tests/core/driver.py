@@ -28,12 +28,16 @@ from tracker.core.messages import (
     Grant,
     Joined,
     JoinNode,
+    JoinShard,
     LeaveNode,
+    LeftTracker,
     PeerConnected,
     Record,
     RegisterPipeline,
+    RescaleShards,
     Send,
     SessionRefused,
+    ShardNumber,
     SubmitTick,
     TickRefused,
     TicksDurable,
@@ -53,6 +57,7 @@ from tracker.core.model import (
 )
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.checking import check_frame
+from tracker.core.rescaling import SEQUENCER
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 
@@ -94,7 +99,7 @@ class Cluster:
     def __init__(
         self, shards: int, *, block_slots: int = 1, config: ProcessConfig | None = None
     ) -> None:
-        self.routing = RoutingTable.uniform(shards, block_slots)
+        self._first_table = RoutingTable.uniform(shards, block_slots)
         self.config = config or ProcessConfig()
         self.now_ns = 0
         self.processes: dict[int, Process] = {}
@@ -107,19 +112,29 @@ class Cluster:
         """Links whose frames wait."""
         self.said: list[tuple[int, Announced]] = []
         """Every announcement, with the shard that made it."""
+        self.gone: set[int] = set()
+        """Shards that have left."""
         self.effects: list[Effect] = []
         """All effects so far."""
         self._requests = count(1)
+        self._crash_at: dict[int, int] = {}
+        self.has_crashed = False
         self._wakes: dict[int, int] = {}
         for shard in range(shards):
             self.start(shard)
 
     # --- processes --------------------------------------------------------------------------------
 
+    @property
+    def routing(self) -> RoutingTable:
+        """The newest table that anyone has."""
+        tables = [process.routing for process in self.processes.values()]
+        return max(tables, key=lambda table: table.version, default=self._first_table)
+
     def start(self, shard: int) -> Process:
         """Starts a shard's process from what its store holds."""
         self.epochs[shard] += 1
-        process = Process(shard, self.routing, self.epochs[shard], self.config)
+        process = Process(shard, self._first_table, self.epochs[shard], self.config)
         self.processes[shard] = process
         effects = process.recover(self.snapshots.get(shard), self.stored[shard], self.now_ns)
         self._take(shard, effects)
@@ -128,6 +143,32 @@ class Cluster:
                 self.handle(shard, PeerConnected(other))
                 self.handle(other, PeerConnected(shard))
         return process
+
+    def begin_to_join(self) -> int:
+        """A shard is given a number."""
+        answer = self.ask(SEQUENCER, JoinShard, f"host-{next(self._requests)}:1")
+        assert isinstance(answer, ShardNumber), answer
+        return answer.shard
+
+    def bootstrap(self, shard: int, peer: int) -> Process:
+        """A shard that is joining takes up what a peer knows, and begins."""
+        self.snapshots[shard] = self.processes[peer].bootstrap_snapshot(shard)
+        return self.start(shard)
+
+    def join_shard(self, peer: int = SEQUENCER) -> int:
+        """A shard joins, and everything happens that follows."""
+        shard = self.begin_to_join()
+        self.settle()
+        self.bootstrap(shard, peer)
+        self.settle()
+        return shard
+
+    def rescale(self, shards: int, *, evacuate: bool = False) -> RoutingTable:
+        """An operator asks for so many shards, and everything happens that follows."""
+        answer = self.ask(SEQUENCER, RescaleShards, shards, evacuate)
+        assert isinstance(answer, RoutingTable), answer
+        self.settle()
+        return answer
 
     def crash(self, shard: int) -> None:
         """Ends a process: what is not durable is gone, and so are frames under way to and from it."""
@@ -169,11 +210,25 @@ class Cluster:
                     self.said.append((shard, effect))
                 case WakeAt():
                     self._wakes[shard] = effect.now_ns
+                case LeftTracker():
+                    self.gone.add(shard)
+
+    def crash_at(self, shard: int, commits: int) -> None:
+        """The shard's process dies when so many more of its commits are durable, and starts again."""
+        self._crash_at[shard] = commits
+        self.has_crashed = False
+
+    def _crashes_now(self, shard: int) -> bool:
+        self._crash_at[shard] = left = self._crash_at.get(shard, 0) - 1
+        return left == 0
 
     def commit(self, shard: int, records: int | None = None) -> None:
         """Makes what waits durable, or the first `records` of it, and says so."""
         self.store(shard, records)
-        if self.stored[shard]:
+        if self._crashes_now(shard):
+            self.has_crashed = True
+            self.restart(shard)
+        elif self.stored[shard]:
             self.handle(shard, Committed(self.stored[shard][-1][0]))
 
     def store(self, shard: int, records: int | None = None) -> None:

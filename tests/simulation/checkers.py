@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -37,14 +38,14 @@ class AnnouncementChecker:
     is of a generation, and has to be true of it; what was announced of the pipeline as a whole has to
     be true of all later ones as well."""
 
-    def __init__(self, world: World, shards: int) -> None:
+    def __init__(self, world: World) -> None:
         self._start = [world.spec.start_slot] * len(world.spec.segments)
         self._generations = [_Generation(world, list(self._start))]
         self._whole: dict[int, int] = {}
         """By shard what was said of the pipeline as a whole."""
         self._said: dict[tuple[int, int], list[int]] = {}
         """The last word of each process, by (shard, epoch)."""
-        self._newest = [0] * shards
+        self._newest: Counter[int] = Counter()
 
     @property
     def world(self) -> World:
@@ -182,7 +183,7 @@ def check_bounds(process: Process) -> None:
     """Whether a process holds no more than it may, after an event."""
     if (
         len(process._sessions) > MAX_SESSIONS
-        or len(process._outbox) > MAX_UNCONFIRMED
+        or len(process._outbox) > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
         or len(process._pending) > MAX_NOT_DURABLE
         or len(process._held_frames) > MAX_HELD_REPORTS
         or len(process._closed_keys) > MAX_CLOSED_KEYS

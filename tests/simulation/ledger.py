@@ -18,12 +18,15 @@ from tracker.core.messages import (
     KeyDropped,
     KeyOpened,
     KeyTick,
+    ReceivedEntries,
     Record,
     Swept,
 )
 from tracker.core.model import NodeKey
 from tracker.core.process import Process
+from tracker.core.rescaling import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft
 from tracker.core.routing import RoutingTable
+from tracker.core.snapshot import ProcessSnapshot
 
 Generation = tuple[str, int]
 """(pipeline, number of its generation)."""
@@ -46,6 +49,7 @@ class Mirror:
     applied: dict[int, int] = field(default_factory=dict)
     cells: dict[Generation, dict[CellKey, int]] = field(default_factory=dict)
     node_times: dict[Generation, dict[NodeKey, int]] = field(default_factory=dict)
+    dropped: set[tuple[str, NodeKey]] = field(default_factory=set)
     swept: dict[tuple[Generation, int], int] = field(default_factory=dict)
     """By generation and segment the slot below which cells went to the late ledger."""
     said: dict[str, dict[int, dict[int, int]]] = field(default_factory=dict)
@@ -56,7 +60,9 @@ class Ledger:
     """Everything durable, by shard."""
 
     def __init__(self, shards: int, routing: RoutingTable) -> None:
-        self._routing = routing
+        self._tables = [routing] * shards
+        """By home the table by which it splits its entries now."""
+        self._versions = {routing.version: routing}
         self._logs: list[list[_Logged]] = [[] for _ in range(shards)]
         self.mirrors = [Mirror() for _ in range(shards)]
         self._numbers: dict[tuple[str, NodeKey], int] = {}
@@ -74,16 +80,39 @@ class Ledger:
             said = self.mirrors[shard].said.setdefault(record.pipeline, {})
             for segment, slot in record.min_times:
                 said.setdefault(segment, {})[slot] = record.generation
+        elif isinstance(record, ReceivedEntries):
+            for entry in record.entries:
+                if isinstance(entry, ShardLeft):
+                    self._hear_last_words(self.mirrors[shard].said, entry)
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
             place = ((record.pipeline, record.generation), record.segment)
             swept[place] = max(record.below, swept.get(place, record.below))
+
+    def _hear_last_words(
+        self, said: dict[str, dict[int, dict[int, int]]], entry: ShardLeft
+    ) -> None:
+        """What a shard that leaves has announced, the others say from then on."""
+        for words in entry.pipelines:
+            for segment, slot in enumerate(words.said):
+                known = said.setdefault(words.pipeline, {}).setdefault(segment, {})
+                known[slot] = words.generation
 
     def _take_entry(self, shard: int, record: HomeEntry) -> None:
         log, entry = self._logs[shard], record.entry
         if record.number != len(log) + 1:
             raise Failure("broken", f"home log entry {record.number} comes after {len(log)}")
         cells: list[tuple[int, CellKey, int]] = []
+        routing = self._tables[shard]
+        if isinstance(entry, RoutingChanged):
+            self._versions[entry.table.version] = entry.table
+        elif isinstance(entry, RoutingAdopted):
+            self._tables[shard] = self._versions[entry.version]
+        elif isinstance(entry, CellsMoved):
+            for segment, slot, checksum, _ in entry.cells.rows():
+                cells.append((shard, (segment, slot), checksum))
+                owner = routing.owner(slot, entry.pipeline)
+                cells.append((owner, (segment, slot), checksum))
         if isinstance(entry, KeyTick):
             tick = entry.tick
             name, content = tick.pipeline, tick.content
@@ -95,7 +124,8 @@ class Ledger:
             self._numbers[name, tick.key] = tick.number
             for part in (content.created, content.consumed):
                 for segment, slot, checksum, _ in part.rows():
-                    cells.append((self._routing.owner(slot), (segment, slot), checksum))
+                    owner = routing.owner(slot, name)
+                    cells.append((owner, (segment, slot), checksum))
             if content.batch is not None:
                 batch = (name, content.batch.scope, content.batch.id)
                 self._batches[batch] = self._batches.get(batch, 0) + 1
@@ -109,6 +139,30 @@ class Ledger:
             if self._open.get(place) == entry.key:
                 self._open[place] = None
         log.append(_Logged(entry, cells))
+
+    def add_place(self) -> None:
+        """A number was given to a shard."""
+        self.mirrors.append(Mirror())
+        self._tables.append(self._tables[0])
+        self._logs.append([])
+
+    def add_shard(self, shard: int, snapshot: ProcessSnapshot) -> None:
+        """A shard begins with what a peer knows: with the vectors and node times, and no cells."""
+        membership = snapshot.membership
+        assert membership is not None
+        times = {
+            (saved.spec.name, len(saved.restarts)): {
+                known.key: known.number for known in saved.keys
+            }
+            for saved in snapshot.pipelines
+        }
+        said = {
+            saved.spec.name: {segment: {slot: 0} for segment, slot in enumerate(saved.said)}
+            for saved in snapshot.pipelines
+        }
+        applied = dict(snapshot.received) | membership.former
+        self.mirrors[shard] = Mirror(applied, node_times=times, said=said)
+        self._tables[shard] = membership.table
 
     # --- checks -----------------------------------------------------------------------------------
 
@@ -193,26 +247,37 @@ class Ledger:
                 self._apply(process.shard, mirror, logged)
             mirror.applied[home] = number
 
+    def _xor(self, shard: int, mirror: Mirror, generation: Generation, logged: _Logged) -> None:
+        cells = mirror.cells.setdefault(generation, {}) if logged.cells else {}
+        for owner, cell, checksum in logged.cells:
+            if owner == shard:
+                after = cells.pop(cell, 0) ^ checksum
+                if after:
+                    cells[cell] = after
+
     def _apply(self, shard: int, mirror: Mirror, logged: _Logged) -> None:
         entry = logged.entry
-        if isinstance(entry, KeyTick):
-            generation = self._generation[entry.tick.pipeline, entry.tick.key]
-            mirror.node_times[generation][entry.tick.key] = entry.tick.number
-            cells = mirror.cells.setdefault(generation, {}) if logged.cells else {}
-            for owner, cell, checksum in logged.cells:
-                if owner == shard:
-                    after = cells.pop(cell, 0) ^ checksum
-                    if after:
-                        cells[cell] = after
+        # A node that has moved stands in several homes' logs, which are taken up here one by one.
+        if isinstance(entry, CellsMoved):
+            self._xor(shard, mirror, (entry.pipeline, entry.generation), logged)
+        elif isinstance(entry, KeyTick):
+            place = (entry.tick.pipeline, entry.tick.key)
+            generation = self._generation[place]
+            times = mirror.node_times.setdefault(generation, {})
+            if place not in mirror.dropped:
+                times[place[1]] = max(entry.tick.number, times.get(place[1], 0))
+            self._xor(shard, mirror, generation, logged)
         elif isinstance(entry, KeyOpened):
             generation = (entry.pipeline, entry.generation)
-            mirror.node_times.setdefault(generation, {})[entry.key] = 0
+            if (entry.pipeline, entry.key) not in mirror.dropped:
+                mirror.node_times.setdefault(generation, {}).setdefault(entry.key, 0)
         elif isinstance(entry, KeyDropped):
-            times = mirror.node_times[self._generation[entry.pipeline, entry.key]]
-            times.pop(entry.key, None)
+            mirror.dropped.add((entry.pipeline, entry.key))
+            generation = self._generation[entry.pipeline, entry.key]
+            mirror.node_times.setdefault(generation, {}).pop(entry.key, None)
         elif isinstance(entry, KeyClosed):
             times = mirror.node_times.get(self._generation[entry.pipeline, entry.key], {})
-            if times.get(entry.key, entry.last_number) != entry.last_number:
+            if times.get(entry.key, entry.last_number) > entry.last_number:
                 raise Failure(
                     "broken",
                     f"{entry.key} was closed at {entry.last_number} and has "

@@ -202,10 +202,15 @@ class Node:
             self._later(RETRY_NS, self.leave_node if self.on_left else self._join)
         elif _says(result, (RefusalCode.NOT_HOME, RefusalCode.UNKNOWN_PIPELINE)):
             if result.code is RefusalCode.NOT_HOME and result.home != self.home:
-                raise Failure("broken", f"{self.name} was sent to shard {result.home}")
-            self._join()
+                self.sent_to(result.home)
+            (self.leave_node if self.on_left else self._join)()
         else:
             raise Failure("broken", f"{self.name} was answered {result}")
+
+    def sent_to(self, home: int) -> None:
+        """A process says that the node is at home elsewhere."""
+        self.sim.not_at_home()
+        self.home = home
 
     def _joined(self, joined: Joined) -> None:
         self.key = joined.key
@@ -413,6 +418,9 @@ class Node:
             self._later(RETRY_NS, self._begin_anew)
         elif refusal.code in TRY_AGAIN:
             self._later(RETRY_NS, self._attach_if_idle)
+        elif refusal.code is RefusalCode.NOT_HOME:
+            self.sent_to(refusal.home)
+            self._attach_if_idle()
         else:
             raise Failure("broken", f"{self.name} was refused: {refusal}")
 

@@ -83,6 +83,8 @@ class Shard:
     store: SimulatedStore
     running: Running | None = None
     former: list[Running] = field(default_factory=list)
+    gone: bool = False
+    """Whether it has left the tracker, or has not joined it yet."""
 
 
 class Processes(Base):
@@ -91,8 +93,8 @@ class Processes(Base):
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         super().__init__(seed, traced=traced)
         number = self.plan.shards
-        self.routing = RoutingTable.uniform(number, self.plan.block_slots)
-        self.ledger = Ledger(number, self.routing)
+        self.first_table = RoutingTable.uniform(number, self.plan.block_slots)
+        self.ledger = Ledger(number, self.first_table)
         self.shards = [
             Shard(shard, SimulatedStore(lambda record, s=shard: self._durable(s, record)))  # type: ignore[misc]
             for shard in range(number)
@@ -104,6 +106,11 @@ class Processes(Base):
         self._deaf_links: dict[tuple[int, int], tuple[int, type]] = {}
         """Until when frames of what kind that are sent there are lost."""
         self._unheard = False
+
+    @property
+    def present(self) -> list[Shard]:
+        """The shards that there are."""
+        return [shard for shard in self.shards if not shard.gone]
 
     # --- what a subclass makes of it --------------------------------------------------------------
 
@@ -131,6 +138,12 @@ class Processes(Base):
         """It is durable that a pipeline begins anew."""
         raise NotImplementedError
 
+    @property
+    def routing(self) -> RoutingTable:
+        """The newest table that a process has heard of."""
+        tables = [shard.running.process.routing for shard in self.shards if shard.running]
+        return max(tables, key=lambda table: table.version, default=self.first_table)
+
     # --- starting and ending ----------------------------------------------------------------------
 
     def start_process(self, shard: Shard) -> Running:
@@ -139,7 +152,7 @@ class Processes(Base):
         epoch = store.acquire()
         # A process's clock counts from when its machine started: it is another one after a restart.
         clock_ns = self.rng.randrange(1000) * MS
-        process = Process(shard.number, self.routing, epoch, self.plan.config)
+        process = Process(shard.number, self.first_table, epoch, self.plan.config)
         running = Running(shard, process, epoch, clock_ns, appended=store.position)
         shard.running = running
         self.trace_line(lambda: f"shard {shard.number} starts as epoch {epoch}")
@@ -184,11 +197,11 @@ class Processes(Base):
     def _notice_end(self, running: Running, ended: Running) -> None:
         """A process finds its connection broken, unless it has a newer one."""
         number = ended.shard.number
-        if running.alive and running.wires[number].end is ended:
+        if running.alive and number in running.wires and running.wires[number].end is ended:
             self.handle(running, PeerDisconnected(number))
 
     def restart(self, shard: Shard) -> None:
-        if shard.running is None:
+        if shard.running is None and not shard.gone:
             self.start_process(shard)
 
     def take_over(self, shard: Shard) -> None:
@@ -369,7 +382,7 @@ class Processes(Base):
             if rng.random() < plan.loss or self._is_deaf(link, frame):
                 self.count("lost_frames")
                 return
-            slowness = plan.slow_links[link]
+            slowness = plan.slow_links.get(link, 1.0)
             if self.slow_shards and not self.slow_shards.isdisjoint(link):
                 self.count("frames_of_slow_peers")
                 slowness *= 20
@@ -398,7 +411,7 @@ class Processes(Base):
                 raise Failure("broken", f"a frame has {len(body.entries)} entries")
             if len(body.entries) == config.max_entries_per_frame:
                 self.count("full_frames")
-            link: Link = source.process.links[target]
+            link: Link = source.process.links.get(target, Link())
             ahead = body.first + len(body.entries) - 1 - link.confirmed
             if ahead >= config.max_entries_in_flight:
                 self.count("full_links")

@@ -34,7 +34,7 @@ from tests.simulation.nodes import (
 )
 from tests.simulation.world import Item, World
 from tracker.core.messages import Answer, Effect, Joined, StageContributions
-from tracker.core.model import Cells, Refusal, StagedContribution, Unit
+from tracker.core.model import Cells, Refusal, RefusalCode, StagedContribution, Unit
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
@@ -211,7 +211,9 @@ class QueryNode(Node):
         if self.alive and isinstance(effect, Answer) and effect.request in self._tasks:
             contribution = self._tasks.pop(effect.request)
             if isinstance(effect.result, Refusal):
-                if effect.result.code not in (*TRY_AGAIN, *JOIN_AGAIN):
+                if effect.result.code is RefusalCode.NOT_HOME:
+                    self.sent_to(effect.result.home)
+                elif effect.result.code not in (*TRY_AGAIN, *JOIN_AGAIN):
                     raise Failure("broken", f"{self.name}: not staged: {effect.result.message}")
                 self.note_refusal(effect.result)
                 self._tasks[id(contribution)] = contribution

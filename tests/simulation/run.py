@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.simulation.checkers import Failure
 from tests.simulation.faults import FAULTS
+from tests.simulation.rescaling import RescalingSimulator, rescales
 from tests.simulation.simulator import Simulator
 
 KINDS = ("broken", "false", "lost", "regressed")
@@ -41,6 +42,10 @@ FAULT_KINDS = (
     # limits that were reached
     "full_nodes", "full_open_cells", "full_open_units", "full_frames", "full_links", "full_windows", "full_local_trackers",
     "congested_ticks",
+    # of shards that come and go
+    "joining_shards", "bootstraps", "newcomers_that_never_come",
+    "newcomers_dying_before_they_begin", "newcomers_too_late",
+    "rescales", "evacuations", "rescales_without_processes", "shards_left", "sent_to_another_home",
 )  # fmt: skip
 """Every kind of fault, refusal and limit; each must have happened in a run of some length."""
 
@@ -110,9 +115,15 @@ class Summary:
         )
 
 
+def simulator_of(seed: int, *, traced: bool = False) -> Simulator:
+    """The run of a seed, before it begins."""
+    kind = RescalingSimulator if rescales(seed) else Simulator
+    return kind(seed, traced=traced)
+
+
 def run_seed(seed: int) -> Summary:
     """Runs one seed in this process."""
-    simulator, result = Simulator(seed), Summary(schedules=1)
+    simulator, result = simulator_of(seed), Summary(schedules=1)
     try:
         simulator.run()
     except Exception as error:  # whatever the core raises is a finding, not the end of the search
@@ -194,7 +205,7 @@ def hunt(fault: str, seeds: range, workers: int | None = None) -> tuple[Found | 
 def replay(seed: int, fault: str | None = None) -> tuple[list[str], Found | None]:
     """Runs one seed again: the last lines of its trace, and what it found."""
     with FAULTS[fault]() if fault else contextlib.nullcontext():
-        simulator = Simulator(seed, traced=True)
+        simulator = simulator_of(seed, traced=True)
         try:
             simulator.run()
         except Exception as error:

@@ -109,7 +109,7 @@ class Simulator(Processes):
             world = World(pipeline.spec, exact_late=not pipeline.restarts)
             self.worlds[pipeline.spec.name] = world
             self._generations[pipeline.spec.name] = [world]
-            self.checkers[pipeline.spec.name] = AnnouncementChecker(world, self.plan.shards)
+            self.checkers[pipeline.spec.name] = AnnouncementChecker(world)
         for shard in self.shards:
             self.start_process(shard)
         for pipeline in self.plan.pipelines:
@@ -135,7 +135,8 @@ class Simulator(Processes):
             for checker in checkers:
                 checker.check()
             if not self.steps % CHECK_EVERY_STEPS:
-                shard = self.shards[self.steps // CHECK_EVERY_STEPS % len(self.shards)]
+                present = self.present
+                shard = present[self.steps // CHECK_EVERY_STEPS % len(present)]
                 if shard.running is not None:
                     self.ledger.check_process(shard.running.process)
 
@@ -154,7 +155,7 @@ class Simulator(Processes):
             shard.running is not None and has_arrived(world, shard.running.process)
             for world in self.worlds.values()
             if not self.operator.came_too_late(world)
-            for shard in self.shards
+            for shard in self.present
         )
 
     def _is_tidy(self) -> bool:
@@ -168,7 +169,7 @@ class Simulator(Processes):
 
     def _check_all_applied(self) -> None:
         """At the end: each published batch is in one home's log, and every shard has applied it."""
-        for shard in self.shards:
+        for shard in self.present:
             assert shard.running is not None
             self.ledger.check_process(shard.running.process)
         for node in self.nodes.values():
@@ -310,7 +311,7 @@ class Simulator(Processes):
     def _heal(self) -> None:
         self.faulty, self.healed = False, True
         self.trace_line(lambda: "faults end")
-        for shard in self.shards:
+        for shard in self.present:
             if shard.running is None:
                 self.start_process(shard)
             else:
@@ -400,7 +401,11 @@ class Simulator(Processes):
         running = self.shards[self.routing.names_keeper(world.spec.name, segment)].running
         if running is None:
             return None
-        return running.process.resolve_units(world.spec.name, segment, [name])[0]
+        try:
+            return running.process.resolve_units(world.spec.name, segment, [name])[0]
+        except Refused:
+            self.not_at_home()
+            return None
 
     def read_staged(self, node: Node, batch: int) -> tuple[StagedContribution, ...] | None:
         """What is staged for a batch of a query; None while its home is away, or in a generation that
@@ -408,13 +413,22 @@ class Simulator(Processes):
         running, name = self._at_home(node), node.world.spec.name
         if running is None or self._generation_at(running, name) != node.world.generation:
             return None
-        return running.process.staged(name, node.name, node.name, batch)
+        try:
+            return running.process.staged(name, node.name, node.name, batch)
+        except Refused as refused:
+            self.not_at_home()
+            node.home = node.home if refused.refusal.home < 0 else refused.refusal.home
+            return None
 
     def _generation_at(self, running: Running, pipeline: str) -> int | None:
         known = running.process._pipelines.get(pipeline)
         return None if known is None else known.generation
 
     # --- between nodes and their homes ------------------------------------------------------------
+
+    def not_at_home(self) -> None:
+        """A process has sent somebody elsewhere, who is where the newest table says."""
+        raise Failure("broken", "somebody was sent away from home")
 
     def _at_home(self, node: Node) -> Running | None:
         """The process that a node takes for its home's."""
@@ -631,7 +645,7 @@ class Simulator(Processes):
     # --- faults -----------------------------------------------------------------------------------
 
     def _some_shard(self) -> Shard:
-        return self.rng.choice(self.shards)
+        return self.rng.choice(self.present)
 
     def _crash_some_process(self) -> None:
         shard = self._some_shard()
@@ -679,12 +693,16 @@ class Simulator(Processes):
             self.write_snapshot(shard.running)
 
     def _reset_some_link(self) -> None:
-        a, b = self.rng.sample(range(self.plan.shards), 2)
+        if len(self.present) < 2:
+            return
+        a, b = self.rng.sample([shard.number for shard in self.present], 2)
         self.count("link_resets")
         self.reset_link(a, b)
 
     def _cut_some_link(self) -> None:
-        a, b = self.rng.sample(range(self.plan.shards), 2)
+        if len(self.present) < 2:
+            return
+        a, b = self.rng.sample([shard.number for shard in self.present], 2)
         both_ways = self.rng.random() < 0.5
         self.count("links_cut_both_ways" if both_ways else "links_cut_one_way")
         self.cut_link(a, b, both_ways=both_ways)

@@ -27,6 +27,11 @@ class SimulatedStore:
         self._snapshot: bytes | None = None
         self._on_durable = on_durable
 
+    def begin_with(self, snapshot: bytes) -> None:
+        """What a shard that joins has got from a peer."""
+        assert not self._records
+        self._snapshot = snapshot
+
     def acquire(self) -> int:
         self.epoch += 1
         return self.epoch

@@ -31,18 +31,44 @@ _SLACK_IN_HEAPS = 1024
 
 
 class Vectors:
-    """The vectors of all shards, and M. Shards and homes are the same numbers."""
+    """The vectors of all shards, and M. Shards and homes are the same numbers, but homes stay known
+    when their shards have left."""
 
     def __init__(self, shards: Iterable[int]) -> None:
         self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
         self.cut = dict.fromkeys(self._applied, 0)
         """M: by home the entries of its log that every shard is known to have applied."""
 
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards that count."""
+        return tuple(self._applied)
+
+    def add_shard(self, shard: int) -> None:
+        """A shard counts from here on. M stays where it is: no entry in it has a part for the shard,
+        since none is given one before every process counts it."""
+        self._applied.setdefault(shard, {})
+        self.cut.setdefault(shard, 0)
+
+    def remove_shard(self, shard: int) -> None:
+        """A shard has left; its home log is still part of M."""
+        self._applied.pop(shard, None)
+        self._move()
+
+    def add_home(self, home: int) -> None:
+        """A home of a shard that has left before this process came."""
+        self.cut.setdefault(home, 0)
+
     def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
         """A shard's vector has come this far; returns whether M has moved."""
         self._applied[shard].update(applied)
+        return self._move()
+
+    def _move(self) -> bool:
+        vectors = self._applied.values()
         cut = {
-            home: min(vector.get(home, 0) for vector in self._applied.values()) for home in self.cut
+            home: max(before, min(vector.get(home, 0) for vector in vectors))
+            for home, before in self.cut.items()
         }
         moved = cut != self.cut
         self.cut = cut
@@ -75,7 +101,7 @@ class Combiner:
         self.graph = graph
         self._vectors = vectors
         self._own = own
-        self.views = {shard: ShardView() for shard in vectors.cut}
+        self.views = {shard: ShardView() for shard in vectors.shards}
         self.settled_fronts: dict[FrontId, tuple[int, int]] = {}
         """Fronts that every shard has: the least promise, and the segment fed."""
         self.unsettled_fronts: dict[FrontId, None] = {}
@@ -89,6 +115,20 @@ class Combiner:
         self._promises: list[list[tuple[int, FrontId]]] = [[] for _ in range(graph.size)]
 
     # --- taking reports ---------------------------------------------------------------------------
+
+    def add_shard(self, shard: int) -> None:
+        """A shard counts from here on: nothing can be said until it is heard."""
+        if shard not in self.views:
+            self.views[shard] = ShardView()
+            for front in [*self.settled_fronts]:
+                self._settle_front(front)
+
+    def remove_shard(self, shard: int) -> None:
+        """A shard has left with nothing open."""
+        view = self.views.pop(shard, None)
+        if view is not None:
+            for front in [*view.fronts, *self.unsettled_fronts]:
+                self._settle_front(front)
 
     def forget(self, shard: int) -> None:
         """Drops all that was known of a shard; nothing can be said until it is heard again."""

@@ -20,6 +20,9 @@ from tracker.core.model import (
     Tick,
     TickContent,
 )
+from tracker.core.model import Restart as Restart  # noqa: PLC0414 (it is part of entries)
+from tracker.core.rescaling import RoutingEntry
+from tracker.core.routing import RoutingTable
 from tracker.core.slots import LOWEST_SLOT
 
 # --- entries of a home log (rule 3): what a home tells every shard, in one order ------------------
@@ -30,16 +33,6 @@ class PipelineRegistered:
     """A pipeline exists from here on."""
 
     spec: PipelineSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """How a generation of a pipeline begins, after the first one, 0: from which slot on, and when an
-    operator asked for it (unix time, for people)."""
-
-    generation: int
-    from_slot: int
-    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +111,7 @@ Entry = (
     | KeyClosed
     | KeyDropped
     | WrittenOff
+    | RoutingEntry
 )
 
 
@@ -357,6 +351,27 @@ class RestartPipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinShard:
+    """A process that is reached at `address` asks to be a shard; asked of the sequencer. May be
+    repeated: until it has joined, an address is given one number. Answered by `Answer(request,
+    ShardNumber)`, when every process will keep for it what homes log."""
+
+    request: Hashable
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleShards:
+    """An operator asks for so many shards; asked of the sequencer. May be repeated. evacuate: shards
+    that go hand over their open cells at once. Answered by `Answer(request, RoutingTable)` when every
+    shard goes by the new table."""
+
+    request: Hashable
+    shards: int
+    evacuate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AttachSession:
     """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
     of the key silences the older one, which gets `SessionRefused`."""
@@ -431,6 +446,8 @@ Event = (
     | LeaveNode
     | RetireNode
     | RestartPipeline
+    | JoinShard
+    | RescaleShards
     | AttachSession
     | DetachSession
     | SubmitTick
@@ -489,11 +506,31 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardNumber:
+    """The answer to `JoinShard`."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """A shard has come, at an address, or (None) has gone: open a link to it, or close it."""
+
+    shard: int
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftTracker:
+    """This shard has left: every other one has all that it said. Its process may end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to an event with a request: a value or a refusal."""
 
     request: Hashable
-    result: PipelineSpec | Joined | Restart | Refusal | None
+    result: PipelineSpec | Joined | Restart | RoutingTable | ShardNumber | Refusal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,5 +610,7 @@ Effect = (
     | FrontGranted
     | Announced
     | UnitsArrived
+    | MembersChanged
+    | LeftTracker
     | WakeAt
 )

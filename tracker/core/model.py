@@ -176,6 +176,16 @@ class TickContent:
     units_consumed: tuple[Unit, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How a generation of a pipeline begins, after the first one, 0: from which slot on, and when an
+    operator asked for it (unix time, for people)."""
+
+    generation: int
+    from_slot: int
+    at_ms: int
+
+
 @dataclass(slots=True, eq=False)
 class Tick:
     """One commit of one node, all or nothing; numbered from 1 by its key."""

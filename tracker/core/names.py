@@ -10,11 +10,14 @@ from tracker.core.model import Unit
 class UnitNames:
     """A unit leaves when its reader has consumed it. Where the consumption came first (its creator was
     killed between publishing and committing) the name stays until min time has passed its slot: then
-    nothing of it can be in flight."""
+    nothing of it can be in flight. While another shard may still hand names over, those consumed here
+    before they came are remembered."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._by_slot: list[tuple[int, str]] = []  # may hold names that have left
+        self.early: dict[str, None] = {}
+        """Names consumed before they were handed over."""
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -26,9 +29,17 @@ class UnitNames:
         if len(self._by_slot) > 2 * len(self._slots) + 1024:
             self._by_slot = sorted((slot, name) for name, slot in self._slots.items())
 
-    def remove(self, name: str) -> None:
-        """A unit was consumed; one that is not here is passed over."""
-        self._slots.pop(name, None)
+    def remove(self, name: str, *, remember: bool = False) -> None:
+        """A unit was consumed; one that is not here is passed over, or remembered."""
+        if self._slots.pop(name, None) is None and remember:
+            self.early[name] = None
+
+    def take(self, name: str, slot: int) -> None:
+        """Another shard hands a name over."""
+        if name in self.early:
+            del self.early[name]
+        else:
+            self.add(name, slot)
 
     def slot(self, name: str) -> int | None:
         """The slot of an open unit; None if it has not arrived, or is gone."""

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from tracker.core.messages import Entry, KeyTick, PipelineRegistered, WrittenOff
 from tracker.core.model import Cells, Tick, Unit
+from tracker.core.rescaling import SEQUENCER, CellsMoved, NodesMoved, ShardLeft
 from tracker.core.routing import RoutingTable
 
 _CELL_BYTES = 28
 _NAME_OVERHEAD_BYTES = 24
 _CHARACTER_BYTES = 4
+_NODE_BYTES = 16_384
 
 
 class OutboxEntry:
@@ -31,7 +33,7 @@ class OutboxEntry:
         if isinstance(entry, KeyTick):
             content = entry.tick.content
             self.cell_count = len(content.created) + len(content.consumed) + len(entry.late)
-        elif isinstance(entry, WrittenOff):
+        elif isinstance(entry, WrittenOff | CellsMoved):
             self.cell_count = len(entry.cells)
         self._size_bytes: int | None = None
 
@@ -45,13 +47,10 @@ class OutboxEntry:
     def part(self, shard: int) -> Entry:
         """What `shard` is told of the entry."""
         entry = self.entry
-        if len(self._routing.shards) == 1:
+        if self._routing.owning == (shard,):
             return entry
-        if isinstance(entry, WrittenOff):
-            owners = self._routing.owners(entry.cells.slots)
-            return replace(entry, cells=entry.cells.select(owners == shard))
         if not isinstance(entry, KeyTick):
-            return entry
+            return self._other_part(entry, shard)
         content = entry.tick.content
         if not (self.cell_count or content.units_created or content.units_consumed):
             return entry
@@ -67,17 +66,45 @@ class OutboxEntry:
             content,
             created=created,
             consumed=consumed,
-            units_created=self._kept(content.units_created, shard),
-            units_consumed=self._kept(content.units_consumed, shard),
+            units_created=self._kept(content.units_created, shard, tick.pipeline),
+            units_consumed=self._kept(content.units_consumed, shard, tick.pipeline),
         )
         return KeyTick(Tick(tick.pipeline, tick.key, tick.number, part), late)
 
-    def _owned(self, cells: Cells) -> NDArray[np.int32] | None:
-        return self._routing.owners(cells.slots) if len(cells) else None
+    def _other_part(self, entry: Entry, shard: int) -> Entry:
+        """What `shard` is told of an entry that is no tick."""
+        match entry:
+            case WrittenOff():
+                owners = self._routing.owners(entry.cells.slots, entry.pipeline)
+                return replace(entry, cells=entry.cells.select(owners == shard))
+            case CellsMoved():
+                owners = self._routing.owners(entry.cells.slots, entry.pipeline)
+                owner = self._routing.owner
+                return replace(
+                    entry,
+                    cells=entry.cells.select(owners == shard),
+                    units=self._kept(entry.units, shard, entry.pipeline),
+                    written_off=tuple(
+                        cell
+                        for cell in entry.written_off
+                        if owner(cell.slot, entry.pipeline) == shard
+                    ),
+                )
+            case NodesMoved() if entry.home != shard:
+                return replace(entry, nodes=(), staged=())
+            case ShardLeft() if shard != SEQUENCER:
+                words = [replace(w, late=(), written_off_items=()) for w in entry.pipelines]
+                return replace(entry, pipelines=tuple(words))
+        return entry
 
-    def _kept(self, units: tuple[Unit, ...], shard: int) -> tuple[Unit, ...]:
+    def _owned(self, cells: Cells) -> NDArray[np.int32] | None:
         assert isinstance(self.entry, KeyTick)
-        pipeline, keeper = self.entry.tick.pipeline, self._routing.names_keeper
+        if not len(cells):
+            return None
+        return self._routing.owners(cells.slots, self.entry.tick.pipeline)
+
+    def _kept(self, units: tuple[Unit, ...], shard: int, pipeline: str) -> tuple[Unit, ...]:
+        keeper = self._routing.names_keeper
         return tuple(unit for unit in units if keeper(pipeline, unit.segment) == shard)
 
 
@@ -88,6 +115,10 @@ def _name_bytes(entry: Entry) -> int:
         ends = [name for edge in spec.edges for name in (edge.source, edge.target)]
         names = [*spec.segments, *spec.fronts, *ends]
         return sum(_NAME_OVERHEAD_BYTES + _CHARACTER_BYTES * len(name) for name in names)
+    if isinstance(entry, CellsMoved):
+        return sum(_NAME_OVERHEAD_BYTES + _CHARACTER_BYTES * len(u.name) for u in entry.units)
+    if isinstance(entry, NodesMoved):
+        return _NODE_BYTES * (len(entry.nodes) + len(entry.staged))
     if not isinstance(entry, KeyTick):
         return 0
     content = entry.tick.content

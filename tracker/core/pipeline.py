@@ -86,6 +86,8 @@ class Pipeline:
         will be said."""
         self.reached = list(self.announced)
         """Those of them that are durable."""
+        self.floors = [LOWEST_SLOT] * len(spec.segments)
+        """What shards that have left had said: no front is granted less."""
         self._note_unsaid()
         self.unreported: dict[int, int] = {}
         """Said since the last report to the other shards."""
@@ -135,6 +137,14 @@ class Pipeline:
         self.reached, self.announced = list(reached), list(reached)
         self._note_unsaid()
 
+    def fronts_of(self, node_id: str) -> dict[str, tuple[int, int]]:
+        """By front of a node, as this shard has applied them: the segment fed, and its last promise."""
+        return {
+            front: (state.segment, LOWEST_SLOT if state.promised is None else state.promised)
+            for (of, front), state in self.shard.fronts.items()
+            if of == node_id
+        }
+
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
         return tuple(
@@ -170,7 +180,10 @@ class Pipeline:
         """What a front may do: granted once every shard has pinned it."""
         state = self.shard.fronts[front]
         granted = front in self.combiner.settled_fronts
-        segment, slot = self.combiner.grant(front) if granted else (state.segment, LOWEST_SLOT)
+        segment, slot = state.segment, LOWEST_SLOT
+        if granted:
+            segment, slot = self.combiner.grant(front)
+            slot = max(slot, self.graph.pin(self.floors, segment))
         promised = LOWEST_SLOT if state.promised is None else state.promised
         return Grant(front[1], segment, slot, promised, granted)
 

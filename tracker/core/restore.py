@@ -10,13 +10,12 @@ from tracker.core.home import HomeNode
 from tracker.core.messages import PipelineReport
 from tracker.core.model import Batch, NodeKey
 from tracker.core.pipeline import Pipeline
-from tracker.core.shard import FrontState, LateEntry
+from tracker.core.rescaling import LateSnapshot, NodeSnapshot
+from tracker.core.shard import FrontState, LateEntry, ShardPipeline
 from tracker.core.snapshot import (
     FrontSnapshot,
     HistorySnapshot,
     KeySnapshot,
-    LateSnapshot,
-    NodeSnapshot,
     PipelineSnapshot,
 )
 
@@ -42,12 +41,9 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
         units=tuple(
             unit for segment, names in shard.units.items() for unit in names.units(segment)
         ),
-        late=tuple(
-            LateSnapshot(segment, entry.items, entry.cells, entry.last_slot)
-            for segment, entry in shard.late.items()
-        ),
+        late=snapshot_late(shard),
         runs=pipeline.combiner.own_runs() + shard.unreported_runs(applied),
-        nodes=tuple(_snapshot_node(node) for node in pipeline.home.nodes.values()),
+        nodes=tuple(snapshot_node(node) for node in pipeline.home.nodes.values()),
         staged=tuple(
             (node_id, contribution)
             for node_id, kept in pipeline.home.staged.items()
@@ -58,6 +54,8 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
         restarts=tuple(pipeline.restarts),
         reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
         history=tuple(_snapshot_history(pipeline)),
+        floors=tuple(pipeline.floors),
+        early_units=tuple((s, name) for s, names in shard.units.items() for name in names.early),
     )
 
 
@@ -69,7 +67,14 @@ def _snapshot_history(pipeline: Pipeline) -> Iterator[HistorySnapshot]:
                 yield HistorySnapshot(segment, number, tier.since, steps)
 
 
-def _snapshot_node(node: HomeNode) -> NodeSnapshot:
+def snapshot_late(shard: ShardPipeline) -> tuple[LateSnapshot, ...]:
+    return tuple(
+        LateSnapshot(segment, entry.items, entry.cells, entry.last_slot)
+        for segment, entry in shard.late.items()
+    )
+
+
+def snapshot_node(node: HomeNode) -> NodeSnapshot:
     batches = tuple(
         Batch(scope, number, fingerprint)
         for scope, kept in node.batches.items()
@@ -93,6 +98,7 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
     pipeline = Pipeline(saved.spec, vectors, own)
     pipeline.said = list(saved.said)
     pipeline.resume(saved.restarts, saved.reached or saved.said)
+    pipeline.floors = list(saved.floors) or pipeline.floors
     shard = pipeline.shard
     shard.begun = saved.begun
     shard.joined = dict.fromkeys(saved.joined)
@@ -111,13 +117,15 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
             shard.unpinned[name] = None
     for unit in saved.units:
         shard.names(unit.segment).add(unit.name, unit.slot)
+    for segment, unit_name in saved.early_units:
+        shard.names(segment).early[unit_name] = None
     for late in saved.late:
         shard.late[late.segment] = LateEntry(late.items, late.cells, late.last_slot)
     shard.written_off.items.update(saved.written_off_items)
     for cell in saved.written_off:
         shard.written_off.restore(cell)
     for node in saved.nodes:
-        pipeline.home.nodes[node.key.node_id] = _restore_node(node)
+        pipeline.home.nodes[node.key.node_id] = restore_node(node)
     for node_id, contribution in saved.staged:
         pipeline.home.stage(node_id, (contribution,))
     pipeline.combiner.take(own, PipelineReport(saved.spec.name, runs=saved.runs), whole=False)
@@ -132,7 +140,7 @@ def _restore_history(pipeline: Pipeline, saved: PipelineSnapshot) -> None:
         pipeline.history[kept.segment].tiers[kept.tier].restore(kept.since, kept.steps)
 
 
-def _restore_node(saved: NodeSnapshot) -> HomeNode:
+def restore_node(saved: NodeSnapshot) -> HomeNode:
     node = HomeNode(
         NodeKey(saved.key.node_id, saved.key.incarnation),
         saved.kind,

@@ -25,6 +25,7 @@ from tracker.core.messages import (
 )
 from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
 from tracker.core.names import UnitNames
+from tracker.core.rescaling import CellsMoved
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell, WrittenOffLedger
 
@@ -87,6 +88,7 @@ class ShardPipeline:
         self.joined: dict[FrontId, None] = {}
         """Fronts that have ever joined; kept only until the pipeline has begun."""
         self.units: dict[int, UnitNames] = {}
+        self.takes_names = False
         self.late: dict[int, LateEntry] = {}
         self.written_off = WrittenOffLedger()
         self.changes = _Changes()
@@ -146,6 +148,32 @@ class ShardPipeline:
             )
         self._touch(home, entry.cells)
 
+    def give_cells(self, entry: CellsMoved, home: int) -> None:
+        """Lets go of what another shard takes, by an entry of this shard's own log."""
+        if len(entry.cells):
+            self.cells.apply(entry.cells, -1)
+            self._touch(home, entry.cells)
+        for unit in entry.units:
+            self.names(unit.segment).remove(unit.name)
+        for cell in entry.written_off:
+            self.written_off.give(cell)
+            self.changes.segments[cell.segment] = None
+
+    def take_cells(self, entry: CellsMoved, home: int) -> None:
+        """Takes over what another shard has let go of. Ticks that its owner was to get may have come
+        before: XOR does not mind."""
+        if len(entry.cells):
+            self.cells.apply(entry.cells, 1)
+            self._touch(home, entry.cells)
+        for unit in entry.units:
+            self.names(unit.segment).take(unit.name, unit.slot)
+        for cell in entry.written_off:
+            known, items = self.cells.value(cell.segment, cell.slot)
+            self.written_off.take(cell, watch=not known or known == cell.checksum)
+            self.changes.segments[cell.segment] = None
+            if known and cell.watched and known == cell.checksum:
+                self._come_back(cell, known, items)
+
     def _look_for_written_off(self, content: TickContent) -> None:
         """Moves to the late ledger what was written off and has been consumed after all. Cells in which
         anything was created since are left alone: their items are told apart no more."""
@@ -153,9 +181,13 @@ class ShardPipeline:
         for cell in self.written_off.consumed(content.consumed):
             known, items = self.cells.value(cell.segment, cell.slot)
             if known == cell.checksum:
-                self.cells.apply(Cells.of([(cell.segment, cell.slot, known, items)]), -1)
-                self.written_off.came_back(cell)
-                self._count_late(Cells.of([(cell.segment, cell.slot, known, cell.items)]))
+                self._come_back(cell, known, items)
+
+    def _come_back(self, cell: WrittenOffCell, known: int, items: int) -> None:
+        """What was written off in a cell was consumed after all."""
+        self.cells.apply(Cells.of([(cell.segment, cell.slot, known, items)]), -1)
+        self.written_off.came_back(cell)
+        self._count_late(Cells.of([(cell.segment, cell.slot, known, cell.items)]))
 
     def _touch(self, home: int, cells: Cells) -> None:
         touched = self.changes.touched.setdefault(home, {})
@@ -227,8 +259,15 @@ class ShardPipeline:
         for unit in content.units_created:
             self.names(unit.segment).add(unit.name, unit.slot)
         for unit in content.units_consumed:
-            self.names(unit.segment).remove(unit.name)
+            self.names(unit.segment).remove(unit.name, remember=self.takes_names)
         return {unit.segment for unit in content.units_created}
+
+    def expect_names(self, expected: bool) -> None:
+        """Whether other shards may hand names over."""
+        self.takes_names = expected
+        if not expected:
+            for names in self.units.values():
+                names.early.clear()
 
     def _count_late(self, cells: Cells) -> None:
         for segment, slot, _, count in cells.rows():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracker.core.membership import Membership
 from tracker.core.messages import Entry, TouchedRun
 from tracker.core.model import (
-    Batch,
     Cells,
     NodeKey,
     PipelineSpec,
@@ -14,23 +14,10 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.pipeline import Dropped
+from tracker.core.rescaling import LateSnapshot as LateSnapshot  # noqa: PLC0414 (part of snapshots)
+from tracker.core.rescaling import NodeSnapshot as NodeSnapshot  # noqa: PLC0414
+from tracker.core.routing import RoutingTable
 from tracker.core.written_off import WrittenOffCell
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSnapshot:
-    """A node at its home. `batches`: those remembered of each scope, oldest first; `consumes` and
-    `creates`: segment numbers."""
-
-    key: NodeKey
-    kind: str
-    durable: int
-    previous_node_time: int
-    evicted: bool
-    batches: tuple[Batch, ...]
-    retired: bool = False
-    consumes: tuple[int, ...] = ()
-    creates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +44,6 @@ class FrontSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class LateSnapshot:
-    """One segment's late ledger at a shard."""
-
-    segment: int
-    items: int
-    cells: int
-    last_slot: int
-
-
-@dataclass(frozen=True, slots=True)
 class HistorySnapshot:
     """One segment's history in one of its steps (by their order): when which min time was announced,
     as (slot, unix time in milliseconds); nothing is remembered of slots up to `since`."""
@@ -82,7 +59,8 @@ class PipelineSnapshot:
     """One pipeline at a process. `said`: the announced min times by segment number; `runs`: entries
     of which it is not known that every shard has applied them; `written_off_items`: by segment
     number; `restarts`: how its generations after the first began; `reached`: the min times announced in
-    the present one, if it is not the first."""
+    the present one, if it is not the first; `floors`: by segment number, what shards that have left
+    had said; `early_units`: by segment number, names consumed before they were handed over."""
 
     spec: PipelineSpec
     said: tuple[int, ...]
@@ -101,6 +79,8 @@ class PipelineSnapshot:
     restarts: tuple[Dropped, ...] = ()
     reached: tuple[int, ...] = ()
     history: tuple[HistorySnapshot, ...] = ()
+    floors: tuple[int, ...] = ()
+    early_units: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +89,8 @@ class ProcessSnapshot:
 
     home_last: number of its home log's last entry; outbox: the last entries, which some shard has
     not confirmed; confirmed and received: by other shard; closed: keys to drop once every shard has
-    confirmed an entry number; cut: M, by which runs were let go.
+    confirmed an entry number; cut: M, by which runs were let go; membership: None for the shards that
+    the process was started with; tables: by which its home log is split, each from an entry number on.
     """
 
     position: int
@@ -121,3 +102,5 @@ class ProcessSnapshot:
     closed: tuple[tuple[int, str, NodeKey], ...]
     cut: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineSnapshot, ...]
+    membership: Membership | None = None
+    tables: tuple[tuple[int, RoutingTable], ...] = ()

@@ -74,6 +74,25 @@ class WrittenOffLedger:
             del self.cells[oldest]
             self._watched.pop(oldest, None)
 
+    def give(self, cell: WrittenOffCell) -> None:
+        """Another shard lists a cell from here on."""
+        place = (cell.segment, cell.slot)
+        if self.cells.pop(place, None) is not None:
+            self._watched.pop(place, None)
+            if not cell.came_back:
+                self._count(cell.segment, -cell.items)
+
+    def take(self, cell: WrittenOffCell, *, watch: bool) -> None:
+        """Lists a cell that another shard listed. It is not watched where the cell is open and does not
+        hold just what was written off."""
+        if not cell.came_back:
+            self._count(cell.segment, cell.items)
+        self.restore(cell if watch else replace(cell, watched=False))
+
+    def add_items(self, segment: int, items: int) -> None:
+        """Items of cells that another shard had written off and listed no longer."""
+        self._count(segment, items)
+
     def created(self, cells: Cells) -> None:
         """Items were created: from now on what the checksum of their cells says of those written off
         cannot be told any more."""

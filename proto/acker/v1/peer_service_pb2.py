@@ -22,58 +22,55 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from acker.v1 import shards_pb2 as acker_dot_v1_dot_shards__pb2
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/peer_service.proto\x12\x08\x61\x63ker.v1\x1a\x14\x61\x63ker/v1/types.proto\"\xfd\x01\n\x0f\x45xchangeRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12$\n\x07\x65ntries\x18\x03 \x01(\x0b\x32\x11.acker.v1.EntriesH\x00\x12-\n\x08received\x18\x04 \x01(\x0b\x32\x19.acker.v1.EntriesReceivedH\x00\x12\'\n\x06report\x18\x05 \x01(\x0b\x32\x15.acker.v1.ShardReportH\x00\x12/\n\rreport_wanted\x18\x06 \x01(\x0b\x32\x16.acker.v1.ReportWantedH\x00\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\tB\x07\n\x05\x66rame\"\x12\n\x10\x45xchangeResponse\":\n\x07\x45ntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12 \n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x0f.acker.v1.Entry\"\xb5\x02\n\x05\x45ntry\x12*\n\x08register\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x12%\n\x06opened\x18\x02 \x01(\x0b\x32\x13.acker.v1.KeyOpenedH\x00\x12!\n\x04tick\x18\x03 \x01(\x0b\x32\x11.acker.v1.KeyTickH\x00\x12%\n\x06\x63losed\x18\x04 \x01(\x0b\x32\x13.acker.v1.KeyClosedH\x00\x12\'\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x14.acker.v1.KeyDroppedH\x00\x12+\n\x0bwritten_off\x18\x06 \x01(\x0b\x32\x14.acker.v1.WrittenOffH\x00\x12\x30\n\trestarted\x18\x07 \x01(\x0b\x32\x1b.acker.v1.PipelineRestartedH\x00\x42\x07\n\x05\x65ntry\"o\n\tKeyOpened\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\"\n\x07restart\x18\x04 \x01(\x0b\x32\x11.acker.v1.Restart\"?\n\x07Restart\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12\x11\n\tfrom_slot\x18\x02 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\"I\n\x11PipelineRestarted\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x07restart\x18\x02 \x01(\x0b\x32\x11.acker.v1.Restart\"\x92\x01\n\x07KeyTick\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12&\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x15.acker.v1.TickContent\x12\x1d\n\x04late\x18\x05 \x01(\x0b\x32\x0f.acker.v1.Cells\"t\n\tKeyClosed\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x13\n\x0blast_number\x18\x03 \x01(\x03\x12\x0f\n\x07\x65victed\x18\x04 \x01(\x08\x12\x0f\n\x07retired\x18\x05 \x01(\x08\">\n\nKeyDropped\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"r\n\nWrittenOff\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1e\n\x05\x63\x65lls\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x12\n\ngeneration\x18\x05 \x01(\x03\"0\n\x0f\x45ntriesReceived\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"\x0e\n\x0cReportWanted\"\xa7\x01\n\x0bShardReport\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05whole\x18\x02 \x01(\x08\x12+\n\tpipelines\x18\x03 \x03(\x0b\x32\x18.acker.v1.PipelineReport\x12\'\n\x07\x61pplied\x18\x04 \x03(\x0b\x32\x16.acker.v1.HomePosition\x12#\n\x03\x63ut\x18\x05 \x03(\x0b\x32\x16.acker.v1.HomePosition\",\n\x0cHomePosition\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0e\n\x06number\x18\x02 \x01(\x03\"\xf2\x01\n\x0ePipelineReport\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x04lows\x18\x02 \x03(\x0b\x32\x14.acker.v1.SegmentLow\x12%\n\x06\x66ronts\x18\x03 \x03(\x0b\x32\x15.acker.v1.FrontReport\x12!\n\x04left\x18\x04 \x03(\x0b\x32\x13.acker.v1.FrontName\x12\"\n\x04runs\x18\x05 \x03(\x0b\x32\x14.acker.v1.TouchedRun\x12(\n\tannounced\x18\x06 \x03(\x0b\x32\x15.acker.v1.SegmentSlot\x12\x12\n\ngeneration\x18\x07 \x01(\x03\"\x82\x01\n\nSegmentLow\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x12\n\nopen_slots\x18\x03 \x01(\x03\x12\x12\n\nopen_items\x18\x04 \x01(\x03\x12\x12\n\nlate_items\x18\x05 \x01(\x03\x12\x19\n\x11written_off_items\x18\x06 \x01(\x03\",\n\x0bSegmentSlot\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\"\x83\x01\n\x0b\x46rontReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\x05\x12\x0b\n\x03pin\x18\x04 \x01(\x03\x12\x11\n\theartbeat\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x03\"+\n\tFrontName\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\"P\n\nTouchedRun\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12&\n\x07touched\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentSlot2T\n\x0bPeerService\x12\x45\n\x08\x45xchange\x12\x19.acker.v1.ExchangeRequest\x1a\x1a.acker.v1.ExchangeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/peer_service.proto\x12\x08\x61\x63ker.v1\x1a\x15\x61\x63ker/v1/shards.proto\x1a\x14\x61\x63ker/v1/types.proto\"\xfd\x01\n\x0f\x45xchangeRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12$\n\x07\x65ntries\x18\x03 \x01(\x0b\x32\x11.acker.v1.EntriesH\x00\x12-\n\x08received\x18\x04 \x01(\x0b\x32\x19.acker.v1.EntriesReceivedH\x00\x12\'\n\x06report\x18\x05 \x01(\x0b\x32\x15.acker.v1.ShardReportH\x00\x12/\n\rreport_wanted\x18\x06 \x01(\x0b\x32\x16.acker.v1.ReportWantedH\x00\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\tB\x07\n\x05\x66rame\"\x12\n\x10\x45xchangeResponse\":\n\x07\x45ntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12 \n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x0f.acker.v1.Entry\"\xda\x02\n\x05\x45ntry\x12*\n\x08register\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x12%\n\x06opened\x18\x02 \x01(\x0b\x32\x13.acker.v1.KeyOpenedH\x00\x12!\n\x04tick\x18\x03 \x01(\x0b\x32\x11.acker.v1.KeyTickH\x00\x12%\n\x06\x63losed\x18\x04 \x01(\x0b\x32\x13.acker.v1.KeyClosedH\x00\x12\'\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x14.acker.v1.KeyDroppedH\x00\x12+\n\x0bwritten_off\x18\x06 \x01(\x0b\x32\x14.acker.v1.WrittenOffH\x00\x12\x30\n\trestarted\x18\x07 \x01(\x0b\x32\x1b.acker.v1.PipelineRestartedH\x00\x12#\n\x04step\x18\x08 \x01(\x0b\x32\x13.acker.v1.ShardStepH\x00\x42\x07\n\x05\x65ntry\"o\n\tKeyOpened\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\"\n\x07restart\x18\x04 \x01(\x0b\x32\x11.acker.v1.Restart\"I\n\x11PipelineRestarted\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x07restart\x18\x02 \x01(\x0b\x32\x11.acker.v1.Restart\"\x92\x01\n\x07KeyTick\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12&\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x15.acker.v1.TickContent\x12\x1d\n\x04late\x18\x05 \x01(\x0b\x32\x0f.acker.v1.Cells\"t\n\tKeyClosed\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x13\n\x0blast_number\x18\x03 \x01(\x03\x12\x0f\n\x07\x65victed\x18\x04 \x01(\x08\x12\x0f\n\x07retired\x18\x05 \x01(\x08\">\n\nKeyDropped\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"r\n\nWrittenOff\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1e\n\x05\x63\x65lls\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x12\n\ngeneration\x18\x05 \x01(\x03\"0\n\x0f\x45ntriesReceived\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"\x0e\n\x0cReportWanted\"\xa7\x01\n\x0bShardReport\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05whole\x18\x02 \x01(\x08\x12+\n\tpipelines\x18\x03 \x03(\x0b\x32\x18.acker.v1.PipelineReport\x12\'\n\x07\x61pplied\x18\x04 \x03(\x0b\x32\x16.acker.v1.HomePosition\x12#\n\x03\x63ut\x18\x05 \x03(\x0b\x32\x16.acker.v1.HomePosition\"\xf2\x01\n\x0ePipelineReport\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x04lows\x18\x02 \x03(\x0b\x32\x14.acker.v1.SegmentLow\x12%\n\x06\x66ronts\x18\x03 \x03(\x0b\x32\x15.acker.v1.FrontReport\x12!\n\x04left\x18\x04 \x03(\x0b\x32\x13.acker.v1.FrontName\x12\"\n\x04runs\x18\x05 \x03(\x0b\x32\x14.acker.v1.TouchedRun\x12(\n\tannounced\x18\x06 \x03(\x0b\x32\x15.acker.v1.SegmentSlot\x12\x12\n\ngeneration\x18\x07 \x01(\x03\"\x82\x01\n\nSegmentLow\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x12\n\nopen_slots\x18\x03 \x01(\x03\x12\x12\n\nopen_items\x18\x04 \x01(\x03\x12\x12\n\nlate_items\x18\x05 \x01(\x03\x12\x19\n\x11written_off_items\x18\x06 \x01(\x03\",\n\x0bSegmentSlot\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\"\x83\x01\n\x0b\x46rontReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\x05\x12\x0b\n\x03pin\x18\x04 \x01(\x03\x12\x11\n\theartbeat\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x03\"+\n\tFrontName\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\"P\n\nTouchedRun\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12&\n\x07touched\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentSlot2T\n\x0bPeerService\x12\x45\n\x08\x45xchange\x12\x19.acker.v1.ExchangeRequest\x1a\x1a.acker.v1.ExchangeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acker.v1.peer_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EXCHANGEREQUEST']._serialized_start=64
-  _globals['_EXCHANGEREQUEST']._serialized_end=317
-  _globals['_EXCHANGERESPONSE']._serialized_start=319
-  _globals['_EXCHANGERESPONSE']._serialized_end=337
-  _globals['_ENTRIES']._serialized_start=339
-  _globals['_ENTRIES']._serialized_end=397
-  _globals['_ENTRY']._serialized_start=400
-  _globals['_ENTRY']._serialized_end=709
-  _globals['_KEYOPENED']._serialized_start=711
-  _globals['_KEYOPENED']._serialized_end=822
-  _globals['_RESTART']._serialized_start=824
-  _globals['_RESTART']._serialized_end=887
-  _globals['_PIPELINERESTARTED']._serialized_start=889
-  _globals['_PIPELINERESTARTED']._serialized_end=962
-  _globals['_KEYTICK']._serialized_start=965
-  _globals['_KEYTICK']._serialized_end=1111
-  _globals['_KEYCLOSED']._serialized_start=1113
-  _globals['_KEYCLOSED']._serialized_end=1229
-  _globals['_KEYDROPPED']._serialized_start=1231
-  _globals['_KEYDROPPED']._serialized_end=1293
-  _globals['_WRITTENOFF']._serialized_start=1295
-  _globals['_WRITTENOFF']._serialized_end=1409
-  _globals['_ENTRIESRECEIVED']._serialized_start=1411
-  _globals['_ENTRIESRECEIVED']._serialized_end=1459
-  _globals['_REPORTWANTED']._serialized_start=1461
-  _globals['_REPORTWANTED']._serialized_end=1475
-  _globals['_SHARDREPORT']._serialized_start=1478
-  _globals['_SHARDREPORT']._serialized_end=1645
-  _globals['_HOMEPOSITION']._serialized_start=1647
-  _globals['_HOMEPOSITION']._serialized_end=1691
-  _globals['_PIPELINEREPORT']._serialized_start=1694
-  _globals['_PIPELINEREPORT']._serialized_end=1936
-  _globals['_SEGMENTLOW']._serialized_start=1939
-  _globals['_SEGMENTLOW']._serialized_end=2069
-  _globals['_SEGMENTSLOT']._serialized_start=2071
-  _globals['_SEGMENTSLOT']._serialized_end=2115
-  _globals['_FRONTREPORT']._serialized_start=2118
-  _globals['_FRONTREPORT']._serialized_end=2249
-  _globals['_FRONTNAME']._serialized_start=2251
-  _globals['_FRONTNAME']._serialized_end=2294
-  _globals['_TOUCHEDRUN']._serialized_start=2296
-  _globals['_TOUCHEDRUN']._serialized_end=2376
-  _globals['_PEERSERVICE']._serialized_start=2378
-  _globals['_PEERSERVICE']._serialized_end=2462
+  _globals['_EXCHANGEREQUEST']._serialized_start=87
+  _globals['_EXCHANGEREQUEST']._serialized_end=340
+  _globals['_EXCHANGERESPONSE']._serialized_start=342
+  _globals['_EXCHANGERESPONSE']._serialized_end=360
+  _globals['_ENTRIES']._serialized_start=362
+  _globals['_ENTRIES']._serialized_end=420
+  _globals['_ENTRY']._serialized_start=423
+  _globals['_ENTRY']._serialized_end=769
+  _globals['_KEYOPENED']._serialized_start=771
+  _globals['_KEYOPENED']._serialized_end=882
+  _globals['_PIPELINERESTARTED']._serialized_start=884
+  _globals['_PIPELINERESTARTED']._serialized_end=957
+  _globals['_KEYTICK']._serialized_start=960
+  _globals['_KEYTICK']._serialized_end=1106
+  _globals['_KEYCLOSED']._serialized_start=1108
+  _globals['_KEYCLOSED']._serialized_end=1224
+  _globals['_KEYDROPPED']._serialized_start=1226
+  _globals['_KEYDROPPED']._serialized_end=1288
+  _globals['_WRITTENOFF']._serialized_start=1290
+  _globals['_WRITTENOFF']._serialized_end=1404
+  _globals['_ENTRIESRECEIVED']._serialized_start=1406
+  _globals['_ENTRIESRECEIVED']._serialized_end=1454
+  _globals['_REPORTWANTED']._serialized_start=1456
+  _globals['_REPORTWANTED']._serialized_end=1470
+  _globals['_SHARDREPORT']._serialized_start=1473
+  _globals['_SHARDREPORT']._serialized_end=1640
+  _globals['_PIPELINEREPORT']._serialized_start=1643
+  _globals['_PIPELINEREPORT']._serialized_end=1885
+  _globals['_SEGMENTLOW']._serialized_start=1888
+  _globals['_SEGMENTLOW']._serialized_end=2018
+  _globals['_SEGMENTSLOT']._serialized_start=2020
+  _globals['_SEGMENTSLOT']._serialized_end=2064
+  _globals['_FRONTREPORT']._serialized_start=2067
+  _globals['_FRONTREPORT']._serialized_end=2198
+  _globals['_FRONTNAME']._serialized_start=2200
+  _globals['_FRONTNAME']._serialized_end=2243
+  _globals['_TOUCHEDRUN']._serialized_start=2245
+  _globals['_TOUCHEDRUN']._serialized_end=2325
+  _globals['_PEERSERVICE']._serialized_start=2327
+  _globals['_PEERSERVICE']._serialized_end=2411
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 isort:skip_file
 What the processes of a tracker say to each other."""
 
+from acker.v1 import shards_pb2 as _shards_pb2
 from acker.v1 import types_pb2 as _types_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -135,6 +136,7 @@ class Entry(_message.Message):
     DROPPED_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     RESTARTED_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> _types_pb2.PipelineSpec:
         """A pipeline is registered."""
@@ -163,6 +165,10 @@ class Entry(_message.Message):
     def restarted(self) -> Global___PipelineRestarted:
         """A new generation of a pipeline."""
 
+    @_builtins.property
+    def step(self) -> _shards_pb2.ShardStep:
+        """A step by which shards come or go."""
+
     def __init__(
         self,
         *,
@@ -173,12 +179,13 @@ class Entry(_message.Message):
         dropped: Global___KeyDropped | None = ...,
         written_off: Global___WrittenOff | None = ...,
         restarted: Global___PipelineRestarted | None = ...,
+        step: _shards_pb2.ShardStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -203,7 +210,7 @@ class KeyOpened(_message.Message):
         """The key."""
 
     @_builtins.property
-    def restart(self) -> Global___Restart:
+    def restart(self) -> _shards_pb2.Restart:
         """The generation that it belongs to; none: the first."""
 
     def __init__(
@@ -212,7 +219,7 @@ class KeyOpened(_message.Message):
         pipeline: _builtins.str = ...,
         key: _types_pb2.NodeKey | None = ...,
         kind: _builtins.str = ...,
-        restart: Global___Restart | None = ...,
+        restart: _shards_pb2.Restart | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "restart", b"restart"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -221,36 +228,6 @@ class KeyOpened(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeyOpened: _TypeAlias = KeyOpened  # noqa: Y015
-
-@_typing.final
-class Restart(_message.Message):
-    """How a generation of a pipeline begins."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GENERATION_FIELD_NUMBER: _builtins.int
-    FROM_SLOT_FIELD_NUMBER: _builtins.int
-    AT_MS_FIELD_NUMBER: _builtins.int
-    generation: _builtins.int
-    """Its number, from 1; the first one is 0, and begins by registering."""
-    from_slot: _builtins.int
-    """The slot from which everything is to be done."""
-    at_ms: _builtins.int
-    """When an operator asked for it, in milliseconds of unix time."""
-    def __init__(
-        self,
-        *,
-        generation: _builtins.int = ...,
-        from_slot: _builtins.int = ...,
-        at_ms: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "from_slot", b"from_slot", "generation", b"generation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Restart: _TypeAlias = Restart  # noqa: Y015
 
 @_typing.final
 class PipelineRestarted(_message.Message):
@@ -263,14 +240,14 @@ class PipelineRestarted(_message.Message):
     pipeline: _builtins.str
     """Name of the pipeline."""
     @_builtins.property
-    def restart(self) -> Global___Restart:
+    def restart(self) -> _shards_pb2.Restart:
         """How it begins."""
 
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
-        restart: Global___Restart | None = ...,
+        restart: _shards_pb2.Restart | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["restart", b"restart"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -497,11 +474,11 @@ class ShardReport(_message.Message):
         """By pipeline."""
 
     @_builtins.property
-    def applied(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+    def applied(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
         """By home, how much of its log the shard has applied: its vector."""
 
     @_builtins.property
-    def cut(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
+    def cut(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
         """In whole reports: by home, how much of its log the sender knows every shard to have applied."""
 
     def __init__(
@@ -510,8 +487,8 @@ class ShardReport(_message.Message):
         number: _builtins.int = ...,
         whole: _builtins.bool = ...,
         pipelines: _abc.Iterable[Global___PipelineReport] | None = ...,
-        applied: _abc.Iterable[Global___HomePosition] | None = ...,
-        cut: _abc.Iterable[Global___HomePosition] | None = ...,
+        applied: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
+        cut: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -520,32 +497,6 @@ class ShardReport(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShardReport: _TypeAlias = ShardReport  # noqa: Y015
-
-@_typing.final
-class HomePosition(_message.Message):
-    """How much of a home's log a shard has applied."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HOME_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    home: _builtins.int
-    """Number of the home's shard."""
-    number: _builtins.int
-    """Number of the last entry applied."""
-    def __init__(
-        self,
-        *,
-        home: _builtins.int = ...,
-        number: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["home", b"home", "number", b"number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___HomePosition: _TypeAlias = HomePosition  # noqa: Y015
 
 @_typing.final
 class PipelineReport(_message.Message):

@@ -4,6 +4,7 @@ isort:skip_file
 What a shard's store holds: the records of its log, and a snapshot that stands for a prefix of it."""
 
 from acker.v1 import peer_service_pb2 as _peer_service_pb2
+from acker.v1 import shards_pb2 as _shards_pb2
 from acker.v1 import types_pb2 as _types_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -319,6 +320,8 @@ class Snapshot(_message.Message):
     CLOSED_FIELD_NUMBER: _builtins.int
     CUT_FIELD_NUMBER: _builtins.int
     PIPELINES_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
     position: _builtins.int
     """Position of the last record that it stands for."""
     home_last: _builtins.int
@@ -330,11 +333,11 @@ class Snapshot(_message.Message):
         """The last entries of the home log, which some shard has not confirmed."""
 
     @_builtins.property
-    def confirmed(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.HomePosition]:
+    def confirmed(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
         """By other shard, what it has confirmed of the home log."""
 
     @_builtins.property
-    def received(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.HomePosition]:
+    def received(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
         """By other shard, what is received of its home log."""
 
     @_builtins.property
@@ -342,12 +345,20 @@ class Snapshot(_message.Message):
         """Closed keys that wait for an entry to be confirmed."""
 
     @_builtins.property
-    def cut(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.HomePosition]:
+    def cut(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
         """By home, how much of its log every shard is known to have applied."""
 
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineSnapshot]:
         """The pipelines."""
+
+    @_builtins.property
+    def membership(self) -> _shards_pb2.Membership:
+        """Which shards there are."""
+
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.SplitTable]:
+        """By which tables the home log is split."""
 
     def __init__(
         self,
@@ -356,15 +367,17 @@ class Snapshot(_message.Message):
         home_last: _builtins.int = ...,
         next_incarnation: _builtins.int = ...,
         outbox: _abc.Iterable[_peer_service_pb2.Entry] | None = ...,
-        confirmed: _abc.Iterable[_peer_service_pb2.HomePosition] | None = ...,
-        received: _abc.Iterable[_peer_service_pb2.HomePosition] | None = ...,
+        confirmed: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
+        received: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
         closed: _abc.Iterable[Global___ClosedKey] | None = ...,
-        cut: _abc.Iterable[_peer_service_pb2.HomePosition] | None = ...,
+        cut: _abc.Iterable[_shards_pb2.HomePosition] | None = ...,
         pipelines: _abc.Iterable[Global___PipelineSnapshot] | None = ...,
+        membership: _shards_pb2.Membership | None = ...,
+        tables: _abc.Iterable[_shards_pb2.SplitTable] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["membership", b"membership"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "confirmed", b"confirmed", "cut", b"cut", "home_last", b"home_last", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "position", b"position", "received", b"received"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "confirmed", b"confirmed", "cut", b"cut", "home_last", b"home_last", "membership", b"membership", "next_incarnation", b"next_incarnation", "outbox", b"outbox", "pipelines", b"pipelines", "position", b"position", "received", b"received", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -425,6 +438,8 @@ class PipelineSnapshot(_message.Message):
     RESTARTS_FIELD_NUMBER: _builtins.int
     REACHED_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
+    FLOORS_FIELD_NUMBER: _builtins.int
+    EARLY_UNITS_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     @_builtins.property
@@ -456,7 +471,7 @@ class PipelineSnapshot(_message.Message):
         """Names of open units."""
 
     @_builtins.property
-    def late(self) -> _containers.RepeatedCompositeFieldContainer[Global___LateSnapshot]:
+    def late(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.LateSnapshot]:
         """The late ledger."""
 
     @_builtins.property
@@ -464,19 +479,19 @@ class PipelineSnapshot(_message.Message):
         """Runs that not every shard is known to have applied."""
 
     @_builtins.property
-    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSnapshot]:
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.NodeSnapshot]:
         """Nodes whose home this is."""
 
     @_builtins.property
-    def staged(self) -> _containers.RepeatedCompositeFieldContainer[Global___StagedSnapshot]:
+    def staged(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.StagedSnapshot]:
         """Staged contributions."""
 
     @_builtins.property
-    def written_off(self) -> _containers.RepeatedCompositeFieldContainer[Global___WrittenOffSnapshot]:
+    def written_off(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.WrittenOffSnapshot]:
         """Cells that were written off, in the order of the last time."""
 
     @_builtins.property
-    def written_off_items(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentItems]:
+    def written_off_items(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.SegmentItems]:
         """By segment, how many items were written off; also of cells that are listed no more."""
 
     @_builtins.property
@@ -491,6 +506,14 @@ class PipelineSnapshot(_message.Message):
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistorySnapshot]:
         """When min times were announced, by segment and step."""
 
+    @_builtins.property
+    def floors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """By segment number, what shards that have left had said."""
+
+    @_builtins.property
+    def early_units(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlyUnit]:
+        """Names of units that were consumed before they were handed over."""
+
     def __init__(
         self,
         *,
@@ -502,19 +525,21 @@ class PipelineSnapshot(_message.Message):
         keys: _abc.Iterable[Global___KeySnapshot] | None = ...,
         fronts: _abc.Iterable[Global___FrontSnapshot] | None = ...,
         units: _abc.Iterable[_types_pb2.Unit] | None = ...,
-        late: _abc.Iterable[Global___LateSnapshot] | None = ...,
+        late: _abc.Iterable[_shards_pb2.LateSnapshot] | None = ...,
         runs: _abc.Iterable[_peer_service_pb2.TouchedRun] | None = ...,
-        nodes: _abc.Iterable[Global___NodeSnapshot] | None = ...,
-        staged: _abc.Iterable[Global___StagedSnapshot] | None = ...,
-        written_off: _abc.Iterable[Global___WrittenOffSnapshot] | None = ...,
-        written_off_items: _abc.Iterable[Global___SegmentItems] | None = ...,
+        nodes: _abc.Iterable[_shards_pb2.NodeSnapshot] | None = ...,
+        staged: _abc.Iterable[_shards_pb2.StagedSnapshot] | None = ...,
+        written_off: _abc.Iterable[_shards_pb2.WrittenOffSnapshot] | None = ...,
+        written_off_items: _abc.Iterable[_shards_pb2.SegmentItems] | None = ...,
         restarts: _abc.Iterable[Global___RestartSnapshot] | None = ...,
         reached: _abc.Iterable[_builtins.int] | None = ...,
         history: _abc.Iterable[Global___HistorySnapshot] | None = ...,
+        floors: _abc.Iterable[_builtins.int] | None = ...,
+        early_units: _abc.Iterable[Global___EarlyUnit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -561,6 +586,32 @@ class HistorySnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HistorySnapshot: _TypeAlias = HistorySnapshot  # noqa: Y015
+
+@_typing.final
+class EarlyUnit(_message.Message):
+    """A unit that was consumed before its name was handed over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    segment: _builtins.int
+    """Number of the segment."""
+    name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        segment: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlyUnit: _TypeAlias = EarlyUnit  # noqa: Y015
 
 @_typing.final
 class KeySnapshot(_message.Message):
@@ -652,90 +703,6 @@ class FrontSnapshot(_message.Message):
 Global___FrontSnapshot: _TypeAlias = FrontSnapshot  # noqa: Y015
 
 @_typing.final
-class LateSnapshot(_message.Message):
-    """A segment's late ledger."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    ITEMS_FIELD_NUMBER: _builtins.int
-    CELLS_FIELD_NUMBER: _builtins.int
-    LAST_SLOT_FIELD_NUMBER: _builtins.int
-    segment: _builtins.int
-    """Number of the segment."""
-    items: _builtins.int
-    """Items counted."""
-    cells: _builtins.int
-    """Cells counted."""
-    last_slot: _builtins.int
-    """The highest slot."""
-    def __init__(
-        self,
-        *,
-        segment: _builtins.int = ...,
-        items: _builtins.int = ...,
-        cells: _builtins.int = ...,
-        last_slot: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "items", b"items", "last_slot", b"last_slot", "segment", b"segment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___LateSnapshot: _TypeAlias = LateSnapshot  # noqa: Y015
-
-@_typing.final
-class WrittenOffSnapshot(_message.Message):
-    """A cell that was written off."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    SLOT_FIELD_NUMBER: _builtins.int
-    CHECKSUM_FIELD_NUMBER: _builtins.int
-    ITEMS_FIELD_NUMBER: _builtins.int
-    NODE_ID_FIELD_NUMBER: _builtins.int
-    AT_MS_FIELD_NUMBER: _builtins.int
-    CAME_BACK_FIELD_NUMBER: _builtins.int
-    WATCHED_FIELD_NUMBER: _builtins.int
-    segment: _builtins.int
-    """Number of the segment."""
-    slot: _builtins.int
-    """The slot."""
-    checksum: _builtins.int
-    """The checksum that was taken out."""
-    items: _builtins.int
-    """Items in it; advisory."""
-    node_id: _builtins.str
-    """Id of the node because of which it was written off."""
-    at_ms: _builtins.int
-    """When, in milliseconds of unix time."""
-    came_back: _builtins.bool
-    """Whether its items were consumed after all."""
-    watched: _builtins.bool
-    """Whether that can still be told."""
-    def __init__(
-        self,
-        *,
-        segment: _builtins.int = ...,
-        slot: _builtins.int = ...,
-        checksum: _builtins.int = ...,
-        items: _builtins.int = ...,
-        node_id: _builtins.str = ...,
-        at_ms: _builtins.int = ...,
-        came_back: _builtins.bool = ...,
-        watched: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "came_back", b"came_back", "checksum", b"checksum", "items", b"items", "node_id", b"node_id", "segment", b"segment", "slot", b"slot", "watched", b"watched"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WrittenOffSnapshot: _TypeAlias = WrittenOffSnapshot  # noqa: Y015
-
-@_typing.final
 class RestartSnapshot(_message.Message):
     """How a generation began at the shard."""
 
@@ -747,7 +714,7 @@ class RestartSnapshot(_message.Message):
     floor: _builtins.int
     """The slot from which it began there."""
     @_builtins.property
-    def restart(self) -> _peer_service_pb2.Restart:
+    def restart(self) -> _shards_pb2.Restart:
         """As asked for."""
 
     @_builtins.property
@@ -757,7 +724,7 @@ class RestartSnapshot(_message.Message):
     def __init__(
         self,
         *,
-        restart: _peer_service_pb2.Restart | None = ...,
+        restart: _shards_pb2.Restart | None = ...,
         floor: _builtins.int = ...,
         cells: _abc.Iterable[Global___DroppedSnapshot] | None = ...,
     ) -> None: ...
@@ -806,119 +773,3 @@ class DroppedSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DroppedSnapshot: _TypeAlias = DroppedSnapshot  # noqa: Y015
-
-@_typing.final
-class SegmentItems(_message.Message):
-    """A segment and a number of items."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEGMENT_FIELD_NUMBER: _builtins.int
-    ITEMS_FIELD_NUMBER: _builtins.int
-    segment: _builtins.int
-    """Number of the segment."""
-    items: _builtins.int
-    """How many."""
-    def __init__(
-        self,
-        *,
-        segment: _builtins.int = ...,
-        items: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "segment", b"segment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SegmentItems: _TypeAlias = SegmentItems  # noqa: Y015
-
-@_typing.final
-class NodeSnapshot(_message.Message):
-    """A node at its home."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    DURABLE_FIELD_NUMBER: _builtins.int
-    PREVIOUS_NODE_TIME_FIELD_NUMBER: _builtins.int
-    EVICTED_FIELD_NUMBER: _builtins.int
-    BATCHES_FIELD_NUMBER: _builtins.int
-    RETIRED_FIELD_NUMBER: _builtins.int
-    CONSUMES_FIELD_NUMBER: _builtins.int
-    CREATES_FIELD_NUMBER: _builtins.int
-    kind: _builtins.str
-    """What it is."""
-    durable: _builtins.int
-    """Its node time."""
-    previous_node_time: _builtins.int
-    """Node time of the incarnation before."""
-    evicted: _builtins.bool
-    """Whether it was evicted."""
-    retired: _builtins.bool
-    """Whether an operator has retired it."""
-    @_builtins.property
-    def key(self) -> _types_pb2.NodeKey:
-        """Its key."""
-
-    @_builtins.property
-    def batches(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Batch]:
-        """The batches remembered, by scope, oldest first."""
-
-    @_builtins.property
-    def consumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Numbers of the segments in which it has consumed."""
-
-    @_builtins.property
-    def creates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Numbers of the segments in which it has created."""
-
-    def __init__(
-        self,
-        *,
-        key: _types_pb2.NodeKey | None = ...,
-        kind: _builtins.str = ...,
-        durable: _builtins.int = ...,
-        previous_node_time: _builtins.int = ...,
-        evicted: _builtins.bool = ...,
-        batches: _abc.Iterable[_types_pb2.Batch] | None = ...,
-        retired: _builtins.bool = ...,
-        consumes: _abc.Iterable[_builtins.int] | None = ...,
-        creates: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "key", b"key", "kind", b"kind", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___NodeSnapshot: _TypeAlias = NodeSnapshot  # noqa: Y015
-
-@_typing.final
-class StagedSnapshot(_message.Message):
-    """A staged contribution."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NODE_ID_FIELD_NUMBER: _builtins.int
-    CONTRIBUTION_FIELD_NUMBER: _builtins.int
-    node_id: _builtins.str
-    """The query's node id."""
-    @_builtins.property
-    def contribution(self) -> _types_pb2.StagedContribution:
-        """The contribution."""
-
-    def __init__(
-        self,
-        *,
-        node_id: _builtins.str = ...,
-        contribution: _types_pb2.StagedContribution | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["contribution", b"contribution"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contribution", b"contribution", "node_id", b"node_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StagedSnapshot: _TypeAlias = StagedSnapshot  # noqa: Y015

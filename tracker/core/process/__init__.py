@@ -1,4 +1,4 @@
-"""A tracker process: home to some nodes, owner of some slots, announcer of min times (rules 1 to 9).
+"""A tracker process: home to some nodes, owner of some slots, announcer of min times (rules 1 to 10).
 
 `handle(event, now_ns)` takes what happened and returns what to do. Whatever must survive goes through
 the log: it is appended, and takes effect when the shell says that it is durable, or when recovery
@@ -16,10 +16,12 @@ from tracker.core.messages import (
     Event,
     FrameArrived,
     JoinNode,
+    JoinShard,
     LeaveNode,
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
+    RescaleShards,
     RestartPipeline,
     RetireNode,
     StageContributions,
@@ -57,7 +59,10 @@ class Process(Recovery):
             case PeerConnected():
                 self._connect(event.shard, now_ns)
             case PeerDisconnected():
-                self.links[event.shard].connected = False
+                if event.shard in self.links:
+                    self.links[event.shard].connected = False
+            case JoinShard() | RescaleShards():
+                self._request_shards(event)
             case (
                 RegisterPipeline()
                 | JoinNode()
@@ -67,6 +72,8 @@ class Process(Recovery):
                 | StageContributions()
             ):
                 self._request(event)
+        if self._changing:
+            self._go_on(now_ns)
         self._refresh_if_due(now_ns)
         self._schedule(now_ns)
         return self._out

@@ -11,6 +11,7 @@ from tracker.core.messages import (
     Answer,
     EntriesReceived,
     Entry,
+    Frame,
     HomeEntry,
     Joined,
     KeyClosed,
@@ -23,7 +24,9 @@ from tracker.core.messages import (
     ReceivedEntries,
     Record,
     Restart,
+    Send,
     SessionRefused,
+    ShardNumber,
     Staged,
     Swept,
     TicksDurable,
@@ -34,6 +37,7 @@ from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.nodes import Nodes
+from tracker.core.rescaling import ROUTING_ENTRIES, RoutingEntry, ShardJoining
 from tracker.core.slots import LOWEST_SLOT
 
 
@@ -59,8 +63,10 @@ class Applying(Nodes):
                     self._give_grants(pipeline)
 
     def _answer(self, record: Record, request: Hashable) -> None:
-        result: Joined | Refusal | None = None
-        if isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
+        result: Joined | ShardNumber | Refusal | None = None
+        if isinstance(record, HomeEntry) and isinstance(record.entry, ShardJoining):
+            result = ShardNumber(record.entry.shard)
+        elif isinstance(record, HomeEntry) and isinstance(record.entry, KeyOpened):
             pipeline = self._pipelines[record.entry.pipeline]
             if record.entry.generation == pipeline.generation:
                 result = self._joined(pipeline, record.entry.key)
@@ -89,17 +95,21 @@ class Applying(Nodes):
         match record:
             case HomeEntry():
                 self._home_last = record.number
-                part = OutboxEntry(record.number, record.entry, self.routing)
-                if self.links:
+                part = OutboxEntry(record.number, record.entry, self._tables[-1][1])
+                if self.links or self._outbox or isinstance(record.entry, ShardJoining):
                     self._outbox.append(part)
+                if isinstance(record.entry, ROUTING_ENTRIES):
+                    self._apply_step(record.entry, self.shard, record.number, now_ns)
+                    return
                 self._apply_at_home(record.number, record.entry, now_ns)
                 self._apply_entry(part.part(self.shard), self.shard, now_ns)
             case ReceivedEntries():
-                for entry in record.entries:
-                    self._apply_entry(entry, record.shard, now_ns)
-                link = self.links[record.shard]
-                link.received = record.first + len(record.entries) - 1
-                self._send(record.shard, EntriesReceived(link.received))
+                for place, entry in enumerate(record.entries):
+                    if isinstance(entry, ROUTING_ENTRIES):
+                        self._apply_step(entry, record.shard, record.first + place, now_ns)
+                    else:
+                        self._apply_entry(entry, record.shard, now_ns)
+                self._received(record.shard, record.first + len(record.entries) - 1)
             case Announcement():
                 self._say(record, now_ns)
             case Pinned():
@@ -121,6 +131,20 @@ class Applying(Nodes):
                 pipeline = self._pipelines[record.pipeline]
                 if record.generation == pipeline.generation:
                     pipeline.home.stage(record.node_id, record.contributions)
+
+    def _apply_step(self, entry: RoutingEntry, home: int, number: int, now_ns: int) -> None:
+        """What entry `number` of a home's log changes, if it is a step by which shards come or go."""
+        raise NotImplementedError
+
+    def _received(self, shard: int, number: int) -> None:
+        """Another home's log is durable here up to an entry."""
+        link = self.links.get(shard)
+        if link is not None:
+            link.received = number
+            self._send(shard, EntriesReceived(number))
+        elif shard in self.membership.former:  # that was its last entry
+            frame = Frame(self.shard, self.epoch, EntriesReceived(number))
+            self._out.append(Send(shard, frame))
 
     def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
         """What an entry of this shard's own home log changes at the home."""
@@ -252,7 +276,7 @@ class Applying(Nodes):
         told = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.said[s])
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
-            pipeline.reached[segment] = slot
+            pipeline.reached[segment] = max(slot, pipeline.reached[segment])
             pipeline.unsaid.discard(segment)
             if slot > pipeline.said[segment]:
                 pipeline.history[segment].note(slot, record.at_ms)

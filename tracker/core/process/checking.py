@@ -27,6 +27,7 @@ from tracker.core.messages import (
 from tracker.core.model import Cells, PipelineSpec, RefusalCode, Refused
 from tracker.core.process.state import ProcessState
 from tracker.core.registration import check_spec
+from tracker.core.rescaling import ROUTING_ENTRIES, CellsMoved, RoutingEntry, ShardLeft
 from tracker.core.slots import HIGHEST_SLOT
 
 
@@ -51,6 +52,9 @@ def _check_entries(process: ProcessState, entries: Iterable[Entry]) -> None:
             check_spec(entry.spec)
             specs.setdefault(entry.spec.name, entry.spec)
             continue
+        if isinstance(entry, ROUTING_ENTRIES):
+            _check_step(process, entry)
+            continue
         name = entry.tick.pipeline if isinstance(entry, KeyTick) else entry.pipeline
         known = process._pipelines.get(name)
         spec = known.spec if known else process._registering.get(name) or specs.get(name)
@@ -62,6 +66,23 @@ def _check_entries(process: ProcessState, entries: Iterable[Entry]) -> None:
             _check_places(spec, entry.cells)
         elif isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
             _check_restart(spec, entry.restart)
+
+
+def _check_step(process: ProcessState, entry: RoutingEntry) -> None:
+    if isinstance(entry, CellsMoved) and entry.pipeline in process._pipelines:
+        spec = process._pipelines[entry.pipeline].spec
+        if len(entry.cells):
+            _check_places(spec, entry.cells)
+        _check_segments(spec, [unit.segment for unit in entry.units])
+        _check_segments(spec, [cell.segment for cell in entry.written_off])
+    elif isinstance(entry, ShardLeft):
+        for words in entry.pipelines:
+            known = process._pipelines.get(words.pipeline)
+            if known is not None and len(words.said) != len(known.spec.segments):
+                raise _refused(
+                    words.pipeline,
+                    f"{len(words.said)} segments; it has {len(known.spec.segments)}",
+                )
 
 
 def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
@@ -111,7 +132,7 @@ def _check_report(process: ProcessState, report: ShardReport) -> None:
     homes = [home for home, _ in report.applied + report.cut]
     homes += [run.home for pipeline in report.pipelines for run in pipeline.runs]
     for home in homes:
-        if home not in process.routing.shards:
+        if home != process.shard and not process.membership.knows(home):
             raise Refused(
                 RefusalCode.INVALID,
                 f"a report names shard {home}, but the shards are {list(process.routing.shards)}: "

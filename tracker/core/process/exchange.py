@@ -17,18 +17,22 @@ from tracker.core.messages import (
     PipelineRestarted,
     ReceivedEntries,
     ReportWanted,
+    Send,
     ShardReport,
     WrittenOff,
 )
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
+from tracker.core.rescaling import CellsMoved, NodesMoved, ShardLeft
 
 
 class Exchange(Reports):
     """Home logs on their way between processes."""
 
     def _connect(self, shard: int, now_ns: int) -> None:
-        link = self.links[shard]
+        link = self.links.get(shard)
+        if link is None:
+            return  # it has left
         link.connected = True
         link.restart_sending(now_ns)
         self._send(shard, EntriesReceived(link.received))
@@ -61,7 +65,10 @@ class Exchange(Reports):
 
     def _take_frame(self, frame: Frame, now_ns: int) -> None:
         link = self.links.get(frame.shard)
-        if link is None or frame.epoch < link.epoch:
+        if link is None:
+            self._answer_former(frame)
+            return
+        if frame.epoch < link.epoch:
             return
         if frame.epoch > link.epoch:
             link.epoch = frame.epoch
@@ -74,9 +81,17 @@ class Exchange(Reports):
             case EntriesReceived():
                 self._take_confirmation(frame.shard, link, frame.body, now_ns)
             case ShardReport():
-                self._take_report(frame.shard, link, frame.body, now_ns)
+                if frame.shard in self.membership.members:
+                    self._take_report(frame.shard, link, frame.body, now_ns)
             case ReportWanted():
                 self._send_whole_report(frame.shard)
+
+    def _answer_former(self, frame: Frame) -> None:
+        """A shard that has left may not know that its last entry has come."""
+        last = self.membership.former.get(frame.shard)
+        if last is not None and isinstance(frame.body, Entries):
+            body = EntriesReceived(last)
+            self._out.append(Send(frame.shard, Frame(self.shard, self.epoch, body)))
 
     def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
         due = link.accepted + 1
@@ -103,6 +118,13 @@ class Exchange(Reports):
                 name = entry.tick.pipeline
             case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff() | PipelineRestarted():
                 name = entry.pipeline
+            case NodesMoved() | CellsMoved():
+                name = entry.pipeline
+            case ShardLeft():
+                known = self._pipelines.keys() | self._registering.keys()
+                return all(words.pipeline in known for words in entry.pipelines)
+            case _:
+                return True
         return name in self._pipelines or name in self._registering
 
     def _take_confirmation(
@@ -124,7 +146,8 @@ class Exchange(Reports):
     def _after_progress(self, now_ns: int) -> None:
         """Something became durable here or was confirmed by another shard."""
         everywhere = self._confirmed_everywhere()
-        while self._outbox and self._outbox[0].number <= everywhere:
+        held = self._held_everywhere()
+        while self._outbox and self._outbox[0].number <= held:
             self._outbox.popleft()
         while self._dropping < len(self._closed_keys):
             number, name, key = self._closed_keys[self._dropping]

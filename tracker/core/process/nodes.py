@@ -68,13 +68,7 @@ class Nodes(Exchange):
 
     def _register(self, event: RegisterPipeline) -> None:
         spec = event.spec
-        home = self.routing.registrar(spec.name)
-        if home != self.shard:
-            raise Refused(
-                RefusalCode.NOT_HOME,
-                f"pipeline {spec.name!r} is registered with shard {home}",
-                home=home,
-            )
+        self._need_registrar(spec.name, "registered with")
         check_spec(spec)
         known = self._registering.get(spec.name)
         if spec.name in self._pipelines:
@@ -185,13 +179,7 @@ class Nodes(Exchange):
     def _restart(self, event: RestartPipeline) -> None:
         """Begins a new generation, once, however often it is asked for."""
         pipeline = self._pipeline(event.pipeline)
-        registrar = self.routing.registrar(event.pipeline)
-        if registrar != self.shard:
-            raise Refused(
-                RefusalCode.NOT_HOME,
-                f"pipeline {event.pipeline!r} is restarted at shard {registrar}",
-                home=registrar,
-            )
+        self._need_registrar(event.pipeline, "restarted at")
         newest = self._newest_restart(pipeline)
         generation = 0 if newest is None else newest.generation
         if (
@@ -412,7 +400,7 @@ class Nodes(Exchange):
     def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
         spec = pipeline.spec
         if len(content.created):
-            for shard in self.routing.shards:
+            for shard in pipeline.combiner.views:
                 there = pipeline.combiner.open_slots(shard)
                 if there + len(content.created) > spec.max_open_cells:
                     raise Refused(

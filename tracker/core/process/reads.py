@@ -145,6 +145,11 @@ class Reads(ProcessState):
         kept = home.staged.get(node_id, {})
         return tuple(c for c in kept.values() if c.query == query and c.batch == batch)
 
+    def _owns_what_it_has(self) -> bool:
+        known = self.membership
+        version = known.table.version
+        return not version or self.shard in known.done.get(version, ())
+
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the protocol does not hold."""
         assert self.committed <= self.position
@@ -156,7 +161,10 @@ class Reads(ProcessState):
         for shard, link in self.links.items():
             assert link.confirmed <= link.sent <= self._home_last, f"link to {shard} is ahead"
             assert link.received <= link.accepted
+        self.membership.validate()
+        assert self.membership.members | {self.shard} == {*self._vectors.shards}
         for name, pipeline in self._pipelines.items():
+            assert pipeline.combiner.views.keys() == {*self._vectors.shards}, name
             pipeline.shard.validate()
             pipeline.combiner.validate()
             before = pipeline.spec.start_slot
@@ -165,10 +173,10 @@ class Reads(ProcessState):
                 assert pipeline.floor <= reached <= pipeline.announced[segment], name
                 assert reached == pipeline.floor or reached <= pipeline.said[segment], name
             table = pipeline.shard.cells
-            if self.links and any(table.open_slots):
+            if self.links and any(table.open_slots) and self._owns_what_it_has():
                 owner = self.routing.owner
                 for slot in table.open_slot_numbers():
-                    assert owner(slot) == self.shard, f"{name}: slot {slot} is another shard's"
+                    assert owner(slot, name) == self.shard, f"{name}: {slot} is another shard's"
             node_times = pipeline.shard.node_times
             for node in pipeline.home.nodes.values():
                 durable = node.durable

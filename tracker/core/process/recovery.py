@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from tracker.core.cut import Vectors
+from tracker.core.links import Link
+from tracker.core.membership import Membership
 from tracker.core.messages import Effect, PipelineRegistered, Record
+from tracker.core.model import Cells, RefusalCode, Refused
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.state import LogLost
 from tracker.core.process.timers import Timers
+from tracker.core.rescaling import SEQUENCER
 from tracker.core.restore import restore_pipeline, snapshot_pipeline
+from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 
 
 class Recovery(Timers):
     """How a process comes back."""
+
+    def bootstrap_snapshot(self, shard: int) -> ProcessSnapshot:
+        """What a shard that is joining begins with: all that this one knows of everyone, and nothing
+        that is this one's own. Raises Refused while some home may let go of what comes after it."""
+        known = self.membership
+        if shard not in known.joining or not self.counts:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"shard {shard} is not joining, as far as shard {self.shard} has heard; ask again",
+            )
+        if self._vectors.cut[SEQUENCER] < known.joining[shard][1]:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"not every shard is known to keep what it logs for shard {shard}; ask again",
+            )
+        own = self.snapshot()
+        return ProcessSnapshot(
+            position=0,
+            home_last=0,
+            next_incarnation=own.next_incarnation,
+            outbox=(),
+            confirmed=(),
+            received=((self.shard, self._home_last), *own.received),
+            closed=(),
+            cut=own.cut,
+            pipelines=tuple(
+                replace(
+                    pipeline, cells=Cells.empty(), units=(), early_units=(), late=(), nodes=(), staged=(),
+                    written_off=(), written_off_items=(),
+                )
+                for pipeline in own.pipelines
+            ),
+            membership=own.membership,
+            tables=((1, known.table),),
+        )  # fmt: skip
 
     def snapshot(self) -> ProcessSnapshot:
         """Everything durable, as of the record at `committed`."""
@@ -31,6 +73,8 @@ class Recovery(Timers):
                 snapshot_pipeline(pipeline, self._applied())
                 for pipeline in self._pipelines.values()
             ),
+            membership=self.membership.copy(),
+            tables=tuple(self._tables),
         )
 
     def recover(
@@ -44,6 +88,9 @@ class Recovery(Timers):
         other shards have been heard."""
         if snapshot is not None:
             self._restore(snapshot)
+            for pipeline in self._pipelines.values():
+                pipeline.shard.takes_names = self.membership.hands_over
+            self._changing = self.membership.is_busy or self.shard in self.membership.former
         for position, record in records:
             if position <= self.committed:
                 continue
@@ -69,6 +116,7 @@ class Recovery(Timers):
             pipeline.unreported.update(enumerate(pipeline.reached))
             self._dirty[pipeline.spec.name] = None
         self._durable_ticks.clear()
+        self._handing_over_from = 0  # all that was appended has been applied
         self._out = []
         self._refresh_if_due(now_ns)
         self._after_progress(now_ns)
@@ -92,19 +140,37 @@ class Recovery(Timers):
             if node.key not in closed and not node.evicted:
                 pipeline.home.newest[node.key.node_id] = node.key
 
+    def _restore_membership(self, membership: Membership) -> None:
+        self.membership = membership
+        others = {*membership.members, *membership.joining} - {self.shard}
+        self.links = {other: Link() for other in sorted(others)}
+        self._vectors = Vectors(sorted(membership.members | {self.shard}))
+        for home in membership.former:
+            self._vectors.add_home(home)
+        self._needed_cut = dict.fromkeys(self._vectors.cut, 0)
+
+    def _table_of(self, number: int) -> RoutingTable:
+        """The table by which an entry of the home log is split."""
+        return next(table for first, table in reversed(self._tables) if first <= number)
+
     def _restore(self, snapshot: ProcessSnapshot) -> None:
+        if snapshot.membership is not None:
+            self._restore_membership(snapshot.membership.copy())
+            self._tables = list(snapshot.tables)
         self.committed = snapshot.position
         self._home_last = snapshot.home_last
         self._next_incarnation = snapshot.next_incarnation
         first = snapshot.home_last - len(snapshot.outbox) + 1
         for place, entry in enumerate(snapshot.outbox):
-            self._outbox.append(OutboxEntry(first + place, entry, self.routing))
+            number = first + place
+            self._outbox.append(OutboxEntry(number, entry, self._table_of(number)))
         for shard, number in snapshot.confirmed:
             self.links[shard].confirmed = self.links[shard].sent = number
         for shard, number in snapshot.received:
-            self.links[shard].received = number
+            if shard in self.links:
+                self.links[shard].received = number
         self._closed_keys.extend(snapshot.closed)
-        self._needed_cut.update(snapshot.cut)
+        self._need_cut(snapshot.cut)
         for saved in snapshot.pipelines:
             pipeline = restore_pipeline(saved, self._vectors, self.shard)
             self._add_pipeline(pipeline)

@@ -37,8 +37,7 @@ class Reports(Reads):
             self._want_report(shard, now_ns)
             return
         link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
-        for home, number in body.cut:
-            self._needed_cut[home] = max(number, self._needed_cut[home])
+        self._need_cut(body.cut)
         for report in body.pipelines:
             pipeline = self._pipelines[report.pipeline]
             if report.generation == pipeline.generation:  # else it was before the restart
@@ -56,18 +55,30 @@ class Reports(Reads):
         """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
         if self._vectors.take(shard, applied):
             self._dirty.update(self._holding)
+            if self._held_back and self._may_announce():
+                self._held_back = False
+                self._dirty.update(dict.fromkeys(self._pipelines))
 
     def _let_go_by(self) -> tuple[tuple[int, int], ...]:
         """M as far as it has ever come, also before a restart: runs inside it are not kept."""
+        needed = self._needed_cut
         return tuple(
-            (home, max(number, self._vectors.cut[home]))
-            for home, number in self._needed_cut.items()
+            (home, max(number, needed.get(home, 0))) for home, number in self._vectors.cut.items()
         )
 
     def _may_announce(self) -> bool:
-        """Whether all that others have let go of runs by has been heard here too."""
+        """Whether all that others have let go of runs by has been heard here too; and whether every
+        other shard counts this one, which has not said its last."""
         cut = self._vectors.cut
-        return all(cut[home] >= number for home, number in self._needed_cut.items())
+        if not self.counts or self.membership.leaving == self.shard:
+            return False
+        return all(cut.get(home, 0) >= number for home, number in self._needed_cut.items())
+
+    def _need_cut(self, cut: Iterable[tuple[int, int]]) -> None:
+        """Nothing is announced before M has come as far."""
+        for home, number in cut:
+            self._needed_cut[home] = max(number, self._needed_cut.get(home, 0))
+        self._held_back = True
 
     def _combine(
         self,
@@ -108,7 +119,7 @@ class Reports(Reads):
             self._send(shard, report)
 
     def _refresh_if_due(self, now_ns: int) -> None:
-        if self._dirty and now_ns >= self._refresh_due(now_ns):
+        if (self._dirty or self._step_untold) and now_ns >= self._refresh_due(now_ns):
             self._refresh(now_ns)
 
     def _refresh_due(self, now_ns: int) -> int:
@@ -119,6 +130,7 @@ class Reports(Reads):
     def _refresh(self, now_ns: int) -> None:
         """Reports what has changed here, and announces what all reports together allow."""
         self._last_refresh_ns = now_ns
+        self._step_untold = False
         dirty, self._dirty = self._dirty, {}
         news = [self._report(self._pipelines[name], now_ns) for name in dirty]
         self._tell([report for report in news if report is not None], now_ns)
@@ -179,7 +191,8 @@ class Reports(Reads):
             )
             if self.links and self._announced_due_ns is None:
                 self._announced_due_ns = now_ns + self.config.announced_report_ms * _MS
-        for segment, below in pipeline.new_sweeps():
+        handing_over = self._changing and self._hands_over_cells()  # cells as they are now
+        for segment, below in () if handing_over else pipeline.new_sweeps():
             pipeline.sweeping[segment] = below
             self._append(Swept(pipeline.spec.name, segment, below, pipeline.generation))
         if pipeline.combiner.newly_settled:

@@ -2,8 +2,8 @@
 
 The layers of `tracker.core.process` stand on one another, each with a concern of its own: what is read
 (reads), what shards tell each other of their state (reports), how home logs travel (exchange), what
-nodes ask for (nodes), what durable records change (applying), what is due by itself (timers), how the
-state comes back (recovery). Each calls those below it alone.
+nodes ask for (nodes), what durable records change (applying), how shards come and go (changing), what is
+due by itself (timers), how the state comes back (recovery). Each calls those below it alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tracker.core.cut import Vectors
 from tracker.core.links import Link
+from tracker.core.membership import Membership
 from tracker.core.messages import (
     Append,
     Effect,
@@ -54,6 +55,10 @@ class ProcessConfig:
     """Entries that some shard has not confirmed; above it the process is congested and the shell
     must not submit more ticks."""
     max_pipelines: int = 10_000
+    join_timeout_ms: int = 60_000
+    """A shard that has not taken up its peer's state for so long is not waited for any more."""
+    rescale_margin_ms: int = 1_000
+    """New shards own slots from so far beyond the highest known one on."""
 
 
 class LogLost(Exception):
@@ -70,20 +75,24 @@ class ProcessState:
         epoch: int,
         config: ProcessConfig | None = None,
     ) -> None:
-        if shard not in routing.shards:
-            raise ValueError(f"shard {shard} is not among the routing table's {routing.shards}")
+        """`routing`: the table that the tracker began with; a log that knows of a later one goes by
+        that. A shard that has come later finds it in its first snapshot."""
         self.shard = shard
-        self.routing = routing
+        self.membership = Membership.first(routing)
+        self._tables = [(1, routing)]
+        """By which tables the home log is split, each from an entry number on; the last one is used."""
         self.epoch = epoch
         self.config = config or ProcessConfig()
         self.position = 0
         """Position of the last record appended."""
         self.committed = 0
         """Position of the last record that is durable and has taken effect."""
-        self.links = {other: Link() for other in routing.shards if other != shard}
-        self._vectors = Vectors(routing.shards)
-        self._needed_cut = dict.fromkeys(routing.shards, 0)
+        self.links = {other: Link() for other in routing.owning if other != shard}
+        self._vectors = Vectors(routing.owning)
+        self._needed_cut = dict.fromkeys(routing.owning, 0)
         """Where M must have come to before anything is said: others have let go of runs by it."""
+        self._held_back = False
+        """Whether there may be news in every pipeline when it has."""
         self._pipelines: dict[str, Pipeline] = {}
         self._evicting: dict[str, None] = {}
         """Pipelines that evict silent fronts."""
@@ -99,6 +108,17 @@ class ProcessState:
         self._closed_keys: deque[tuple[int, str, NodeKey]] = deque()
         """Closed keys that are not dropped, by the entry that closed them."""
         # Not durable, forgotten by a crash:
+        self._step_appended = 0
+        """Number of the own entry by which this process goes on with a change of the shards: until it
+        is durable it does nothing more about it."""
+        self._handing_over_from = 0
+        """Position of the last record that may change nodes that are to be handed over."""
+        self._changing = False
+        """Whether a change is under way, as far as this process has heard."""
+        self._step_untold = False
+        """Whether a step was applied that the others wait to hear of."""
+        self._joining_since_ns: dict[int, int] = {}
+        self._rescales: list[tuple[Hashable, tuple[int, ...]]] = []
         self._home_appended = 0
         self._pending: deque[tuple[int, Record, Hashable | None]] = deque()
         self._dirty: dict[str, None] = {}
@@ -122,6 +142,16 @@ class ProcessState:
         self._out: list[Effect] = []
 
     @property
+    def routing(self) -> RoutingTable:
+        """The newest table that this process has heard of."""
+        return self.membership.table
+
+    @property
+    def counts(self) -> bool:
+        """Whether this shard has joined, and has not left."""
+        return self.shard in self.membership.members
+
+    @property
     def congested(self) -> bool:
         """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
         return len(self._outbox) > self.config.max_unconfirmed_entries
@@ -130,6 +160,18 @@ class ProcessState:
         self.position += 1
         self._pending.append((self.position, record, request))
         self._out.append(Append(self.position, record))
+
+    def _hands_over_cells(self) -> bool:
+        """Whether every home splits by the newest table, and this shard has not handed over yet what it
+        does not own: nothing else may change that any more."""
+        known = self.membership
+        version = known.table.version
+        return (
+            version > 0
+            and known.is_adopted
+            and self.counts
+            and self.shard not in known.done.get(version, ())
+        )
 
     def _append_home(self, entry: Entry, request: Hashable | None = None) -> None:
         self._home_appended += 1
@@ -159,18 +201,65 @@ class ProcessState:
                 f"pipeline {pipeline!r}: node {node_id!r} is at home at shard {home}",
                 home=home,
             )
+        before = self.membership.previous
+        if before is not None and before.home(pipeline, node_id) != self.shard:
+            self._need_all_adopted(f"pipeline {pipeline!r}: node {node_id!r}")
         return state
 
+    def _need_registrar(self, pipeline: str, what: str) -> None:
+        """Raises Refused unless this shard decides on a pipeline's name."""
+        home = self.routing.registrar(pipeline)
+        if home != self.shard:
+            raise Refused(
+                RefusalCode.NOT_HOME, f"pipeline {pipeline!r} is {what} shard {home}", home=home
+            )
+        before = self.membership.previous
+        if before is not None and before.registrar(pipeline) != self.shard:
+            self._need_all_adopted(f"pipeline {pipeline!r}")
+
+    def _need_all_adopted(self, whose: str) -> None:
+        """What another home has handed over is taken up here when every shard has applied all that the
+        other one logged before: then the ticks of each node stay in one order everywhere (rule 3)."""
+        if not self._all_adopted():
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{whose} is on its way to shard {self.shard}: the shards have changed, and not all of "
+                "them go by the new table; ask again",
+            )
+
+    def _all_adopted(self) -> bool:
+        """Whether every shard is known to have applied what every home logged by the table before."""
+        known = self.membership
+        if known.is_done:
+            return True
+        cut = self._vectors.cut
+        at = known.adopted_at
+        return known.is_adopted and all(cut[home] >= at[home] for home in known.members)
+
     def _applied(self) -> dict[int, int]:
-        """This shard's vector: by home the entries of its log that are applied here."""
-        return {self.shard: self._home_last} | {
-            shard: link.received for shard, link in self.links.items()
-        }
+        """This shard's vector: by home the entries of its log that are applied here. Of shards that
+        are joining nobody speaks, since some process may not have heard of them."""
+        applied = {self.shard: self._home_last}
+        joining = self.membership.joining
+        for shard, link in self.links.items():
+            if shard not in joining:
+                applied[shard] = link.received
+        applied.update(self.membership.former)
+        return applied
 
     def _confirmed_everywhere(self) -> int:
-        """The last entry of this home's log that every shard holds durably."""
+        """The last entry of this home's log that every shard that has joined holds durably."""
+        if not self.membership.joining:
+            return min([self._home_last, *(link.confirmed for link in self.links.values())])
+        joining = self.membership.joining
+        known = (link.confirmed for s, link in self.links.items() if s not in joining)
+        return min([self._home_last, *known])
+
+    def _held_everywhere(self) -> int:
+        """The last entry of this home's log that need not be sent to anyone any more."""
         return min([self._home_last, *(link.confirmed for link in self.links.values())])
 
     def _send(self, shard: int, body: FrameBody) -> None:
-        if self.links[shard].connected:
+        link = self.links.get(shard)
+        if link is not None and link.connected:
             self._out.append(Send(shard, Frame(self.shard, self.epoch, body)))

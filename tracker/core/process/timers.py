@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from tracker.core.messages import WakeAt
 from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
-from tracker.core.process.applying import Applying
+from tracker.core.process.changing import Changing
 from tracker.core.process.state import _MS
 
 
-class Timers(Applying):
+class Timers(Changing):
     """What is due by itself."""
 
     def _wake(self, now_ns: int) -> None:
@@ -44,6 +44,7 @@ class Timers(Applying):
                 if (
                     limit_ms is not None
                     and now_ns - node.last_heard_ns > limit_ms * _MS
+                    and self.routing.home(name, node.key.node_id) == self.shard
                     and pipeline.home.newest.get(node.key.node_id) == node.key
                 ):
                     del pipeline.home.newest[node.key.node_id]
@@ -52,7 +53,7 @@ class Timers(Applying):
     def _schedule(self, now_ns: int) -> None:
         """Asks to be woken for what is due first."""
         retransmit_ns = self.config.retransmit_ms * _MS
-        due = [self._refresh_due(now_ns)] if self._dirty else []
+        due = [self._refresh_due(now_ns)] if self._dirty or self._step_untold else []
         if self._announced_due_ns is not None:
             due.append(self._announced_due_ns)
         if self.links:

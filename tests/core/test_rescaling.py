@@ -1,0 +1,365 @@
+"""Shards come and go while ticks flow, and nothing is announced early, lost or taken back (rule 10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode
+from tracker.core.messages import Answer, JoinNode, JoinShard, RescaleShards, SessionRefused
+from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Refused, Unit
+from tracker.core.process import ProcessConfig
+from tracker.core.routing import RoutingTable
+from tracker.core.slots import FOREVER
+
+SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 0),), front_count=1, start_slot=0)
+CONFIG = ProcessConfig(rescale_margin_ms=40)
+"""Four slots of 10 ms."""
+
+
+class Load:
+    """A front and a worker, moving to where their home is."""
+
+    def __init__(self, cluster: Cluster, spec: PipelineSpec = SPEC) -> None:
+        self.cluster, self.spec = cluster, spec
+        cluster.register(spec)
+        self.front = cluster.node(spec, "front")
+        self.worker = cluster.node(spec, "worker")
+        self.slot = self.front.join_front("f").slot
+        self.open: list[tuple[int, int, int]] = []
+        self.values = 1000
+
+    def follow(self, node: HandNode) -> None:
+        node.home = self.cluster.routing.home(self.spec.name, node.key.node_id)
+        node.attach()
+
+    def step(self, items: int = 3) -> None:
+        """The front creates items in a few slots and promises; the worker passes on the oldest."""
+        created = []
+        for _ in range(items):
+            self.slot += 1
+            self.values += 1
+            created.append((0, self.slot, self.values))
+        self.front.commit(created=created)
+        self.front.commit(heartbeats={"f": self.slot})
+        self.open += created
+
+    def consume(self, number: int) -> None:
+        for _ in range(number):
+            segment, slot, value = self.open.pop(0)
+            if segment == 0:
+                made = [(1, slot, value + 10_000)]
+                self.worker.commit(consumed=[(segment, slot, value)], created=made)
+                self.open += made
+            else:
+                self.worker.commit(consumed=[(segment, slot, value)])
+
+    def finish(self) -> None:
+        while self.open:
+            self.consume(1)
+        self.front.commit(leaves=["f"])
+        assert self.cluster.agreed(self.spec) == (FOREVER, FOREVER)
+
+    def follow_all(self) -> None:
+        self.follow(self.front)
+        self.follow(self.worker)
+
+
+def owners_of_cells(cluster: Cluster) -> dict[int, set[int]]:
+    held: dict[int, set[int]] = {}
+    for shard, process in cluster.processes.items():
+        for state in process._pipelines.values():
+            if any(state.shard.cells.open_slots):
+                slots = state.shard.cells.open_cells().slots.tolist()
+                held.setdefault(shard, set()).update(slots)
+    return held
+
+
+def test_a_shard_joins_and_takes_new_slots() -> None:
+    cluster = Cluster(1, config=CONFIG)
+    load = Load(cluster)
+    load.step()
+    assert cluster.join_shard() == 1
+    before = cluster.agreed(SPEC)
+    table = cluster.rescale(2)
+    assert table.shards == (0, 1)
+    load.follow_all()
+    for _ in range(4):
+        load.step()
+    held = owners_of_cells(cluster)
+    assert held[1], "the new shard has got nothing"
+    assert all(table.owner(slot, "p") == shard for shard in held for slot in held[shard])
+    assert cluster.agreed(SPEC) == before
+    load.consume(5)
+    load.finish()
+
+
+def test_grow_and_shrink_one_two_four_three_one() -> None:
+    cluster = Cluster(1, config=CONFIG)
+    load = Load(cluster)
+    for number in (2, 4, 3, 1):
+        while len(cluster.processes) - len(cluster.gone) < number:
+            cluster.join_shard(peer=max(cluster.processes.keys() - cluster.gone))
+        cluster.rescale(number)
+        load.follow_all()
+        for _ in range(4):
+            load.step()
+            load.consume(3)
+        while len(load.open) > 4:
+            load.consume(1)
+        cluster.settle()
+        for shard in cluster.gone & cluster.processes.keys():
+            cluster.crash(shard)
+        assert cluster.routing.shards == tuple(range(number))
+    assert cluster.gone == {1, 2, 3}
+    assert cluster.processes.keys() == {0}
+    load.finish()
+
+
+def test_a_shard_that_drains_keeps_its_cells_until_they_are_done() -> None:
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    load.step(6)
+    held = owners_of_cells(cluster)
+    assert held[1]
+    cluster.rescale(1)
+    load.follow_all()
+    assert owners_of_cells(cluster) == held
+    assert not cluster.gone
+    load.step(20)
+    table = cluster.routing
+    while any(table.owner(slot, "p") == 1 for _, slot, _ in load.open):
+        assert not cluster.gone
+        load.consume(1)
+    cluster.settle()
+    assert cluster.gone == {1}
+    cluster.crash(1)
+    load.finish()
+
+
+def test_evacuation_hands_over_what_is_open_at_once() -> None:
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    load.step(6)
+    load.consume(2)
+    assert owners_of_cells(cluster)[1]
+    before = cluster.agreed(SPEC)
+    cluster.rescale(1, evacuate=True)
+    assert cluster.gone == {1}
+    cluster.crash(1)
+    load.follow_all()
+    assert owners_of_cells(cluster)[0] == {slot for _, slot, _ in load.open}
+    assert cluster.agreed(SPEC) == before
+    load.finish()
+
+
+def test_nodes_go_to_their_new_home_with_all_that_it_must_know() -> None:
+    """Batches, staged contributions, fronts and the number of the last tick (rule 9)."""
+    cluster = Cluster(1, config=CONFIG)
+    load = Load(cluster)
+    load.worker.commit(batch=Batch("q", 7, b"x"))
+    cluster.join_shard()
+    moved = [n for n in range(40) if _two().home("p", f"n{n}") == 1]
+    node = cluster.node(SPEC, f"n{moved[0]}")
+    node.commit(batch=Batch("q", 3, b"three"))
+    node.begin(joins={"late": 0})
+    cluster.rescale(2)
+    ended = [e for e in cluster.effects if isinstance(e, SessionRefused)]
+    assert any(e.session == node.session and e.refusal.home == 1 for e in ended)
+    load.follow(node)
+    assert node.home == 1
+    node.commit(batch=Batch("q", 3, b"three"))  # repeated: counts as an empty tick
+    assert node.refused(batch=Batch("q", 3, b"other")).code is RefusalCode.ROLLED_BACK
+    granted = [g for g in node.grants if g.front == "late"]
+    assert granted and granted[-1].granted
+    again = cluster.node(SPEC, node.key.node_id)
+    assert again.key.incarnation > node.key.incarnation
+    assert again.joined.last_batches == (Batch("q", 3, b"three"),)
+    assert again.joined.previous_node_time == 3
+
+
+def _two() -> RoutingTable:
+    return RoutingTable.uniform(2)
+
+
+def test_a_node_is_not_taken_up_before_all_that_its_old_home_logged_has_arrived() -> None:
+    cluster = Cluster(3, config=CONFIG)
+    load = Load(cluster)
+    cluster.held.add((2, 1))  # shard 1 does not hear what shard 2 logs from here on
+    cluster.handle(0, RescaleShards("r", 2))
+    cluster.settle()
+    two = cluster.routing
+    assert not [e for e in cluster.effects if getattr(e, "request", None) == "r"]
+    name = next(n for n in (f"n{i}" for i in range(99)) if _moves(n))
+    refusal = cluster.ask(two.home("p", name), JoinNode, "p", name, "other")
+    assert isinstance(refusal, Refusal) and refusal.code is RefusalCode.NOT_READY
+    cluster.held.clear()
+    cluster.pass_time(1000)
+    cluster.crash(2)
+    assert cluster.node(SPEC, name).key.node_id == name
+    load.follow_all()
+    load.step()
+    load.finish()
+
+
+def _moves(node_id: str) -> bool:
+    three, two = RoutingTable.uniform(3), RoutingTable.uniform(2)
+    return three.home("p", node_id) == 2 and two.home("p", node_id) == 0
+
+
+def test_two_rescales_at_once_end_in_one_table() -> None:
+    cluster = Cluster(3, config=CONFIG)
+    load = Load(cluster)
+    cluster.handle(0, RescaleShards("one", 2))
+    cluster.commit(0)
+    cluster.handle(0, RescaleShards("same", 2))
+    cluster.handle(0, RescaleShards("other", 1))
+    cluster.settle()
+    answers = {e.request: e.result for e in cluster.effects if isinstance(e, Answer)}
+    assert isinstance(answers["other"], Refusal)
+    assert answers["other"].code is RefusalCode.NOT_READY
+    assert answers["one"] == answers["same"]
+    assert cluster.routing.shards == (0, 1)
+    assert cluster.rescale(1).shards == (0,)
+    cluster.pass_time(1000)
+    for shard in cluster.gone:
+        cluster.crash(shard)
+    assert cluster.processes.keys() == {0}
+    load.follow_all()
+    load.step()
+    load.finish()
+
+
+def test_more_shards_than_there_are_processes_is_refused() -> None:
+    cluster = Cluster(1, config=CONFIG)
+    refusal = cluster.ask(0, RescaleShards, 2)
+    assert refusal.code is RefusalCode.FULL
+    assert "lowmark serve --join" in refusal.message
+    assert cluster.ask(0, RescaleShards, 0).code is RefusalCode.INVALID
+    assert cluster.rescale(1).version == 0
+
+
+def test_only_the_sequencer_changes_the_shards() -> None:
+    cluster = Cluster(2, config=CONFIG)
+    for make, what in ((RescaleShards, 1), (JoinShard, "host:1")):
+        refusal = cluster.ask(1, make, what)
+        assert (refusal.code, refusal.home) == (RefusalCode.NOT_HOME, 0)
+
+
+def test_a_newcomer_that_never_comes_is_forgotten() -> None:
+    cluster = Cluster(1, config=CONFIG)
+    load = Load(cluster)
+    shard = cluster.begin_to_join()
+    assert cluster.ask(0, RescaleShards, 2).code is RefusalCode.FULL
+    cluster.pass_time(CONFIG.join_timeout_ms / 2)
+    assert shard in cluster.processes[0].membership.joining
+    for _ in range(3):
+        cluster.pass_time(CONFIG.join_timeout_ms / 2)
+    assert not cluster.processes[0].membership.joining
+    assert not cluster.processes[0].links
+    with pytest.raises(Refused):
+        cluster.processes[0].bootstrap_snapshot(shard)
+    assert cluster.join_shard() == shard + 1, "no number is given twice"
+    load.step()
+    load.finish()
+
+
+def test_a_peer_hands_nothing_out_before_every_home_keeps_what_follows() -> None:
+    cluster = Cluster(3, config=CONFIG)
+    Load(cluster)
+    cluster.held.add((0, 2))  # shard 2 does not hear that there will be another one
+    shard = cluster.begin_to_join()
+    with pytest.raises(Refused, match="every shard"):
+        cluster.processes[1].bootstrap_snapshot(shard)
+    cluster.held.clear()
+    cluster.pass_time(1000)
+    cluster.bootstrap(shard, 1)
+    cluster.settle()
+    assert shard in cluster.processes[2].membership.members
+
+
+def test_a_newcomer_hears_what_was_logged_between_its_snapshot_and_its_start() -> None:
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    shard = cluster.begin_to_join()
+    cluster.settle()
+    snapshot = cluster.processes[1].bootstrap_snapshot(shard)
+    load.step(5)
+    late = cluster.node(SPEC, "late")
+    assert late.join_front("g").granted
+    cluster.snapshots[shard] = snapshot
+    cluster.start(shard)
+    cluster.settle()
+    late.commit(heartbeats={"g": 9})  # what it may label from, the newcomer has pinned lower
+    assert cluster.agreed(SPEC) == (1, 1)
+    late.commit(leaves=["g"])
+    load.finish()
+
+
+def test_a_shard_that_leaves_has_said_what_binds_those_that_stay() -> None:
+    """It announced more than the others had; a front that joins is not granted less."""
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    for link in ((1, 0),):
+        cluster.held.add(link)
+    load.step()
+    while load.open:
+        load.consume(1)
+    load.front.commit(heartbeats={"f": 50})
+    cluster.held.clear()
+    cluster.settle()
+    before = cluster.processes[1].min_times("p")
+    cluster.rescale(1, evacuate=True)
+    assert cluster.gone == {1}
+    cluster.crash(1)
+    load.follow_all()
+    assert cluster.processes[0].min_times("p") >= before
+    other = cluster.node(SPEC, "other")
+    assert other.join_front("g").slot >= min(before)
+
+
+def test_evacuation_takes_names_of_units_and_ledgers_along() -> None:
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    keeper = cluster.routing.names_keeper("p", 0)
+    unit = Unit(0, "file-1", 5)
+    load.front.commit(created=[(0, 5, 99)], units_created=[unit])
+    kept = cluster.processes[keeper].resolve_units("p", 0, ["file-1"])
+    assert kept == [5]
+    cluster.rescale(1, evacuate=True)
+    cluster.crash(1)
+    load.follow_all()
+    assert cluster.processes[0].resolve_units("p", 0, ["file-1"]) == [5]
+    load.worker.commit(consumed=[(0, 5, 99)], units_consumed=[unit])
+    assert cluster.processes[0].resolve_units("p", 0, ["file-1"]) == [None]
+    load.finish()
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_crash_at_any_step_ends_in_one_table(victim: int) -> None:
+    """Of the sequencer, of a peer that leaves, of a newcomer: at each record that it makes durable."""
+    crashed = 0
+    while True:
+        cluster = Cluster(2, config=CONFIG)
+        load = Load(cluster)
+        load.step(4)
+        cluster.join_shard(peer=1)
+        cluster.crash_at(victim, crashed + 1)
+        cluster.handle(0, RescaleShards("first", 1, True))
+        cluster.pass_time(1000)
+        for _ in range(20):
+            if cluster.ask(0, RescaleShards, 1, True) == cluster.routing:
+                break
+            cluster.pass_time(1000)
+        cluster.pass_time(1000)
+        died = cluster.has_crashed
+        cluster.crash_at(victim, 0)
+        assert cluster.routing.shards == (0,)
+        assert cluster.gone == {1}
+        cluster.crash(1)
+        load.follow_all()
+        load.step()
+        load.finish()
+        if not died:
+            break
+        crashed += 1
+    assert crashed >= (2 if victim == 2 else 4)

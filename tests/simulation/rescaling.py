@@ -1,0 +1,258 @@
+"""Runs in which shards come and go: an operator asks for more and fewer, processes join and leave.
+
+Everything else goes on as in any run, with its faults: newcomers, peers and the sequencer die, requests
+and answers are lost, operators ask twice. In the end all processes must have one table, those that were
+to leave must be gone, and the others at the truth.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from dataclasses import dataclass, replace
+
+from tests.simulation.checkers import Failure
+from tests.simulation.plan import MS
+from tests.simulation.processes import Running, Shard
+from tests.simulation.simulator import Simulator
+from tests.simulation.store import SimulatedStore
+from tracker.core.messages import (
+    Answer,
+    Effect,
+    JoinShard,
+    LeftTracker,
+    MembersChanged,
+    RescaleShards,
+    ShardNumber,
+)
+from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.rescaling import SEQUENCER
+from tracker.core.routing import RoutingTable
+
+SHARE = 0.12
+"""Of all runs, those in which shards come and go."""
+ASK_AGAIN_NS = 8 * MS
+_MOST_SHARDS = 4
+
+
+def rescales(seed: int) -> bool:
+    """Whether shards come and go in the run of a seed."""
+    return random.Random(f"rescale {seed}").random() < SHARE
+
+
+@dataclass(slots=True, eq=False)
+class Newcomer:
+    """A process that joins: where it is reached, its number once it is told, whether it ever comes."""
+
+    address: str
+    shard: int | None = None
+    comes: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Wish:
+    """What an operator wants."""
+
+    name: str
+    shards: int
+    evacuate: bool
+    done: bool = False
+
+
+class RescalingSimulator(Simulator):
+    """One run in which shards come and go."""
+
+    def __init__(self, seed: int, *, traced: bool = False) -> None:
+        super().__init__(seed, traced=traced)
+        rng = random.Random(f"rescaling of {seed}")
+        config = replace(
+            self.plan.config,
+            join_timeout_ms=rng.choice([30, 100]),
+            rescale_margin_ms=rng.choice([0, 2, 10]),
+        )
+        # Restarts of pipelines and retirements are simulated in the other runs alone.
+        pipelines = tuple(replace(pipeline, restarts=0) for pipeline in self.plan.pipelines)
+        self.plan = replace(self.plan, config=config, pipelines=pipelines, retirements=0)
+        self._pipelines = {plan.spec.name: plan for plan in pipelines}
+        self.newcomers: list[Newcomer] = []
+        self.wishes: list[Wish] = []
+        self._wish_rng = rng
+
+    def faults_begin(self) -> None:
+        if self.faulty or self.healed:
+            return
+        super().faults_begin()
+        rng = self._wish_rng
+        for _ in range(rng.choice([1, 2, 3])):
+            self.after(rng.randrange(self.plan.faults_for_ns), self._somebody_joins)
+        for _ in range(rng.choice([1, 2, 3])):
+            self.after(rng.randrange(2 * self.plan.faults_for_ns), self._somebody_wishes)
+
+    # --- those who join ---------------------------------------------------------------------------
+
+    def _somebody_joins(self) -> None:
+        if len(self.present) + len(self.newcomers) > _MOST_SHARDS:
+            return
+        self.count("joining_shards")
+        newcomer = Newcomer(f"host-{len(self.newcomers)}:1")
+        self.newcomers.append(newcomer)
+        self._ask_to_join(newcomer)
+
+    def _ask_to_join(self, newcomer: Newcomer) -> None:
+        if newcomer.shard is None and not self.resting:
+            event = JoinShard(("newcomer", self.newcomers.index(newcomer)), newcomer.address)
+            self.call(None, SEQUENCER, event)
+            self.after(ASK_AGAIN_NS, self._ask_to_join, newcomer)
+
+    def _is_numbered(self, newcomer: Newcomer, shard: int) -> None:
+        if newcomer.shard is not None:
+            return
+        newcomer.shard = shard
+        self._place(shard)
+        if self.chance("newcomers_that_never_come", 0.15):
+            newcomer.comes = False
+        else:
+            self.after(self.latency(), self._bootstrap, newcomer)
+
+    def _place(self, shard: int) -> Shard:
+        """The shard of a number, which may have been given before the newcomer has heard of it."""
+        while len(self.shards) <= shard:
+            number = len(self.shards)
+            store = SimulatedStore(lambda record, s=number: self._durable(s, record))  # type: ignore[misc]
+            self.shards.append(Shard(number, store, gone=True))
+            self.ledger.add_place()
+        return self.shards[shard]
+
+    def _bootstrap(self, newcomer: Newcomer) -> None:
+        """Takes up what some process knows; that may be long under way."""
+        assert newcomer.shard is not None
+        shard = self.shards[newcomer.shard]
+        if not shard.gone or self._is_removed(newcomer.shard):
+            return
+        peers = [s.running for s in self.present if s.running is not None]
+        try:
+            snapshot = self.rng.choice(peers).process.bootstrap_snapshot(shard.number)
+        except (Refused, IndexError):
+            self.after(2 * MS, self._bootstrap, newcomer)
+            return
+        data = pickle.dumps(snapshot)
+        if self.chance("newcomers_dying_before_they_begin", 0.2):
+            self.after(2 * MS, self._bootstrap, newcomer)
+        else:
+            self.after(self.latency(5.0), self._begin, shard, data)
+
+    def _begin(self, shard: Shard, data: bytes) -> None:
+        if not shard.gone:
+            return
+        self.count("bootstraps")
+        self.trace_line(lambda: f"shard {shard.number} begins with what a peer knows")
+        shard.store.begin_with(data)
+        self.ledger.add_shard(shard.number, pickle.loads(data))
+        shard.gone = False
+        self.start_process(shard)
+        self._look_after(shard)
+
+    def _look_after(self, shard: Shard) -> None:
+        """A process of which the others know no more is refused by them, and ends."""
+        if self._is_removed(shard.number):
+            self.count("newcomers_too_late")
+            shard.gone = True
+            if shard.running is not None:
+                self.kill(shard.running)
+        elif not shard.gone:
+            self.after(10 * MS, self._look_after, shard)
+
+    def _is_removed(self, shard: int) -> bool:
+        """Whether nobody waits for a newcomer any more."""
+        running = self.shards[SEQUENCER].running
+        if running is None:
+            return False
+        known = running.process.membership
+        return shard < known.next_shard and not known.knows(shard)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def _somebody_wishes(self) -> None:
+        if self.resting:
+            return
+        rng = self._wish_rng
+        wish = Wish(f"wish-{len(self.wishes)}", rng.randint(1, _MOST_SHARDS), rng.random() < 0.5)
+        self.wishes.append(wish)
+        self._ask_for(wish)
+
+    def _ask_for(self, wish: Wish) -> None:
+        if wish.done:
+            self.not_a_step()
+            return
+        request = (wish.name, self.wishes.index(wish))
+        self.call(None, SEQUENCER, RescaleShards(request, wish.shards, wish.evacuate))
+        self.after(ASK_AGAIN_NS, self._ask_for, wish)
+
+    def _hear_of(self, wish: Wish, result: object) -> None:
+        if wish.done:
+            return
+        if isinstance(result, RoutingTable):
+            if len(result.shards) != wish.shards:
+                raise Failure("broken", f"{wish.shards} shards were asked for, there are {result}")
+            self.count("evacuations" if wish.evacuate else "rescales")
+            wish.done = True
+        elif isinstance(result, Refusal) and result.code is RefusalCode.FULL:
+            self.count("rescales_without_processes")
+            wish.done = True
+        elif not (isinstance(result, Refusal) and result.code is RefusalCode.NOT_READY):
+            raise Failure("broken", f"{wish} was answered {result}")
+
+    # --- what processes say -----------------------------------------------------------------------
+
+    def tell(self, running: Running, effect: Effect) -> None:
+        if isinstance(effect, MembersChanged):
+            if effect.address is not None:
+                shard = self._place(effect.shard)
+                self.after(self.latency(), self.connect, running, shard)
+        elif isinstance(effect, LeftTracker):
+            if not running.deposed:
+                self._leave(running)
+        elif isinstance(effect, Answer) and isinstance(effect.request, tuple):
+            self._tell_operators(effect)
+        else:
+            super().tell(running, effect)
+
+    def _tell_operators(self, effect: Answer) -> None:
+        assert isinstance(effect.request, tuple)
+        name, *rest = effect.request
+        if name == "newcomer":
+            if isinstance(effect.result, ShardNumber):
+                self._is_numbered(self.newcomers[rest[0]], effect.result.shard)
+        elif str(name).startswith("wish-"):
+            self._hear_of(self.wishes[rest[0]], effect.result)
+        else:
+            super()._tell_answer(effect)
+
+    def _leave(self, running: Running) -> None:
+        self.count("shards_left")
+        self.trace_line(lambda: f"shard {running.shard.number} has left")
+        running.shard.gone = True
+        for node in self.nodes.values():
+            if node.home == running.shard.number:
+                node.home = SEQUENCER  # whoever is asked knows more
+        self.kill(running)
+
+    def not_at_home(self) -> None:
+        self.count("sent_to_another_home")
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _is_settled(self) -> bool:
+        return super()._is_settled() and all(wish.done for wish in self.wishes)
+
+    def _has_arrived(self) -> bool:
+        if not super()._has_arrived():
+            return False
+        processes = [shard.running.process for shard in self.present if shard.running]
+        known = processes[0].membership
+        return {shard.number for shard in self.present} == known.members and all(
+            process.membership.table == known.table
+            and process.membership.members == known.members
+            and not process.membership.is_busy
+            for process in processes
+        )
