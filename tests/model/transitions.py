@@ -15,6 +15,7 @@ that crashes comes back from the snapshot that it could have written at that rec
 from __future__ import annotations
 
 import copyreg
+import io
 import pickle
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -210,7 +211,7 @@ class Transitions:
         if number == len(self.facts):
             durable = self.snapshots.number(process.snapshot())
             self.facts.append(Facts.of(process, durable))
-            self._pickled.append(pickle.dumps(process, protocol=5))
+            self._pickled.append(_pickled(process))
         return number
 
 
@@ -235,6 +236,17 @@ def _the_graph() -> SegmentGraph:
     return GRAPH
 
 
-# What never changes is shared, not copied with each state.
-copyreg.pickle(RoutingTable, lambda _: (_the_routing, ()))
-copyreg.pickle(SegmentGraph, lambda _: (_the_graph, ()))
+_SHARED = {
+    **copyreg.dispatch_table,
+    RoutingTable: lambda _: (_the_routing, ()),
+    SegmentGraph: lambda _: (_the_graph, ()),
+}
+"""What never changes is shared, not copied with each state; in the model alone."""
+
+
+def _pickled(process: Process) -> bytes:
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=5)
+    pickler.dispatch_table = _SHARED
+    pickler.dump(process)
+    return file.getvalue()
