@@ -17,6 +17,7 @@ from fronts.members import meant_for
 from tests.processes.running import WAIT_S, Running
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
+from tracker.client.errors import UnavailableError
 from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
 from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
@@ -142,7 +143,8 @@ def test_a_member_that_died_after_it_published_is_committed_for(
         poll_interval_ms=10,
     ).start(WAIT_S)  # fmt: skip
     # As if the process were gone: nothing reaches the tracker any more, and then the lock is free.
-    monkeypatch.setattr(member._front.front._node, "commit", lambda content: NeverDone())
+    killed = threading.Event()
+    monkeypatch.setattr(member._front.front._node, "commit", lambda content: NeverDone(killed))
     shared.put_files(3)
     shared.until(lambda: not shared.waiting(), "it publishes")
     member._stopping.set()
@@ -159,13 +161,19 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     shared.consume()
     later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
     assert subscriber.wait_until(later, timeout_s=WAIT_S)
+    killed.set()
     member._front.front.close(timeout_s=0)
 
 
 class NeverDone:
+    """A tick that nobody takes."""
+
+    def __init__(self, killed: threading.Event) -> None:
+        self._killed = killed
+
     def result(self, timeout_s: float | None = None) -> int:
-        threading.Event().wait(WAIT_S)
-        raise AssertionError("nobody answers")
+        self._killed.wait(WAIT_S)
+        raise UnavailableError("nobody answers")
 
 
 def held_by(shared: Shared, name: str) -> bool:
