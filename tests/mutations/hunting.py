@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.simulation.checkers import Failure
-from tests.simulation.simulator import Simulator
+from tests.simulation.run import simulator_of
 from tracker.core.process import LogLost
 
 NOT_CODE = (NameError, ImportError, AttributeError, TypeError, SyntaxError)
@@ -78,7 +78,7 @@ def hunt(seeds: range) -> Piece:
     signal.signal(signal.SIGALRM, _alarm)
     for seed in seeds:
         piece.schedules += 1
-        simulator = Simulator(seed)
+        simulator = simulator_of(seed)
         signal.alarm(SCHEDULE_LIMIT_S)
         try:
             simulator.run()
