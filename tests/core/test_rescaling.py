@@ -233,7 +233,7 @@ def test_more_shards_than_there_are_processes_is_refused() -> None:
     cluster = Cluster(1, config=CONFIG)
     refusal = cluster.ask(0, RescaleShards, 2)
     assert refusal.code is RefusalCode.FULL
-    assert "lowmark serve --join" in refusal.message
+    assert "more have to join first" in refusal.message
     assert cluster.ask(0, RescaleShards, 0).code is RefusalCode.INVALID
     assert cluster.rescale(1).version == 0
 

@@ -158,7 +158,7 @@ class Changing(Applying):
             raise Refused(
                 RefusalCode.FULL,
                 f"{number} shards are asked for, and {len(now) + len(spare)} processes are there to "
-                "have one; start more with lowmark serve --join",
+                "have one; more have to join first",
             )
         return tuple(sorted((*now, *spare[: number - len(now)])))
 
