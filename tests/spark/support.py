@@ -24,6 +24,7 @@ from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
 from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client.connection import parse_targets
 from tracker.core.ack_values import child_value, child_values, unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.slots import FOREVER
@@ -84,9 +85,10 @@ class Pipeline:
         self._front.leave_front("front").result(WAIT_S)
 
     def assert_finished(self) -> None:
-        """Min time reaches the end in every segment, and nothing is left open."""
-        with Subscriber(self.target, self.name) as subscriber:
-            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), self.describe()
+        """Min time reaches the end in every segment, and nothing is left open; so say all processes."""
+        for address in parse_targets(self.target):
+            with Subscriber(address, self.name) as subscriber:
+                assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), self.describe()
         for segment in self.describe().segments:
             assert segment.open_slots == 0, segment
             assert segment.min_time == FOREVER, segment
