@@ -102,7 +102,9 @@ def rescaled_state(world: World) -> None:
             node_id="parse", reads="parse",
         )  # fmt: skip
 
-    query, slot = start(), 3
+    world.publish(3)
+    query, slot = start(), 4
+    query.processAllAvailable()  # a query that has not run has nothing to rescale
     with Subscriber(world.target, world.name) as subscriber:
         for partitions, at in ((4, 8), (3, 16)):
             while slot <= at + 2:  # so that it is stopped while it has work
