@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from tracker.grpc_options import SERVER_OPTIONS
+from benchmarks.echo import serve
 
 SERVICE = "lowmark.benchmark.Acker"
 ACK = f"/{SERVICE}/Ack"
@@ -32,16 +32,6 @@ async def _ack(messages: AsyncIterator[bytes], context: Any) -> None:
             await context.write(message[:8])
 
 
-async def serve() -> None:
-    """Prints its port, then serves for ever."""
-    server = grpc.aio.server(options=SERVER_OPTIONS)
-    handlers: dict[str, Any] = {"Ack": grpc.stream_stream_rpc_method_handler(_ack)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
-    await server.wait_for_termination()
-
-
 if __name__ == "__main__":
-    asyncio.run(serve())
+    handlers: dict[str, Any] = {"Ack": grpc.stream_stream_rpc_method_handler(_ack)}
+    asyncio.run(serve(SERVICE, handlers))

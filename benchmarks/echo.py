@@ -28,14 +28,16 @@ async def _call(message: bytes, _context: Any) -> bytes:
     return message
 
 
-async def serve() -> None:
-    """Prints its port, then serves for ever."""
+HANDLERS: dict[str, Any] = {
+    "Stream": grpc.stream_stream_rpc_method_handler(_stream),
+    "Call": grpc.unary_unary_rpc_method_handler(_call),
+}
+
+
+async def serve(service: str, handlers: dict[str, Any]) -> None:
+    """A bare server of one service: prints its port, then serves for ever."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    handlers: dict[str, Any] = {
-        "Stream": grpc.stream_stream_rpc_method_handler(_stream),
-        "Call": grpc.unary_unary_rpc_method_handler(_call),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(port, flush=True)
@@ -43,4 +45,4 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    asyncio.run(serve(SERVICE, HANDLERS))

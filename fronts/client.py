@@ -147,7 +147,7 @@ class Front:
         self.late_batches: tuple[int, ...] = ()
         """Numbers of the batches that `start` has passed over."""
         self._core: FrontCore | None = None
-        self._generation, self._replay_from = 0, LOWEST_SLOT
+        self._generation, self._replay_from, self._left_after = 0, LOWEST_SLOT, -1
         self._changed = threading.Condition()
         self._publishing = threading.Lock()
         self._news = False
@@ -179,11 +179,10 @@ class Front:
             core = FrontCore(self.front, number, joined.spec.slack_ns)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
             self._generation, self._replay_from = joined.generation, joined.replay_from
-            if left_in != joined.generation:
-                left_after = -1
+            self._left_after = left_after if left_in == joined.generation else -1
             earlier = published(number, last) if callable(published) else published
-            core.recover(earlier, last, left_after, joined.replay_from)
-            if joined.generation and last is None and left_after < 0:
+            core.recover(earlier, last, self._left_after, joined.replay_from)
+            if joined.generation and last is None and self._left_after < 0:
                 log.warning(
                     "front %r: the pipeline was restarted, generation %d begins at slot %d: %d of the "
                     "batches published before are committed anew",
@@ -407,6 +406,12 @@ class Front:
     def generation(self) -> int:
         """How often the pipeline had been restarted when the front joined."""
         return self._generation
+
+    @property
+    def left_after(self) -> int:
+        """The last batch when an earlier run left in this generation, once the front has joined; -1 if
+        none has."""
+        return self._left_after
 
     @property
     def replay_from(self) -> int:

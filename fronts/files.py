@@ -114,7 +114,6 @@ class FileFront:
         # Refuses a name that would be too long one day.
         file_name(LOWEST_SLOT, self._front.identity, HIGHEST_SLOT, self.format.value)
         self._lock_fd: int | None = None
-        self._left = -1, 0  # after which batch it left before, and in which generation
 
     @property
     def front(self) -> Front:
@@ -142,7 +141,7 @@ class FileFront:
         self._lock_fd = lock_fd
         try:
             self._remove_unpublished()
-            self._left = after, generation = left_after(self._lock_fd)
+            after, generation = left_after(self._lock_fd)
             self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
         except BaseException:
             self._release_directory()
@@ -252,13 +251,7 @@ class FileFront:
         except (OSError, TypeError, ValueError) as error:
             hidden.unlink(missing_ok=True)
             raise NotPublishedError(f"{path} was not published: {error}") from error
-        try:
-            self._sync_directory()
-        except OSError as error:
-            raise FrontFailedError(
-                f"{path} can be read and may not survive a power failure ({error}); start front "
-                f"{self._front.identity!r} again, which goes by what is there"
-            ) from error
+        self._sync_directories(path, self.directory)
         return PublishedFile(path, slot, batch.number)
 
     def _move(self, source: Path, batch: OpenBatch) -> PublishedFile:
@@ -273,18 +266,19 @@ class FileFront:
             os.rename(source, path)
         except (OSError, ValueError) as error:
             raise NotPublishedError(f"{source} was not published: {error}") from error
+        self._sync_directories(path, self.directory, source.parent)
+        return PublishedFile(path, slot, batch.number)
+
+    def _sync_directories(self, path: Path, *directories: Path) -> None:
+        """Makes the rename to `path` durable, which readers can see already."""
         try:
-            self._sync_directory()
-            _sync(source.parent, os.O_RDONLY | os.O_DIRECTORY)
+            for directory in directories:
+                _sync(directory, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise FrontFailedError(
                 f"{path} can be read and may not survive a power failure ({error}); start front "
                 f"{self._front.identity!r} again, which goes by what is there"
             ) from error
-        return PublishedFile(path, slot, batch.number)
-
-    def _sync_directory(self) -> None:
-        _sync(self.directory, os.O_RDONLY | os.O_DIRECTORY)
 
     # --- recovering -------------------------------------------------------------------------------
 
@@ -312,17 +306,12 @@ class FileFront:
         ]
         return sorted(files, key=lambda file: file[0].batch)
 
-    def _left_after(self) -> int:
-        """The last batch when it left in this generation of the pipeline; -1 if it has not."""
-        after, generation = self._left
-        return after if generation == self._front.generation else -1
-
     def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
         """The batches that the tracker may not have, and the last one that it has, to compare. It has
         none where the pipeline was restarted: files below the first slot then are complete, and may
         be gone."""
         files = self._files()
-        newest_durable = max(self._left_after(), -1 if last is None else last.id)
+        newest_durable = max(self._front.left_after, -1 if last is None else last.id)
         if newest_durable < 0 and self._front.replay_from > LOWEST_SLOT:
             # The last one tells the next number, if nothing else does.
             files = [f for f in files if f[0].slot >= self._front.replay_from] or files[-1:]

@@ -22,14 +22,12 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import quote, unquote
 
 from fronts.client import HEARTBEAT_INTERVAL_MS, JOIN_TIMEOUT_S, Clock, FrontFullError
 from fronts.core import FrontStateError
 from fronts.files import FileFront, PublishedFile
-from fronts.locks import try_lock
-from fronts.members import meant_for
+from fronts.members import held_locks, meant_for
 from tracker.client.errors import LowmarkError, RefusedError, UnavailableError
 from tracker.core.model import RefusalCode
 
@@ -125,12 +123,7 @@ class FileGroup:
     def __enter__(self) -> FileGroup:
         return self if self._thread is not None else self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- inside -----------------------------------------------------------------------------------
@@ -159,14 +152,9 @@ class FileGroup:
     def _look_around(self) -> list[str]:
         """Who is alive; takes the place of those who are not."""
         alive = [self.name]
-        for path in sorted(self._front.lock_path.parent.glob(".*.lock")):
+        own = self._front.lock_path
+        for path, fd in held_locks(own.parent, ".*.lock", but=own):
             name = unquote(path.name[1 : -len(".lock")])
-            if name == self.name:
-                continue
-            try:
-                fd = try_lock(path, make=False)
-            except FileNotFoundError:
-                continue  # it has left
             if fd is None:
                 alive.append(name)
             else:
@@ -181,14 +169,12 @@ class FileGroup:
             front.start_locked(lock_fd)
             front.leave()
             log.warning("group %r: member %r has died; %r left for it", self.group, name, self.name)
-        except RefusedError as error:
-            if error.refusal.code is RefusalCode.COMPLETE:
+        except (LowmarkError, FrontStateError, OSError) as error:
+            if isinstance(error, RefusedError) and error.refusal.code is RefusalCode.COMPLETE:
                 # The pipeline waits for nobody: the member had left, but for its lock file.
                 front.lock_path.unlink(missing_ok=True)
-                return
-            log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
-        except (LowmarkError, FrontStateError, OSError) as error:
-            log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
+            else:
+                log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
         finally:
             front.close()
 

@@ -7,7 +7,7 @@ same answer; where views differ for a while, a lock or a rename decides, never t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -25,6 +25,19 @@ def meant_for(piece: str, members: Iterable[str]) -> str:
         return blake2b(f"{member}\0{piece}".encode(), digest_size=8).digest()
 
     return max(members, key=weight)
+
+
+def held_locks(directory: Path, pattern: str, *, but: Path) -> Iterator[tuple[Path, int | None]]:
+    """The lock files of a directory but for the caller's own, by name: None where a process that lives
+    holds one, else a descriptor that holds it now, which is the caller's to close."""
+    for path in sorted(directory.glob(pattern)):
+        if path == but:
+            continue
+        try:
+            fd = try_lock(path, make=False)
+        except FileNotFoundError:
+            continue  # its process has left meanwhile
+        yield path, fd
 
 
 class Membership:
@@ -49,13 +62,7 @@ class Membership:
     def members(self) -> list[str]:
         """Who is alive, by name, this one too. What those who died have left is tidied away."""
         alive = [self.name]
-        for path in self._directory.glob(f"*{_SUFFIX}"):
-            if path == self._path:
-                continue
-            try:
-                fd = try_lock(path, make=False)
-            except FileNotFoundError:
-                continue  # it has left
+        for path, fd in held_locks(self._directory, f"*{_SUFFIX}", but=self._path):
             if fd is None:
                 alive.append(unquote(path.name[: -len(_SUFFIX)]))
             else:

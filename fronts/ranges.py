@@ -81,7 +81,6 @@ class RangeFront:
         self._ends: dict[str, int] = {}
         self._segment = -1
         self._lock_fd: int | None = None
-        self._left = -1, 0  # after which batch it left before, and in which generation
 
     @property
     def front(self) -> Front:
@@ -107,7 +106,7 @@ class RangeFront:
         self._lock_fd = take_lock(lock, patience_s, self._front.identity)
         try:
             self._cut_torn_line()
-            self._left = after, generation = left_after(self._lock_fd)
+            after, generation = left_after(self._lock_fd)
             self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
         except BaseException:
             self._release()
@@ -177,11 +176,6 @@ class RangeFront:
     def _batch(self, segment: int, noted: NotedRanges) -> PublishedBatch:
         return ranges_batch(segment, noted.number, noted.slot, noted.ranges)
 
-    def _left_after(self) -> int:
-        """The last batch when it left in this generation of the pipeline; -1 if it has not."""
-        after, generation = self._left
-        return after if generation == self._front.generation else -1
-
     def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
         """The batches that the tracker may not have, and the last one that it has, to compare. It has
         none where the pipeline was restarted: those below the first slot then are complete, and may
@@ -190,7 +184,7 @@ class RangeFront:
         noted = self._noted()
         for batch in noted:
             self._ends |= {partition: end for partition, _, end in batch.ranges}
-        durable = max(self._left_after(), -1 if last is None else last.id)
+        durable = max(self._front.left_after, -1 if last is None else last.id)
         if durable < 0 and self._front.replay_from > LOWEST_SLOT:
             # The last one tells the next number, if nothing else does.
             noted = [b for b in noted if b.slot >= self._front.replay_from] or noted[-1:]

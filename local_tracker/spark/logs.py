@@ -166,19 +166,30 @@ class CheckpointLog:
     def offsets(self, batch: int) -> BatchOffsets:
         """The entry of one batch. Raises LogError if it was purged or cannot be read."""
         path = f"{self.root}/offsets/{batch}"
+        version, header, lines = self._offset_entry(path)
+        timestamp_ms = _integer(header.get("batchTimestampMs"), f"batchTimestampMs in {path}")
+        sources: dict[str, str | None] = {}
+        for place, line in enumerate(lines):
+            name, text = (str(place), line) if version == "v1" else _named(line, path)
+            sources[name] = None if text == "-" else text
+        text = "\n".join([str(timestamp_ms), *lines])
+        return BatchOffsets(batch, timestamp_ms, sources, text)
+
+    def settings(self, batch: int) -> dict[str, Any]:
+        """The Spark settings that a batch was planned with, of those that Spark notes. Raises LogError
+        as `offsets`."""
+        settings = self._offset_entry(f"{self.root}/offsets/{batch}")[1].get("conf", {})
+        return settings if isinstance(settings, dict) else {}
+
+    def _offset_entry(self, path: str) -> tuple[str, dict[str, Any], list[str]]:
+        """An offset log entry's version, its metadata, and its lines of offsets."""
         version, *lines = self._whole(path).split("\n")
         if version not in ("v1", "v2") or not lines:
             raise LogError(f"{path} has version {version[:20]!r}: known are v1 and v2")
         header = _json(lines[0], path)
         if not isinstance(header, dict):
             raise LogError(f"{path} does not begin with its metadata: {_short(header)}")
-        timestamp_ms = _integer(header.get("batchTimestampMs"), f"batchTimestampMs in {path}")
-        sources: dict[str, str | None] = {}
-        for place, line in enumerate(lines[1:]):
-            name, text = (str(place), line) if version == "v1" else _named(line, path)
-            sources[name] = None if text == "-" else text
-        text = "\n".join([str(timestamp_ms), *lines[1:]])
-        return BatchOffsets(batch, timestamp_ms, sources, text)
+        return version, header, lines[1:]
 
     def previous_offsets(self, batch: int) -> BatchOffsets | None:
         """The entry before a batch's; None if it is the query's first.

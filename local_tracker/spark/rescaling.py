@@ -14,19 +14,16 @@ refuse is checked before anything is stopped.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from local_tracker.spark.logs import local_path
+from local_tracker.spark.logs import CheckpointLog, local_path
 
 MAX_STATE_PARTITIONS = 100_000
 FINISH_TIMEOUT_S = 600.0
@@ -34,7 +31,6 @@ FINISH_TIMEOUT_S = 600.0
 ROCKSDB = "RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ENTRY = re.compile(r"\d+")
 
 log = logging.getLogger("lowmark.spark")
 
@@ -68,18 +64,18 @@ class Rescaled:
 
 
 def checkpoint_state(checkpoint: str | os.PathLike[str]) -> CheckpointState:
-    """Reads a checkpoint in a local directory. Raises RescaleError if no batch has begun in it."""
-    root = Path(local_path(str(checkpoint)))
-    begun, committed = _last(root / "offsets"), _last(root / "commits")
+    """Reads a checkpoint in a local directory. Raises RescaleError if no batch has begun in it, LogError
+    if it cannot be read."""
+    logs = CheckpointLog(str(checkpoint))
+    begun, committed = max(logs.planned(), default=-1), max(logs.committed(), default=-1)
     if begun < 0:
         raise RescaleError(
-            f"{root} holds no batch: is it a query's checkpoint, and has the query run?"
+            f"{logs.root} holds no batch: is it a query's checkpoint, and has the query run?"
         )
-    lines = (root / "offsets" / str(begun)).read_text().splitlines()
-    settings = json.loads(lines[1]).get("conf", {}) if len(lines) > 1 else {}
+    settings = logs.settings(begun)
     return CheckpointState(
         begun, committed, int(settings.get(_PARTITIONS, 0)), settings.get(_PROVIDER, ""),
-        (root / "state").is_dir(),
+        os.path.isdir(f"{logs.root}/state"),
     )  # fmt: skip
 
 
@@ -187,12 +183,3 @@ def _finish(
             f"{checkpoint}: batch {batch}, which was under way, was not over after {timeout_s:g} s; the "
             "query is stopped and its state as it was: start it as ever, and rescale it at another time"
         )
-
-
-def _last(directory: Path) -> int:
-    """The highest number of a log's entries; -1 if there is none."""
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return -1
-    return max((int(name) for name in names if _ENTRY.fullmatch(name)), default=-1)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 import tracker
 from fronts.ranges import RangeFront
 from tests.docs.pages import ROOT, blocks
+from tests.processes.running import until
 from tracker import EmbeddedTracker
 from tracker.core.model import PipelineSpec
 from tracker.core.ranges import parse_note
@@ -32,13 +31,6 @@ def embedded() -> Iterator[EmbeddedTracker]:
 
 def run(text: str, embedded: EmbeddedTracker, path: Path, names: dict[str, Any]) -> None:
     exec(text.replace("127.0.0.1:7070", embedded.target).replace("/data", str(path)), names)
-
-
-def until(done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not done():
-        assert time.monotonic() < deadline, "waited in vain"
-        threading.Event().wait(0.02)
 
 
 def test_a_group_labels_the_files_of_a_directory(embedded: EmbeddedTracker, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fronts import FileFront, FrontFailedError
+from fronts import FileFront, FrontFailedError, files
 from fronts.core import FrontStateError, RolledBackError
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, PublishedFile
 from tests.fronts.fake_node import WAIT_S, FakeTracker
@@ -157,7 +157,7 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
 ) -> None:
     """After the rename readers may have it: it is not withdrawn, and the next run commits it."""
     front = directory.start(format="json")
-    monkeypatch.setattr(FileFront, "_sync_directory", _fail)
+    monkeypatch.setattr(files, "_sync", _fails_for_directories)
     with pytest.raises(FrontFailedError, match="may not survive a power failure"):
         front.write(ROWS)
     monkeypatch.undo()
@@ -171,8 +171,9 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
     assert len(directory.created_units()) == 1
 
 
-def _fail(front: FileFront) -> None:
-    raise OSError(5, "Input/output error")
+def _fails_for_directories(path: Path, flags: int) -> None:
+    if path.is_dir():
+        raise OSError(5, "Input/output error")
 
 
 # --- crashes --------------------------------------------------------------------------------------

@@ -7,25 +7,17 @@ Says `started` and `left` on standard output. Without its parent it ends as if i
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 
 from fronts import FileFront
+from tests.processes.told import told_to_finish
 
 PAUSE_S = 0.015
 WAIT_S = 60.0
 
 
 def main(target: str, pipeline: str, name: str, directory: str) -> None:
-    finish = threading.Event()
-
-    def listen() -> None:
-        if sys.stdin.readline() != "finish\n":
-            os._exit(1)
-        finish.set()
-
-    threading.Thread(target=listen, daemon=True).start()
+    finish = told_to_finish()
     front = FileFront(
         target, pipeline, name, "in", directory, format="json", heartbeat_interval_ms=10
     ).start(WAIT_S)

@@ -7,25 +7,17 @@ Says `started`, then `taken N` for each file, then `left`. Without its parent it
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 
 from fronts import FileGroup
+from tests.processes.told import told_to_finish
 
 PAUSE_S = 0.01
 WAIT_S = 60.0
 
 
 def main(target: str, pipeline: str, member: str, source: str, directory: str) -> None:
-    finish = threading.Event()
-
-    def listen() -> None:
-        if sys.stdin.readline() != "finish\n":
-            os._exit(1)
-        finish.set()
-
-    threading.Thread(target=listen, daemon=True).start()
+    finish = told_to_finish()
     group = FileGroup(
         target, pipeline, "shop", "in", source, directory, member=member,
         poll_interval_ms=20, anyone_after_ms=600_000, heartbeat_interval_ms=10,

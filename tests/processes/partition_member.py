@@ -9,24 +9,18 @@ partitions whenever those that it holds are others, then `left`. Without its par
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fronts import PartitionGroup
+from tests.processes.told import told_to_finish
 
 PAUSE_S = 0.01
 
 
 def main(target: str, pipeline: str, member: str, journals: str, ends_file: str) -> None:
-    finish = threading.Event()
-
-    def listen() -> None:
-        if sys.stdin.readline() != "finish\n":
-            os._exit(1)
-        finish.set()
+    finish = told_to_finish()
 
     def told() -> dict[str, int]:
         return dict(json.loads(Path(ends_file).read_text()))
@@ -35,7 +29,6 @@ def main(target: str, pipeline: str, member: str, journals: str, ends_file: str)
         known = told()
         return {partition: known[partition] for partition in partitions if partition in known}
 
-    threading.Thread(target=listen, daemon=True).start()
     group = PartitionGroup(
         target, pipeline, "topic", "in", journals, partitions=told, ends=ends, member=member,
         poll_interval_ms=20, heartbeat_interval_ms=20,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,14 @@ from tracker.client.embedded import free_ports
 
 WAIT_S = 60.0
 """Far more than anything here takes; a test that waits so long has failed."""
+
+
+def until(is_so: Callable[[], object], what: str = "it does not come to be so") -> None:
+    """Asks until something is so that nobody announces."""
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
 
 
 class Running:

@@ -14,7 +14,7 @@ import pytest
 import tracker
 from fronts import FileGroup
 from fronts.members import meant_for
-from tests.processes.running import WAIT_S, Running
+from tests.processes.running import WAIT_S, Running, until
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.client.errors import UnavailableError
@@ -65,12 +65,6 @@ class Shared:
     def waiting(self) -> list[str]:
         return [name for name in os.listdir(self.source) if name[0] != "."]
 
-    def until(self, done: object, what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not done():  # type: ignore[operator]
-            assert time.monotonic() < deadline, f"{what}: waited in vain"
-            threading.Event().wait(0.02)
-
     def consume(self) -> None:
         """What is labelled and was not read yet has been processed."""
         for name in sorted(os.listdir(self.directory)):
@@ -105,15 +99,15 @@ def test_members_come_leave_and_are_killed_and_each_file_is_published_once(share
     shared.member("a")
     shared.member("b")
     shared.put_files(40)
-    shared.until(lambda: len(shared.waiting()) < 20, "both take files")
+    until(lambda: len(shared.waiting()) < 20, "both take files")
     shared.members["a"].kill()
     killed_at = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
     shared.member("c")
     shared.put_files(40)
-    shared.until(lambda: not shared.waiting(), "those that are left take all")
+    until(lambda: not shared.waiting(), "those that are left take all")
     shared.leave("b")
     shared.put_files(20)
-    shared.until(lambda: not shared.waiting(), "the last one takes all")
+    until(lambda: not shared.waiting(), "the last one takes all")
     subscriber = shared.embedded.subscriber("p")
     # Nothing has been read: whatever became of the members, min time stands at the first file.
     first = min(
@@ -128,7 +122,7 @@ def test_members_come_leave_and_are_killed_and_each_file_is_published_once(share
     assert subscriber.wait_until(later, timeout_s=WAIT_S), "nobody waits for the dead"
     shared.leave("c")
     with shared.embedded.admin() as admin:
-        shared.until(lambda: not admin.pipeline("p").state.fronts, "its front has left")
+        until(lambda: not admin.pipeline("p").state.fronts, "its front has left")
         state = admin.pipeline("p").state
     assert state.segments[0].open_items == 0 and state.late_items == 0
     group = [path.name for path in (shared.directory / ".shop").iterdir()]
@@ -147,7 +141,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     killed = threading.Event()
     monkeypatch.setattr(member._front.front._node, "commit", lambda content: NeverDone(killed))
     shared.put_files(3)
-    shared.until(lambda: not shared.waiting(), "it publishes")
+    until(lambda: not shared.waiting(), "it publishes")
     member._stopping.set()
     assert member._thread is not None
     member._thread.join(WAIT_S)
@@ -157,7 +151,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     first = min(
         file.slot for name in os.listdir(shared.directory) if (file := parse_file_name(name))
     )
-    shared.until(lambda: not held_by(shared, member.name), "the other one leaves for it")
+    until(lambda: not held_by(shared, member.name), "the other one leaves for it")
     assert subscriber.min_time() <= first, "its files hold min time"
     shared.consume()
     later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1

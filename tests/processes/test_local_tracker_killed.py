@@ -18,7 +18,7 @@ from tests.processes.everything import PIPELINE, Everything
 from tests.processes.query import NODE_ID, PARTITIONS, Query
 from tests.processes.reading import File, FileReader
 from tests.processes.relay import Relay
-from tests.processes.running import WAIT_S, Running
+from tests.processes.running import WAIT_S, Running, until
 from tests.processes.worker import OPERATOR
 from tracker.core.routing import RoutingTable
 
@@ -145,14 +145,6 @@ def test_a_hand_over_in_flight_fails_in_time_and_its_retry_counts_once(
     assert failed == ([] if "up" in held else [attempt.id])
     tracked.everything.finish()
     tracked.everything.check()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Asks a tracker until something is so, that it does not announce."""
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, "it does not come to be so"
-        time.sleep(0.01)
 
 
 # --- eager ----------------------------------------------------------------------------------------

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tracker
-from tests.processes.running import WAIT_S, Running
+from tests.processes.running import WAIT_S, Running, until
 from tracker import EmbeddedTracker
 from tracker.core.ack_values import range_value
 from tracker.core.model import Cells, PipelineSpec, TickContent
@@ -76,14 +75,8 @@ class Topic:
                 ends[partition] = end
         return ends
 
-    def until(self, done: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not done():
-            assert time.monotonic() < deadline, f"{what}: waited in vain"
-            threading.Event().wait(0.02)
-
     def until_labelled(self) -> None:
-        self.until(lambda: self.labelled() == self.ends, "all is labelled")
+        until(lambda: self.labelled() == self.ends, "all is labelled")
 
     def consume(self) -> None:
         for batch in self.noted():

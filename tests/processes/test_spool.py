@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes.everything import PIPELINE, Everything
 from tests.processes.relay import Relay
-from tests.processes.running import WAIT_S, Running, shards
+from tests.processes.running import WAIT_S, Running, shards, until
 from tests.processes.test_local_tracker_killed import Steps, local_tracker, worker
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.explain import HoldKind, NodeExplanation
@@ -45,14 +45,6 @@ def node_at(admin: Admin) -> NodeExplanation:
         if node.key.node_id == HOST
     ]
     return node
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Asks a tracker until something is so that it does not announce."""
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, "it does not come to be so"
-        time.sleep(0.02)
 
 
 # --- with its spool -------------------------------------------------------------------------------
