@@ -357,9 +357,11 @@ class Simulator(Processes):
         return self.slot_of_story(lowest + self.rng.choice([0, 0, 1, 2]))
 
     def slot_of_story(self, slot: int) -> int:
-        """The first slot from there on that a story may want."""
-        if self.story is not None and self.story.toward is not None:
-            while self.routing.owner(slot) != self.story.toward:
+        """The first slot from there on that a story may want; any, once the shard it wants has left."""
+        toward = None if self.story is None else self.story.toward
+        routing = self.routing
+        if toward in routing.shards:
+            while routing.owner(slot) != toward:
                 slot += 1
         return slot
 
