@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.core.driver import Cluster, HandNode
+from tracker.core.membership import Membership
 from tracker.core.messages import Answer, JoinNode, JoinShard, RescaleShards, SessionRefused
 from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Refused, Unit
 from tracker.core.process import ProcessConfig
+from tracker.core.rescaling import SEQUENCER, ShardLeaving, ShardLeft
 from tracker.core.routing import RoutingTable
 from tracker.core.slots import FOREVER
 
@@ -315,6 +317,17 @@ def test_a_shard_that_leaves_has_said_what_binds_those_that_stay() -> None:
     assert cluster.processes[0].min_times("p") >= before
     other = cluster.node(SPEC, "other")
     assert other.join_front("g").slot >= min(before)
+
+
+def test_a_shard_is_told_to_go_before_the_last_words_of_the_one_before_arrive() -> None:
+    """They stand in different logs, so one may overtake the other; it goes all the same."""
+    known = Membership.first(RoutingTable.uniform(3))
+    known.apply(ShardLeaving(2), SEQUENCER, 1)
+    known.apply(ShardLeaving(1), SEQUENCER, 2)
+    known.apply(ShardLeft((), ()), 2, 1)
+    assert known.leaving == 1
+    known.apply(ShardLeft((), ()), 1, 1)
+    assert known.leaving is None
 
 
 def test_evacuation_takes_names_of_units_and_ledgers_along() -> None:

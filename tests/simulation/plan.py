@@ -112,11 +112,11 @@ def draw_plain(seed: int) -> Plan:
     # Links of which some lag far behind the others, on quick shards, and items that go round and round
     # between them: what shards know of each other is then of moments far apart, and every item has
     # left one of them for another meanwhile. That is what the cut rule is for.
-    uneven = not calm and rng.random() < 0.11
-    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [9, 20, 6, 1])[0]
-    faults_for_ns = (rng.randint(40, 80) if uneven else rng.randint(10, 30)) * MS
+    uneven = not calm and rng.random() < 0.07
+    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [12, 20, 4, 1])[0]
+    faults_for_ns = (rng.randint(40, 60) if uneven else rng.randint(10, 22)) * MS
     tight = rng.random() < 0.3
-    pipeline_count = 1 if uneven else rng.choice([1] * 9 + [2])
+    pipeline_count = 1 if uneven else rng.choice([1] * 11 + [2])
     pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
@@ -152,16 +152,16 @@ def draw_plain(seed: int) -> Plan:
         # So that there is something to break for as long as there are faults.
         front_pause_ns=rng.choice([1.0, 2.0]) * MS
         if uneven
-        else faults_for_ns / rng.choice([4, 6, 10]),
+        else faults_for_ns / rng.choice([4, 6, 8]),
     )
 
 
 def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
-    size = rng.choice([2, 3] if uneven else [1, 1, 2, 2, 3, 4])
+    size = rng.choice([2, 3] if uneven else [1, 1, 2, 2, 2, 3, 4])
     segments = tuple(f"s{n}" for n in range(size))
     edges = _draw_ring(rng, segments) if uneven else _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
-    declared = 1 if uneven else rng.choice([1, 1, 1, 1, 2, 2, 3])
+    declared = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 0, 1])
     evicts = rng.random() < 0.12
     stays = not evicts and rng.random() < 0.3
@@ -170,7 +170,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         FrontPlan(
             name=f"{name}-front{n}",
             segment=0 if n == 0 else rng.randrange(size),
-            batches=1 if uneven else rng.choice([1, 1, 2]),
+            batches=1 if uneven else rng.choice([1, 1, 1, 2]),
             leaves=uneven or not stays or rng.random() < 0.5,
             joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
             late=n >= declared,
@@ -180,7 +180,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         for n in range(declared + late)
     )
     by_name = rng.random() < 0.6
-    workers = [set[int]() for _ in range(rng.choice([1, 1, 2, 2, 3]))]
+    workers = [set[int]() for _ in range(rng.choice([1, 1, 1, 2, 2, 3]))]
     for number in range(size):
         rng.choice(workers).add(number)
         rng.choice(workers).add(number)
@@ -210,7 +210,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         kind=kind,
         visitors=visitors,
         unit_share=0.0 if kind == "eager" else rng.choice([0.0, 0.0, 0.6]),
-        hops=rng.choice([10, 20, 30] if uneven else [1, 1, 1, 2]),
+        hops=rng.choice([10, 15, 20] if uneven else [1, 1, 1, 2]),
         child_share=1.0 if uneven else 0.7,
         restarts=0
         if evicts or visitors or kind == "eager"
@@ -225,7 +225,7 @@ def _draw_edges(rng: random.Random, segments: tuple[str, ...]) -> tuple[Edge, ..
         return rng.choice([0, 0, 1, 3])
 
     edges = {(a, b): delay() for a, b in itertools.pairwise(segments)}
-    for _ in range(rng.choice([0, 0, 1, 2])):
+    for _ in range(rng.choice([0, 0, 0, 1, 2])):
         edges[rng.choice(segments), rng.choice(segments)] = delay()
     if len(edges) > 1 and rng.random() < 0.15:
         del edges[rng.choice(sorted(edges))]  # a segment apart

@@ -29,7 +29,7 @@ from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.rescaling import SEQUENCER
 from tracker.core.routing import RoutingTable
 
-SHARE = 0.12
+SHARE = 0.1
 """Of all runs, those in which shards come and go."""
 ASK_AGAIN_NS = 8 * MS
 _MOST_SHARDS = 4

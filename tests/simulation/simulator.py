@@ -69,6 +69,7 @@ SETTLE_LIMIT_NS = 4_000 * MS
 ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
 FAULTS_BY_NS = 40 * MS
+HURRY_NS = 0.5 * MS
 """Faults begin by then, though no front may have published anything yet."""
 FRONTS = {
     "": FrontNode, "one item": OneItemFront, "leader": LeaderFront, "visitor": VisitingFront,
@@ -144,7 +145,7 @@ class Simulator(Processes):
         return (
             self.healed
             and not self.operator.busy
-            and all(not world.items for world in self.worlds.values())
+            and not any(world.items for world in self.worlds.values())
             and len(self.registered) == len(self.worlds)
             and all(node.settled for node in self.nodes.values())
             and all(actor.settled for actor in self.actors)
@@ -327,13 +328,15 @@ class Simulator(Processes):
     # --- services for nodes -----------------------------------------------------------------------
 
     def pause(self) -> int:
-        """How long somebody takes to do the next thing."""
-        return int(self.rng.expovariate(1.0) * self.plan.pause_ns) + 1000
+        """How long somebody takes to do the next thing; all hurry once the faults are over."""
+        return self._pause(HURRY_NS if self.healed else self.plan.pause_ns)
+
+    def _pause(self, mean_ns: float) -> int:
+        return int(self.rng.expovariate(1.0) * mean_ns) + 1000
 
     def front_pause(self) -> int:
         """How long a front takes to do the next thing; it hurries once the faults are over."""
-        mean = self.plan.pause_ns if self.healed else self.plan.front_pause_ns
-        return int(self.rng.expovariate(1.0) * mean) + 1000
+        return self._pause(HURRY_NS if self.healed else self.plan.front_pause_ns)
 
     def slot_now(self, world: World) -> int:
         return world.spec.start_slot + self.now // world.spec.slack_ns
@@ -375,7 +378,7 @@ class Simulator(Processes):
     def child_share(self, world: World) -> float:
         """How often an item has a child; once the faults are over, most come to an end."""
         share = self._pipelines[world.spec.name].child_share
-        return min(share, 0.5) if self.healed else share
+        return min(share, 0.2) if self.healed else share
 
     def new_item(
         self, world: World, segment: int, slot: int, value: int, hops: int | None = None

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tracker.core.pipeline import Pipeline
 
 BOUNCE, VISITS = "bounce", "visits"
-LOOK_EVERY_NS = 250_000
-LOOKS = 80
+LOOK_EVERY_NS = 400_000
+LOOKS = 50
 """After so many looks, what a moment waits for does not come about."""
 
 
@@ -34,9 +34,9 @@ def draw_plan(seed: int) -> Plan:
     """The plan of a seed."""
     plan, rng = draw_plain(seed), random.Random(f"story {seed}")
     drawn = rng.random()
-    if drawn < 0.06:
+    if drawn < 0.045:
         return _draw_bounce(rng, plan)
-    if drawn < 0.12:
+    if drawn < 0.08:
         return _draw_visits(rng, plan)
     return plan
 

@@ -108,7 +108,8 @@ class Membership:
                 self.draining.discard(home)
                 self.addresses.pop(home, None)
                 self.former[home] = number
-                self.leaving = None
+                if self.leaving == home:  # the next one may have been told to go meanwhile
+                    self.leaving = None
 
     def _change(self, table: RoutingTable) -> None:
         gone = set(self.table.shards) - set(table.shards)
@@ -164,10 +165,12 @@ class Membership:
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
-        assert not self.members & self.joining.keys(), "a shard has joined and is joining"
-        assert not self.members & self.former.keys(), "a shard has left and is there"
-        there = self.members | self.former.keys()  # whose last entry may have come before the table
-        assert set(self.table.owning) <= there, "a shard that is not there owns slots"
-        assert all(shard < self.next_shard for shard in (*self.members, *self.joining))
+        assert self.members.isdisjoint(self.joining), "a shard has joined and is joining"
+        assert self.members.isdisjoint(self.former), "a shard has left and is there"
+        for shard in self.table.owning:  # its last entry may have come before the table
+            assert shard in self.members or shard in self.former, (
+                f"{shard} owns slots and is nowhere"
+            )
+        assert max((*self.members, *self.joining)) < self.next_shard
         assert self.previous is None or self.previous.version == self.table.version - 1
-        assert not self.draining & set(self.table.shards), "a shard that is to go is given slots"
+        assert self.draining.isdisjoint(self.table.shards), "a shard that is to go is given slots"

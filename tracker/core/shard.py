@@ -46,8 +46,11 @@ class FrontState:
     @property
     def heartbeat(self) -> int:
         """What the shard holds min time to: the promise, but never below the pin."""
-        bounds = [slot for slot in (self.pin, self.promised) if slot is not None]
-        return max(bounds, default=LOWEST_SLOT)
+        if self.pin is None:
+            return LOWEST_SLOT if self.promised is None else self.promised
+        if self.promised is None or self.promised < self.pin:
+            return self.pin
+        return self.promised
 
 
 @dataclass(slots=True)

@@ -154,10 +154,8 @@ class Reads(ProcessState):
         """Raises AssertionError where an invariant of the protocol does not hold."""
         assert self.committed <= self.position
         assert self._home_last <= self._home_appended
-        due = self._home_last - len(self._outbox)
-        for item in self._outbox:
-            due += 1
-            assert item.number == due, "outbox has gaps"
+        waiting = range(self._home_last - len(self._outbox) + 1, self._home_last + 1)
+        assert [item.number for item in self._outbox] == [*waiting], "outbox has gaps"
         for shard, link in self.links.items():
             assert link.confirmed <= link.sent <= self._home_last, f"link to {shard} is ahead"
             assert link.received <= link.accepted
