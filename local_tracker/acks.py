@@ -233,11 +233,9 @@ class _EachRow:
 
 
 def min_time(segment: str | None = None) -> int:
-    """Min time of a segment, or the least of all: a slot, exclusive, as the host's local tracker has
-    heard it last. Raises HandOverError."""
-    way = _destination().required_route()
-    _, min_times = way.handle.min_times()
-    return min(min_times) if segment is None else min_times[way.handle.segment_number(segment)]
+    """Min time of a segment, or of the whole pipeline: a slot, exclusive, as the host's local tracker
+    has heard it last. Raises HandOverError."""
+    return _destination().required_route().handle.min_time(segment)
 
 
 def join_front(front: str, segment: str) -> Grant:

@@ -335,8 +335,12 @@ class Server:
 
     def _get_min_times(self, fields: Fields) -> Header:
         wait_s = min(max(0, fields.integer("wait_ms")), MAX_WAIT_MS) / 1000
-        version, values = self._heard().get(fields.integer("after"), _FIRST_MIN_TIMES_S, wait_s)
-        return {"version": version, "min_times": values}
+        heard = self._heard().get(fields.integer("after"), _FIRST_MIN_TIMES_S, wait_s)
+        return {
+            "version": heard.version,
+            "min_times": heard.segments,
+            "pipeline_min_time": heard.pipeline,
+        }
 
     def _join_front(self, fields: Fields) -> Header:
         self._required_flusher()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from local_tracker.worker.handle import Handle
+from local_tracker.worker.handle import Handle, Relayed
 from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
 from tracker.client import (
     Admin,
@@ -69,19 +69,26 @@ class Uplink(Protocol):
 
 
 class MinTimes:
-    """The min times of the pipeline's segments as heard last; a new version with each change."""
+    """The min times of the pipeline's segments, and of the pipeline as a whole, as heard last; a new
+    version with each change.
+
+    The whole's is heard like the others, never made of them: after a restart some segments may still
+    stand where an older generation had come, which is further than the pipeline is."""
 
     def __init__(self, segments: int) -> None:
         self._changed = threading.Condition()
-        self._values: list[int | None] = [None] * segments
+        # The last is that of the whole pipeline.
+        self._values: list[int | None] = [None] * (segments + 1)
         self._version = 0
         self._failure: HandOverError | None = None
 
-    def put(self, segment: int, min_time: int) -> None:
+    def put(self, segment: int | None, min_time: int) -> None:
+        """segment: its number; None for the whole pipeline."""
+        place = -1 if segment is None else segment
         with self._changed:
-            before = self._values[segment]
+            before = self._values[place]
             if before is None or min_time > before:
-                self._values[segment] = min_time
+                self._values[place] = min_time
                 self._version += 1
                 self._failure = None
                 self._changed.notify_all()
@@ -92,8 +99,8 @@ class MinTimes:
             self._failure = error
             self._changed.notify_all()
 
-    def get(self, after: int, first_s: float, wait_s: float) -> tuple[int, list[int]]:
-        """(version, values): waits up to `first_s` seconds for a first value of every segment, up to
+    def get(self, after: int, first_s: float, wait_s: float) -> Relayed:
+        """Waits up to `first_s` seconds for a first value of every segment and of the whole, up to
         `wait_s` for a version above `after`. Raises HandOverError."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure or None not in self._values, first_s)
@@ -106,7 +113,7 @@ class MinTimes:
                     "unreachable",
                     "min time has not been heard from the tracker yet; is it running?",
                 )
-            return self._version, values
+            return Relayed(self._version, tuple(values[:-1]), values[-1])
 
 
 class TrackerUplink:
@@ -171,8 +178,8 @@ class TrackerUplink:
         numbers = {name: number for number, name in enumerate(self.segments)}
         try:
             for update in self._subscriber.updates():
-                if update.segment is not None:
-                    heard.put(numbers[update.segment], update.min_time)
+                number = None if update.segment is None else numbers[update.segment]
+                heard.put(number, update.min_time)
         except LowmarkError as error:
             heard.fail(self._translated(error))
 
@@ -233,13 +240,15 @@ class LocalTrackerUplink:
         version = -1
         while not self._closed.is_set():
             try:
-                version, min_times = self._watching.min_times(version, _MIN_TIMES_WAIT_S)
+                above = self._watching.min_times(version, _MIN_TIMES_WAIT_S)
             except HandOverError:
                 version = -1  # the upper one may be another process, which counts anew
                 self._closed.wait(_RECONNECT_S)
                 continue
-            for number, min_time in enumerate(min_times):
+            version = above.version
+            for number, min_time in enumerate(above.segments):
                 heard.put(number, min_time)
+            heard.put(None, above.pipeline)
 
     def close(self, leave: bool) -> None:
         self._closed.set()

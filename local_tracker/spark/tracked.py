@@ -207,13 +207,11 @@ class Tracked:
             job.close()
 
     def min_time(self, segment: str | None = None) -> int:
-        """Min time of a segment, or the least of all, for code that runs in the driver, such as the
+        """Min time of a segment, or of the whole pipeline, for code that runs in the driver, such as the
         function of `foreachBatch`: a slot, exclusive, as the local tracker of the driver's host has heard
         it last. That is started on first use, and is the host's one subscription; in tasks,
         `acks.min_time` asks the same. Raises HandOverError, also for an unknown segment."""
-        handle = route.relayed(self._properties("driver"))
-        _, min_times = handle.min_times()
-        return min(min_times) if segment is None else min_times[handle.segment_number(segment)]
+        return route.relayed(self._properties("driver")).min_time(segment)
 
     def stop(self) -> None:
         """Stop all queries that were started here."""

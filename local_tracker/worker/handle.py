@@ -47,6 +47,16 @@ class Welcome:
     node_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """Min times as a local tracker has heard them last: of segments, by number, and of the whole
+    pipeline. The version grows with each change."""
+
+    version: int
+    segments: tuple[int, ...]
+    pipeline: int
+
+
 class Handle:
     """One connection to a local tracker. Used by one thread at a time (others wait); a forked child
     opens a connection of its own."""
@@ -132,13 +142,29 @@ class Handle:
         body = pack_cells((content.created, content.consumed))
         self._ask(header, body, f"flush {number}", deadline_s)
 
-    def min_times(self, after: int = -1, wait_s: float = 0.0) -> tuple[int, tuple[int, ...]]:
-        """(version, min times by segment number), as soon as the version is above `after` or the time
-        is up (then an older version comes back). Raises HandOverError."""
+    def min_times(self, after: int = -1, wait_s: float = 0.0) -> Relayed:
+        """What was heard last, as soon as the version is above `after` or the time is up (then an older
+        version comes back). Raises HandOverError."""
         wait_ms = min(int(wait_s * 1000), _MAX_WAIT_MS)
         header: Header = {"type": "min_times", "after": after, "wait_ms": wait_ms}
         answer, _ = self._ask(header, b"", "min time", self.deadline_s + wait_s)
-        return int(answer["version"]), tuple(int(slot) for slot in answer["min_times"])
+        if "pipeline_min_time" not in answer:
+            raise HandOverError(
+                "protocol",
+                f"the local tracker at {self.address} is of an older release, and does not relay the min "
+                f"time of the whole pipeline; start it anew",
+            )
+        return Relayed(
+            int(answer["version"]),
+            tuple(int(slot) for slot in answer["min_times"]),
+            int(answer["pipeline_min_time"]),
+        )
+
+    def min_time(self, segment: str | None = None) -> int:
+        """Min time of a segment, or of the whole pipeline: a slot, exclusive, as the local tracker has
+        heard it last. Raises HandOverError, also for an unknown segment."""
+        heard = self.min_times()
+        return heard.pipeline if segment is None else heard.segments[self.segment_number(segment)]
 
     def join_front(self, front: str, segment: str, deadline_s: float | None = None) -> Grant:
         """Lets a front of the local tracker's node begin; returns when it may label. Raises

@@ -14,8 +14,9 @@ Requests, by `type`, and the fields of their answers:
   may be repeated, another one for the same key is refused.
 - `step` {sender, number, again, created: n, consumed: n, heartbeats: [[front, slot]]}: answered when
   durable. `again` says that it may have arrived before.
-- `min_times` {after, wait_ms}: {version, min_times: [slot]} as soon as the version is above `after`
-  or `wait_ms` have passed.
+- `min_times` {after, wait_ms}: {version, min_times: [slot], pipeline_min_time: slot} as soon as the
+  version is above `after` or `wait_ms` have passed. The whole pipeline's own is no minimum of the others:
+  after a restart, those of segments may be of two generations.
 - `join_front` {front, segment: name, deadline_ms}: {slot, heartbeat}; `leave_front` {front}.
 
 An answer with `error` (a word, see `HandOverError.code`) and `message` says that nothing was done.

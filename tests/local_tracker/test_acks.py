@@ -310,12 +310,15 @@ def test_min_time_is_relayed_by_one_subscription(uplink: FakeUplink) -> None:
     heard = uplink.watching
     heard.put(0, 4)
     heard.put(1, 9)
+    heard.put(None, 3)
     asking.join()
     assert answers == [9]
-    assert acks.min_time() == 4
+    assert acks.min_time() == 3
     assert uplink.watching is heard
     heard.put(0, 12)
-    assert (acks.min_time(), acks.min_time("a")) == (9, 12)
+    assert (acks.min_time(), acks.min_time("a")) == (3, 12)
+    heard.put(None, 8)
+    assert acks.min_time() == 8
 
 
 # --- anywhere -------------------------------------------------------------------------------------

@@ -377,9 +377,9 @@ def test_local_trackers_flush_into_one_another(
             handles[0].step(one_cell(1, 9, 5), Cells.empty())
             handles[1].step(Cells.empty(), one_cell(1, 8, 4))
             assert subscribed.wait_until(9, timeout_s=TIMEOUT_S)
-            version, min_times = handles[1].min_times()
-            while min_times[1] < 9:
-                version, min_times = handles[1].min_times(version, TIMEOUT_S)
+            heard = handles[1].min_times()
+            while heard.segments[1] < 9:
+                heard = handles[1].min_times(heard.version, TIMEOUT_S)
             handles[1].stage("q-node", [HandedOver("1", contribution(1))])
             assert staged(running) == [("op", 0)]
             with pytest.raises(HandOverError, match="but min time"):
@@ -388,6 +388,44 @@ def test_local_trackers_flush_into_one_another(
             assert subscribed.wait_until(END, timeout_s=TIMEOUT_S)
             for handle in handles:
                 handle.close()
+
+
+def test_after_a_restart_workers_hear_the_whole_pipelines_own_min_time(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """A segment that had come further stands where it was, and the other may be beyond the pipeline."""
+    running.register(PipelineSpec("apart", ("x", "y"), front_count=2))
+    upper, lower = f"unix:{tmp_path}/upper", f"unix:{tmp_path}/lower"
+    pipeline = ("--pipeline", "apart")
+    with (
+        running.subscriber("apart") as subscribed,
+        agent(running.target, upper, "eager", *pipeline),
+        agent(upper, lower, "eager", *pipeline),
+    ):
+
+        def generation(x: int, y: int) -> None:
+            """Two fronts, each of a segment of its own, promise."""
+            fronts = {segment: running.node("apart", segment) for segment in ("x", "y")}
+            for segment, front in fronts.items():
+                front.join(TIMEOUT_S)
+                front.join_front("f", segment, TIMEOUT_S)
+            for segment, slot in (("x", x), ("y", y)):
+                promise = TickContent(heartbeats=(Heartbeat("f", slot),))
+                fronts[segment].commit(promise).result(TIMEOUT_S)
+                assert subscribed.wait_until(slot, segment, TIMEOUT_S)
+
+        generation(30, 5)
+        assert subscribed.wait_until(5, timeout_s=TIMEOUT_S)
+        running.admin().restart("apart", 0)
+        generation(10, 40)
+        assert subscribed.wait_until(10, timeout_s=TIMEOUT_S)
+        for address in (upper, lower):
+            handle = Handle(address, "apart", TIMEOUT_S)
+            heard = handle.min_times()
+            while heard.segments != (30, 40) or heard.pipeline < 10:
+                heard = handle.min_times(heard.version, TIMEOUT_S)
+            assert (handle.min_time(), handle.min_time("x")) == (10, 30)
+            handle.close()
 
 
 def test_a_local_tracker_can_listen_on_a_port(running: EmbeddedTracker, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_code_in_a_job_reads_min_time_from_its_host(
 
     def each_batch(frame: DataFrame, batch: int) -> None:
         in_driver.append(tracked.min_time("parse"))
-        assert tracked.min_time() == min(tracked.min_time("parse"), tracked.min_time("side"))
+        assert tracked.min_time() <= min(tracked.min_time("parse"), tracked.min_time("side"))
         writer(frame.withColumn("heard", heard("row")), batch)
 
     stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
