@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import ProcessCollector, generate_latest
@@ -17,6 +17,11 @@ class Families:
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = {metric.name: metric for metric in metrics}
         self._families: dict[str, Family] = {}
+        self._later: list[Callable[[Families], None]] = []
+
+    def add_later(self, add: Callable[[Families], None]) -> None:
+        """Samples that are worked out when the rest is rendered: not in the process's loop."""
+        self._later.append(add)
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """A sample of a counter or gauge."""
@@ -39,6 +44,8 @@ class Families:
 
     def collect(self) -> Iterator[Family]:
         """In the order of the list."""
+        while self._later:
+            self._later.pop()(self)
         for name in self._metrics:
             if name in self._families:
                 yield self._families[name]

@@ -47,6 +47,7 @@ class Metric:
 _PIPELINE = ("pipeline",)
 _SEGMENT = ("pipeline", "segment")
 _FRONT = ("pipeline", "node", "front")
+_BEHIND = ("pipeline", "segment", "behind")
 
 SERVICE: Sequence[Metric] = (
     # The process.
@@ -139,6 +140,13 @@ SERVICE: Sequence[Metric] = (
            "Items consumed below min time: the late ledger of this shard.", _SEGMENT),
     Metric("lowmark_segment_written_off_items_total", COUNTER,
            "Items that operators have written off at this shard.", _SEGMENT),
+    # Freshness: samples that the process takes once a second, as `lowmark freshness` shows them.
+    Metric("lowmark_freshness_now_seconds", GAUGE,
+           "How far min time is behind, at the last sample; absent where there is nothing to compare.",
+           _BEHIND),
+    Metric("lowmark_freshness_level_seconds", GAUGE,
+           "What it did not pass in so many percent of the window's samples; 100: the largest.",
+           (*_BEHIND, "window", "percentile")),
     # Fronts, each at its node's home.
     Metric("lowmark_front_silent_seconds", GAUGE,
            "Age of the front's heartbeat: how long ago its promise last moved.", _FRONT),

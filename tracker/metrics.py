@@ -18,6 +18,7 @@ from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.exposition import MetricsServer
 from tracker.families import Families, render
 from tracker.metric_names import SERVICE
+from tracker.metrics_freshness import gather_freshness
 from tracker.service.stats import CALLS_REFUSED
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _gather_parts(families: Families, parts: Parts) -> None:
     _gather_links(families, parts)
     _gather_subscribers(families, parts)
     _gather_pipelines(families, parts)
+    gather_freshness(families, parts.sampler.sampled())
 
 
 def _gather_store(families: Families, engine: Engine) -> None:

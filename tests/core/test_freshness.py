@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tracker.core.freshness import NONE_MS, WINDOWS, Freshness, Lag
+from random import Random
+
+from tracker.core.freshness import NONE_MS, WINDOWS, Freshness, Lag, percentiles
 
 
 def filled(lags_ms: list[int], every_s: int = 1) -> Freshness:
@@ -43,6 +45,25 @@ def test_where_there_is_nothing_to_compare_nothing_counts() -> None:
     (a, whole) = fresh.read(0)
     assert a.windows[0].lag.samples == 0 and a.windows[0].lag.p99_ms == NONE_MS
     assert a.windows[0].lag.within == 1.0 and whole.now.lag_ms == NONE_MS
+
+
+def test_many_segments_at_once_come_to_the_same_levels() -> None:
+    random = Random(1)
+    fresh = Freshness([f"s{number}" for number in range(20)])
+    for second in range(150):
+        fresh.add(
+            [Lag(random.choice((NONE_MS, second)), random.randrange(50)) for _ in range(20)], second
+        )
+    read = fresh.read(0)
+    for window, (seconds, rows) in enumerate(fresh.samples(range(len(read)))):
+        told = percentiles(rows)
+        for place, segment in enumerate(read):
+            levels = segment.windows[window]
+            assert levels.seconds == seconds
+            for column, level in enumerate((levels.lag, levels.age)):
+                expected = [level.p50_ms, level.p95_ms, level.p99_ms, level.most_ms]
+                assert told[:, place, column].tolist() == expected
+    assert (percentiles(rows[:0]) == NONE_MS).all()
 
 
 def test_memory_does_not_grow() -> None:

@@ -21,11 +21,12 @@ from tests.client.support import (
 )
 from tests.processes.running import Running
 from tests.service.scraping import promtool_finds, samples_of, text_when, value
-from tracker import metrics
+from tracker import metrics, metrics_freshness
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
-from tracker.core.model import RefusalCode
+from tracker.core.freshness import NONE_MS, Freshness, Lag
+from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
 from tracker.exposition import MAX_CONNECTIONS, MetricsThread
-from tracker.families import render
+from tracker.families import Families, render
 from tracker.latencies import Latencies
 from tracker.metric_names import COUNTER, HISTOGRAM, LOCAL_TRACKER, PROCESS, SERVICE
 
@@ -75,8 +76,17 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
 
         with pytest.raises(LowmarkError):
             admin.pipeline("nothing")
+        first = {"pipeline": "two", "segment": "first"}
+        lag_s = 100 * TWO_SEGMENTS.slack_ns / 1e9
+        now = {**first, "behind": "promise"}
         texts = [
-            text_when(address, lambda s: value(s, "lowmark_vector_keys", pipeline="two") == 1)
+            text_when(
+                address,
+                lambda s: (
+                    value(s, "lowmark_vector_keys", pipeline="two") == 1
+                    and value(s, "lowmark_freshness_now_seconds", **now) == pytest.approx(lag_s)
+                ),
+            )
             for address in addresses
         ]
 
@@ -103,11 +113,13 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
     )
     slack_s = TWO_SEGMENTS.slack_ns / 1e9
     here = [s for s in told if value(s, "lowmark_subscribers", pipeline="two")]
-    first = {"pipeline": "two", "segment": "first"}
     assert value(here[0], "lowmark_segment_min_time_timestamp_seconds", **first) == pytest.approx(
         300 * slack_s
     )
-    assert value(here[0], "lowmark_segment_lag_seconds", **first) == pytest.approx(100 * slack_s)
+    assert value(here[0], "lowmark_segment_lag_seconds", **first) == pytest.approx(lag_s)
+    for samples in told:
+        most = {**now, "window": "5m", "percentile": "100"}
+        assert (value(samples, "lowmark_freshness_level_seconds", **most) or 0) >= lag_s
 
 
 def assert_everything_is_told(texts: list[str]) -> None:
@@ -162,6 +174,37 @@ def test_more_than_the_limit_is_left_out_and_counted(monkeypatch: pytest.MonkeyP
     assert value(samples, "lowmark_metrics_omitted", what="segments") == 1
     assert value(samples, "lowmark_metrics_omitted", what="pipelines") == 0
     assert sum(name == "lowmark_segment_open_slots" for name, _ in samples) == 1
+
+
+def test_freshness_is_told_of_whole_pipelines_first_and_numbers_have_no_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_freshness, "MAX_SEGMENTS", 4)
+    sampled = []
+    for name, time in (("p", TimeKind.ARRIVAL), ("q", TimeKind.NUMBER)):
+        freshness = Freshness(("a", "b"))
+        for second in range(4):
+            freshness.add([Lag(1_000 * second, 7), Lag(NONE_MS, 9)], second)
+        sampled.append((PipelineSpec(name, ("a", "b"), time=time), freshness))
+    families = Families(SERVICE)
+    metrics_freshness.gather_freshness(families, sampled)
+    text = render(families).decode()
+    assert promtool_finds(text) == ""
+    told = samples_of(text)
+    assert value(told, "lowmark_metrics_omitted", what="freshness") == 2
+    now = {labels for name, labels in told if name == "lowmark_freshness_now_seconds"}
+    behind_promise = {("p", ""), ("q", ""), ("p", "a")}  # nothing is known of b
+    behind_clock = {("p", ""), ("p", "a"), ("p", "b")}
+    assert {
+        (labels["pipeline"], labels["segment"], labels["behind"]) for labels in map(dict, now)
+    } == {(*of, "promise") for of in behind_promise} | {(*of, "clock") for of in behind_clock}
+    level = {"pipeline": "q", "segment": "", "behind": "promise", "window": "5m"}
+    assert [
+        value(told, "lowmark_freshness_level_seconds", **level, percentile=percent)
+        for percent in ("50", "95", "99", "100")
+    ] == [1, 3, 3, 3]
+    hour = {**level, "window": "1h", "percentile": "100"}
+    assert value(told, "lowmark_freshness_level_seconds", **hour) == 0, "one each 12 seconds"
 
 
 def test_latencies_are_counted_in_buckets() -> None:

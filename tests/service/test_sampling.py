@@ -54,7 +54,7 @@ def test_pipelines_beyond_the_budget_are_refused_and_not_sampled(
     assert refused.value.refusal.code is RefusalCode.FULL
     with pytest.raises(Refused, match="not registered"):
         sampler.read("none", 0)
-    assert {pipeline for pipeline, _, _ in sampler.last()} == {"p000", "p001"}
+    assert {spec.name for spec, _ in sampler.sampled()} == {"p000", "p001"}
 
 
 def test_many_pipelines_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,20 @@ class SegmentFreshness:
     windows: tuple[WindowLevels, ...]
 
 
+def percentiles(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of samples (samples, segments, 2): those of PERCENTILES, and the largest, as (percentiles + 1,
+    segments, 2); NONE_MS where there are none. The same as a window's levels, for many segments at once."""
+    if not len(rows):
+        return np.full((len(PERCENTILES) + 1, *rows.shape[1:]), NONE_MS, np.int64)
+    rows = np.sort(rows, axis=0)
+    none = np.count_nonzero(rows == NONE_MS, axis=0)  # they come first, being less than all others
+    some = len(rows) - none
+    places = [
+        none + np.maximum(-(-some * percent // 100) - 1, 0) for percent in (*PERCENTILES, 100)
+    ]
+    return np.take_along_axis(rows, np.minimum(places, len(rows) - 1), axis=0)
+
+
 class _Ring:
     """The last samples of one window: rows of (segments, 2) milliseconds."""
 
@@ -79,6 +93,10 @@ class _Ring:
         self._rows[self._next] = row
         self._next = (self._next + 1) % len(self._rows)
         self._filled = min(self._filled + 1, len(self._rows))
+
+    def rows(self, segments: Sequence[int]) -> NDArray[np.int64]:
+        """A copy of what is held of some segments."""
+        return self._rows[: self._filled, list(segments)]
 
     def levels(self, segment: int, within_ms: int) -> WindowLevels:
         rows = self._rows[: self._filled, segment]
@@ -126,6 +144,10 @@ class Freshness:
     def last(self) -> tuple[tuple[str, Lag], ...]:
         """The last sample of each segment, and of the whole under the empty name."""
         return tuple(zip(self._names, self._last, strict=True))
+
+    def samples(self, places: Sequence[int]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+        """(seconds, a copy of the samples) of each window, of some places in `last`."""
+        return tuple((ring.seconds, ring.rows(places)) for ring in self._rings)
 
     def read(self, within_ms: int) -> tuple[SegmentFreshness, ...]:
         """What the windows come to, by segment, the whole last."""

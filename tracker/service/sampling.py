@@ -76,12 +76,10 @@ class Sampler:
         start, self._turn = self._turn % count, (self._turn + MAX_SAMPLES_PER_ROUND) % count
         return islice([*specs[start:], *specs[:start]], MAX_SAMPLES_PER_ROUND)
 
-    def last(self) -> Iterator[tuple[str, str, Lag]]:
-        """(pipeline, segment, last sample) of all that are sampled, for metrics; the segment is empty
-        for a pipeline as a whole."""
+    def sampled(self) -> Iterator[tuple[PipelineSpec, Freshness]]:
+        """The pipelines that are sampled, and their samples: for metrics."""
         for pipeline, kept in self._kept.items():
-            for segment, lag in kept.last:
-                yield pipeline, segment, lag
+            yield self._process.spec(pipeline), kept
 
     def read(self, pipeline: str, within_ms: int) -> tuple[SegmentFreshness, ...]:
         """What a pipeline's windows come to. Raises Refused: UNKNOWN_PIPELINE; FULL where there is no

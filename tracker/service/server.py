@@ -125,6 +125,7 @@ class Parts:
     hub: Hub
     units: Waiting[tuple[str, int]]
     peers: Mapping[int, PeerLink]
+    sampler: Sampler
 
 
 class TrackerServer:
@@ -151,7 +152,6 @@ class TrackerServer:
         self._ended = asyncio.Event()
         self.engine: Engine
         self.sampler: Sampler
-        """How far each pipeline is behind; for metrics too."""
 
     async def start(self) -> None:
         """Recovers, listens, dials the other shards. Raises StoreError, LogLost or OSError, with
@@ -208,7 +208,7 @@ class TrackerServer:
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.engine, self._hub, self._units, self._peers)
+        return Parts(self.engine, self._hub, self._units, self._peers, self.sampler)
 
     def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
         limits = self.config.limits
