@@ -51,7 +51,8 @@ from local_tracker.spark.query_ticks import (
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
 from local_tracker.worker import bundle, route
-from tracker.client import Admin, NodeClient
+from local_tracker.worker.settings import CREDENTIALS
+from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.errors import RefusedError
 
 SUPPORTED_PYSPARK = ("4.3",)
@@ -72,8 +73,9 @@ class Tracked:
     """The tracked queries of one Spark session in one pipeline. Thread-safe."""
 
     def __init__(self, spark: SparkSession, target: str | Sequence[str], pipeline: str) -> None:
-        """`target`: host:port of a tracker process, or several. Raises TrackingError for a version
-        of PySpark, or a kind of session, that cannot be tracked."""
+        """`target`: host:port of a tracker process, or several; a SecureTarget's files are taken on
+        executors too, from the same paths, unless these have credentials in their environment. Raises
+        TrackingError for a version of PySpark, or a kind of session, that cannot be tracked."""
         check_version(pyspark.__version__)
         if not hasattr(spark, "_jsparkSession"):
             raise TrackingError(
@@ -343,11 +345,17 @@ class Tracked:
 
     def _properties(self, node_id: str) -> dict[str, str]:
         target = self.target if isinstance(self.target, str) else ",".join(self.target)
-        return {
+        properties = {
             "lowmark.target": target,
             "lowmark.pipeline": self.pipeline,
             "lowmark.node_id": node_id,
         }
+        if isinstance(self.target, SecureTarget):
+            own = self.target.credentials
+            paths = (own.ca, own.cert, own.key, own.token_file)
+            named = zip(CREDENTIALS, paths, strict=True)
+            properties |= {f"lowmark.{name}": os.path.abspath(path) for name, path in named if path}
+        return properties
 
     def _admit(self, query_id: str, outcome: TrackedQuery | TrackingError) -> None:
         with self._changed:

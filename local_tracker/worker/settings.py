@@ -42,8 +42,12 @@ class Settings:
     """A hand-over that takes longer fails the task."""
     flush_window_ms: float
     """How long an eager local tracker may gather."""
+    credentials: tuple[tuple[str, str], ...] = ()
+    """Environment variables that name the files by which a local tracker shows itself to the tracker, and
+    their values: those of a tracked query, where this host's environment has none of its own."""
 
 
+CREDENTIALS = ("tls_ca", "tls_cert", "tls_key", "token_file")
 _DEFAULT_DEADLINE_S = 30.0
 _DEFAULT_FLUSH_WINDOW_MS = 5.0
 
@@ -76,7 +80,20 @@ def load(
         flush_window_ms=_positive(
             "flush_window_ms", read("flush_window_ms"), _DEFAULT_FLUSH_WINDOW_MS
         ),
+        credentials=_credentials(local_property, environment),
     )
+
+
+def _credentials(
+    local_property: Callable[[str], str | None] | None, environment: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """All of the host's environment, or all of the query's: files of one with those of the other would
+    not go together."""
+    variables = {name: f"LOWMARK_{name.upper()}" for name in CREDENTIALS}
+    if local_property is None or any(environment.get(name) for name in variables.values()):
+        return ()
+    found = ((variables[name], local_property(f"lowmark.{name}")) for name in CREDENTIALS)
+    return tuple((variable, path) for variable, path in found if path)
 
 
 def require(settings: Settings, *names: str) -> None:

@@ -152,7 +152,7 @@ def _start(settings: Settings, place: Place, deadline: Deadline) -> None:
             process = subprocess.Popen(
                 _command(settings, place, told),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, pass_fds=(told,), env=_environment(),
+                start_new_session=True, pass_fds=(told,), env=_environment(settings),
             )  # fmt: skip
         os.close(told)
         told = -1
@@ -210,10 +210,11 @@ def _command(settings: Settings, place: Place, told: int) -> list[str]:
     return [*command, "--idle-exit-s", str(IDLE_EXIT_S)]
 
 
-def _environment() -> dict[str, str]:
-    """This process's, with the code that the worker runs (a zip, maybe) before any other."""
+def _environment(settings: Settings) -> dict[str, str]:
+    """This process's, with the code that the worker runs (a zip, maybe) before any other, and with the
+    query's credentials if it has none."""
     root = str(Path(local_tracker.__file__).absolute().parent.parent)
-    environment = dict(os.environ)
+    environment = {**os.environ, **dict(settings.credentials)}
     paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     return environment

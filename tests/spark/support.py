@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
-from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
 from tracker.core.ack_values import child_value, child_values, unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -40,11 +40,17 @@ class Pipeline:
     and a number of the row."""
 
     def __init__(
-        self, target: str, name: str, directory: Path, segments: Sequence[str], *more: Edge
+        self,
+        target: str | SecureTarget,
+        name: str,
+        directory: Path,
+        segments: Sequence[str],
+        *more: Edge,
     ) -> None:
         chain = itertools.pairwise(segments)
         edges = (*(Edge(u, v) for u, v in chain), *more)
-        self.target, self.name, self.directory = target, name, directory
+        self.target: Any = target  # a plain one, but where the tracker asks for credentials
+        self.name, self.directory = name, directory
         self.input = str(directory / "in")
         os.makedirs(self.input)
         self.admin = Admin(target)
@@ -87,7 +93,9 @@ class Pipeline:
     def assert_finished(self) -> None:
         """Min time reaches the end in every segment, and nothing is left open; so say all processes."""
         for address in parse_targets(self.target):
-            with Subscriber(address, self.name) as subscriber:
+            secure = isinstance(self.target, SecureTarget)
+            one = SecureTarget(address, self.target.credentials) if secure else address
+            with Subscriber(one, self.name) as subscriber:
                 assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), self.describe()
         for segment in self.describe().segments:
             assert segment.open_slots == 0, segment
