@@ -13,9 +13,9 @@ from pathlib import Path
 
 from examples.children import Child, Said, free_ports
 from scripts.summary import BUILD, finish
-from tracker.client import Admin, NodeClient
+from tracker.client import Admin
 from tracker.client.history import history
-from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model import PipelineSpec
 
 NAME, SEGMENT = "orders", "load"
 HOUR = 3_600
@@ -23,7 +23,8 @@ HOUR = 3_600
 MIDNIGHT = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp())
 STEPS = (1, 3, 1, 2, 1)
 """Hours by which min time moves at once; between two of them something is killed."""
-VICTIMS = (("follower",), ("tracker",), ("follower", "tracker"))
+VICTIMS = (("follower",), ("tracker",), ("shop",), ("follower", "shop", "tracker"))
+"""In the order in which they are killed; they are started again the other way round."""
 WAIT_S = 120.0
 LOOK_S = 0.02
 
@@ -33,7 +34,7 @@ class ExampleFailed(Exception):
 
 
 class Run:
-    """The processes, and the front that moves min time."""
+    """The processes: the tracker, the shop that moves min time, and the follower."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.table = directory, directory / "table"
@@ -49,19 +50,23 @@ class Run:
                     NAME, (SEGMENT,), fronts=("shop",), start_slot=MIDNIGHT, slack_ns=10**9
                 )
             )
-        self._shop = NodeClient(self.target, NAME, "shop", kind="front")
-        self._shop.join(WAIT_S)
-        self._shop.join_front("shop", SEGMENT, WAIT_S)
+        self.start("shop")
         self.start("follower")
 
     def start(self, name: str) -> None:
         self._starts += 1
-        serve = ["serve", "--listen", self.target, "--store", f"sqlite:{self.directory / 'store'}"]
-        follow = ["periods", "follow", "--pipeline", NAME, "--segment", SEGMENT, "--every", "1h"]
-        follow += ["--record", str(self.directory / "record.json"), "--table", str(self.table)]
-        command = serve if name == "tracker" else [*follow, "--target", self.target]
+        store, record = f"sqlite:{self.directory / 'store'}", str(self.directory / "record.json")
+        commands = {
+            "tracker": ["tracker.cli", "serve", "--listen", self.target, "--store", store],
+            "shop": ["examples.periods.shop", self.target, NAME, SEGMENT],
+            "follower": [
+                "tracker.cli", "periods", "follow", "--pipeline", NAME, "--segment", SEGMENT,
+                "--every", "1h", "--record", record, "--table", str(self.table),
+                "--target", self.target,
+            ],
+        }  # fmt: skip
         self._children[name] = Child(
-            f"{name}-{self._starts}", ["tracker.cli", *command], self.directory / "logs", self._said
+            f"{name}-{self._starts}", commands[name], self.directory / "logs", self._said
         )
 
     def kill(self, names: tuple[str, ...]) -> None:
@@ -73,20 +78,19 @@ class Run:
         for name in reversed(names):
             self.start(name)
 
-    def open_item(self, slot: int) -> TickContent:
-        """An item comes in; returns what takes it out again."""
-        cells = Cells.of([(0, slot, slot, 1)])
-        self._shop.commit(TickContent(created=cells)).result(WAIT_S)
-        return TickContent(consumed=cells)
-
-    def commit(self, content: TickContent) -> None:
-        self._shop.commit(content).result(WAIT_S)
-
-    def promise(self, slot: int) -> None:
-        self.commit(TickContent(heartbeats=(Heartbeat("shop", slot),)))
-
-    def leave(self) -> None:
-        self._shop.leave_front("shop").result(WAIT_S)
+    def shop(self, what: str, slot: int | None = None) -> None:
+        """The shop does something; returns when it is durable. Raises ExampleFailed."""
+        shop = self._children["shop"]
+        shop.tell(what if slot is None else f"{what} {slot}")
+        while True:
+            try:
+                said = self._said.get(timeout=WAIT_S)
+            except queue.Empty:
+                raise ExampleFailed(f"{shop.name} has not answered to {what!r}") from None
+            if said.child == shop.name:
+                if said.event is None:
+                    raise ExampleFailed(f"{shop.name} has ended: {shop.log_tail()}")
+                return
 
     def marked(self) -> dict[int, dict[str, object]]:
         """The markers that are there, by their hour of the day."""
@@ -106,9 +110,9 @@ class Run:
             time.sleep(LOOK_S)
 
     def stop(self) -> None:
-        self._shop.close()
-        for child in self._children.values():
-            child.stop()
+        for name in ("shop", "follower", "tracker"):
+            if name in self._children:
+                self._children[name].stop()
 
 
 def replay(run: Run) -> int:
@@ -116,19 +120,20 @@ def replay(run: Run) -> int:
     hour = 0
     for step, hours in enumerate(STEPS):
         # One item of the next hours is held back: they must not be marked while it is open.
-        consume = run.open_item(MIDNIGHT + hour * HOUR + 7)
-        run.promise(MIDNIGHT + (hour + hours) * HOUR)
+        held_back = MIDNIGHT + hour * HOUR + 7
+        run.shop("open", held_back)
+        run.shop("promise", MIDNIGHT + (hour + hours) * HOUR)
         victims = VICTIMS[step % len(VICTIMS)]
         run.kill(victims)
         if len(run.marked()) != hour:
             raise ExampleFailed(f"hour {hour} is open, and {sorted(run.marked())} are marked")
-        run.commit(consume)
+        run.shop("close", held_back)
         hour += hours
         run.wait_for(hour)
         print(f"{hour:2d} hours are complete and marked; killed before: {', '.join(victims)}")
     # The last hour has data, and no end: the front leaves in the middle of it.
     (run.table / f"date=2026-03-02/hour={hour:02d}").mkdir(parents=True)
-    run.leave()
+    run.shop("leave")
     run.wait_for(hour + 1)
     return hour + 1
 
