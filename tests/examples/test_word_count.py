@@ -15,15 +15,16 @@ from examples.word_count.text import counted, lines, words
 
 
 @pytest.mark.timeout(300)
-def test_every_word_is_counted_once() -> None:
+def test_every_word_is_counted_once_also_when_the_state_is_repartitioned() -> None:
     # In a process of its own: a JVM that is there already would not take the example's settings.
-    command = [sys.executable, "-m", "examples.word_count"]
+    command = [sys.executable, "-m", "examples.word_count", "--partitions", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     last = done.stdout.splitlines()[-1]
     assert done.returncode == 0, done.stdout + done.stderr
     assert "word_count: OK" in last
     assert f"words={counted(lines()).total()} " in last
     assert " open_items=0 " in last
+    assert "state partitions: 2 -> 4" in done.stdout
 
 
 def test_the_text_is_real_and_not_small() -> None:
