@@ -27,6 +27,7 @@ from tracker import (
     cli_freshness,
     cli_operations,
     cli_periods,
+    cli_rescale,
     cli_rescale_query,
     cli_security,
     cli_wait,
@@ -81,6 +82,8 @@ app.command()(cli_operations.explain)
 app.command()(cli_freshness.freshness)
 app.command("min-time")(cli_wait.min_time)
 app.command()(cli_wait.wait)
+app.command()(cli_rescale.shards)
+app.command()(cli_rescale.rescale)
 app.command("rescale-query")(cli_rescale_query.rescale_query)
 pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
@@ -148,6 +151,28 @@ def serve(
         str | None,
         typer.Option(help="where others reach this process, if it is not where it listens"),
     ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="become one more shard of the tracker at host:port (or several with ,); with --listen "
+            "(docs/elasticity.md)"
+        ),
+    ] = None,
+    join_timeout_ms: Annotated[
+        int,
+        typer.Option(
+            min=100,
+            help="how long shard 0 waits for a process that joins to begin, before it gives it up",
+        ),
+    ] = 60_000,
+    rescale_margin_ms: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="how far beyond the highest known slot, in time, new shards begin to own slots",
+        ),
+    ] = 1_000,
+    left_status: Annotated[int, typer.Option(hidden=True, help="exit status once it has left")] = 0,
     health_listen: Annotated[
         str,
         typer.Option(
@@ -196,15 +221,17 @@ def serve(
     """Run a tracker until SIGTERM: one process, or several on this machine for development.
 
     One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
-    --standby --listen c:7070 --peers a:7070,b:7070,...
+    --standby --listen c:7070 --peers a:7070,b:7070,... One more shard of a tracker that runs:
+    --join a:7070 --listen d:7070, then lowmark rescale.
     """
+    from tracker.core.process import ProcessConfig
     from tracker.credentials import Credentials
     from tracker.service.limits import Limits
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
     from tracker.service.security import Security
     from tracker.service.server import ServerConfig
-    from tracker.supervisor import consecutive_addresses, supervise
+    from tracker.supervisor import LEFT, consecutive_addresses, supervise
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning and error")
@@ -213,8 +240,15 @@ def serve(
     if member is not None and peers is not None:
         standby = member >= len(parse_targets(peers))
         shard = None if standby else member
-    if health_listen and peers is None:
-        raise typer.BadParameter("--health-listen is for one process: it needs --peers")
+    if health_listen and peers is None and join is None:
+        raise typer.BadParameter("--health-listen is for one process: it needs --peers or --join")
+    if join is not None and (peers is not None or shard is not None or standby or shards != 1):
+        raise typer.BadParameter(
+            "--join is for one process whose shard is not known before: no --shard, --peers, --shards, "
+            "--member or --standby"
+        )
+    if join is not None and not (address or listen):
+        raise typer.BadParameter("--join needs an address of its own: --listen or --address")
     if standby and (peers is None or shard is not None):
         raise typer.BadParameter("--standby needs --peers, and is for any shard: no --shard")
     if standby and not (address or listen):
@@ -224,11 +258,13 @@ def serve(
     if peers is not None and shards != 1:
         raise typer.BadParameter("--peers is for one process; --shards runs all of them")
     addresses = parse_targets(peers) if peers else ()
-    if not peers:
+    if not peers and not join:
         addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
-    own = (address or listen or "") if standby else (address or "")
+    own = (address or listen or "") if standby or join else (address or "")
     config = ServerConfig(
-        shard or 0, addresses, store, (listen or "") if peers else "", block_slots,
+        shard or 0, addresses, store, (listen or "") if peers or join else "", block_slots,
+        process=ProcessConfig(join_timeout_ms=join_timeout_ms, rescale_margin_ms=rescale_margin_ms),
+        join=parse_targets(join) if join else (), left_status=left_status,
         lease_ms=lease_ms, snapshot_after_records=snapshot_after_records,
         standby=standby, address=parse_targets(own)[0] if own else "",
         health_listen=parse_targets(health_listen)[0] if health_listen else "",
@@ -244,6 +280,8 @@ def serve(
     options = ["--block-slots", str(block_slots), "--log-level", log_level]
     options += ["--lease-ms", str(lease_ms)]
     options += ["--snapshot-after-records", str(snapshot_after_records)]
+    options += ["--join-timeout-ms", str(join_timeout_ms)]
+    options += ["--rescale-margin-ms", str(rescale_margin_ms), "--left-status", str(LEFT)]
     for name, given in (
         ("tls-cert", tls_cert), ("tls-key", tls_key), ("tls-ca", tls_ca), ("tokens", tokens),
         ("max-subscribers", max_subscribers), ("max-streams-per-client", max_streams_per_client),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import shards_pb2 as pb
 from tracker import convert
 from tracker.core import rescaling as r
+from tracker.core.describe import ShardRole
 from tracker.core.membership import Membership
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.routing import RoutingEntry, RoutingTable
@@ -76,6 +78,19 @@ def step_from_pb(message: pb.ShardStep) -> r.RoutingEntry:
         RefusalCode.INVALID,
         "a step of shards says nothing; is the other process of a newer version?",
     )
+
+
+# --- what people are shown ------------------------------------------------------------------------
+
+
+def role_to_pb(role: ShardRole) -> pipeline_pb.ShardRole.ValueType:
+    return pipeline_pb.ShardRole.Value(f"SHARD_ROLE_{role.name}")
+
+
+def role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
+    """What this version does not know, a process of another one has said: it counts as an owner."""
+    name = pipeline_pb.ShardRole.Name(role).removeprefix("SHARD_ROLE_")
+    return ShardRole.__members__.get(name, ShardRole.OWNER)
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -145,7 +145,10 @@ def _milliseconds(span_ns: int | None) -> int | None:
 
 def shards_json(shards: list[ShardInfo]) -> list[dict[str, Any]]:
     """The shards as JSON."""
-    return [{**asdict(shard.state), "address": shard.address} for shard in shards]
+    return [
+        {**asdict(shard.state), "role": shard.state.role.value, "address": shard.address}
+        for shard in shards
+    ]
 
 
 # --- for people -----------------------------------------------------------------------------------

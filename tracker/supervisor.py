@@ -22,6 +22,8 @@ STOP_TIMEOUT_S = 15.0
 """How long a process may take to end in good order, before it is killed."""
 CANNOT_RUN = 1
 """What a process returns that could not start or go on, for a reason that it has said."""
+LEFT = 10
+"""What a process returns whose shard has left the tracker: it is not started again."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -48,6 +50,7 @@ class _Supervisor:
         self._options = options
         self._stopping = threading.Event()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._left: set[int] = set()
         self._restarts = dict.fromkeys(range(len(addresses)), 0)
 
     def run(self) -> int:
@@ -75,7 +78,11 @@ class _Supervisor:
     def _look(self) -> int:
         """Starts again what has ended; returns the exit status if there is no point in it."""
         for shard, process in self._processes.items():
-            if process.poll() is None:
+            if process.poll() is None or shard in self._left:
+                continue
+            if process.returncode == LEFT:
+                log.info("shard_left", shard=shard)
+                self._left.add(shard)
                 continue
             if process.returncode == CANNOT_RUN or self._restarts[shard] >= MAX_RESTARTS:
                 log.error("shard_failed", shard=shard, status=process.returncode)

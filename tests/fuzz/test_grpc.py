@@ -55,15 +55,20 @@ STREAMS: dict[str, list[Any]] = {
     "Exchange": FRAMES,
     "Subscribe": [METHODS["Subscribe"][0]],
 }
+SHARDS: dict[str, Any] = {
+    "JoinShard": peer_service_pb2.JoinShardRequest(address="127.0.0.1:9"),
+    "Bootstrap": peer_service_pb2.BootstrapRequest(shard=1),
+    "RescaleShards": pipeline_service_pb2.RescaleShardsRequest(shards=1, wait_ms=10),
+}
 TIMEOUT_S = 0.1
 """Of calls that may wait for what never comes; none of the others takes so long."""
-WAITING = ("ResolveUnits", "WaitUntil", "Subscribe", "Exchange")
+WAITING = ("ResolveUnits", "WaitUntil", "Subscribe", "Exchange", "RescaleShards")
 LONG_S = 30.0
 TO_SHARD_0 = ((TO_SHARD_KEY, "0"),)
 
 
 def test_every_method_is_among_the_examples() -> None:
-    assert {method.name for method in SERVED.values()} == METHODS.keys() | STREAMS.keys()
+    assert {method.name for method in SERVED.values()} == {*METHODS, *STREAMS, *SHARDS}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,7 @@ def served() -> Iterator[EmbeddedTracker]:
 def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
     method = SERVED[path]
     name = method.name
-    valid = STREAMS.get(name) or [METHODS[name][0]]
+    valid = STREAMS.get(name) or [SHARDS[name] if name in SHARDS else METHODS[name][0]]
     message = (
         st.sampled_from(valid)
         .flatmap(lambda valid: sent(valid) | anything(type(valid)))
@@ -104,6 +109,9 @@ def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
                 if name in STREAMS:
                     stream: Any = channel.stream_stream(path)
                     list(stream(iter(requests), timeout=timeout_s, metadata=TO_SHARD_0))
+                elif method.server_streaming:
+                    answers: Any = channel.unary_stream(path)
+                    list(answers(requests[0], timeout=timeout_s))
                 else:
                     call: Any = channel.unary_unary(path)
                     call(requests[0], timeout=timeout_s)

@@ -35,7 +35,7 @@ SPEC = PipelineSpec(
     "p", ("in", "out"), (Edge("in", "out", 1),), fronts=("F",), horizon_slots=1_000,
     max_open_units=20, max_nodes=20, max_staged=20,
 )  # fmt: skip
-ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2")
+ADDRESSES = {0: "127.0.0.1:1", 1: "127.0.0.1:2"}
 
 
 class Wired(Cluster):

@@ -352,11 +352,11 @@ def test_what_is_meant_for_a_shard_that_was_served_here_before_is_not_taken(
 
 
 def test_the_newest_owner_says_where_a_shard_is() -> None:
-    addresses, moved = Addresses(["a:1", "b:1"]), []
+    addresses, moved = Addresses({0: "a:1", 1: "b:1"}), []
     addresses.on_move(1, lambda: moved.append(addresses[1]))
     addresses.learn(1, 5, "c:1")
     addresses.learn(1, 5, "c:1")  # heard again
     addresses.learn(1, 4, "b:1")  # an owner that has been replaced
     addresses.learn(7, 9, "x:1")  # no such shard
     addresses.learn(0, 1, "")
-    assert (list(addresses), moved) == (["a:1", "c:1"], ["c:1"])
+    assert (dict(addresses), moved) == ({0: "a:1", 1: "c:1"}, ["c:1"])

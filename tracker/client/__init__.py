@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker.client.admin import Admin, Explanation, PipelineInfo, ShardInfo
+from tracker.client.admin import Admin, Explanation, PipelineInfo
 from tracker.client.connection import SecureTarget
 from tracker.client.errors import (
     ClosedError,
@@ -13,6 +13,7 @@ from tracker.client.errors import (
     UnavailableError,
 )
 from tracker.client.node import NodeClient
+from tracker.client.rescaling import RoutingInfo, ShardInfo
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.client.updates import Update
 from tracker.credentials import Credentials
@@ -28,6 +29,7 @@ __all__ = [
     "NodeClient",
     "PipelineInfo",
     "RefusedError",
+    "RoutingInfo",
     "SecureTarget",
     "ShardInfo",
     "Subscriber",

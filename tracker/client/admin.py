@@ -11,10 +11,15 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tracker import convert, convert_explain, convert_freshness
-from tracker.client.connection import Connection, SecureTarget
+from tracker import convert, convert_explain, convert_freshness, convert_shards
+from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import UnavailableError
-from tracker.core.describe import PipelineDescription, ShardDescription
+from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
+from tracker.core.describe import (
+    PipelineDescription,
+    RoutingDescription,
+    ShardDescription,
+)
 from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import PipelineExplanation
 from tracker.core.freshness import SegmentFreshness
@@ -37,14 +42,6 @@ class PipelineInfo:
 
     spec: PipelineSpec
     state: PipelineDescription
-
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
-    """A shard as another process sees it, and where it listens (host:port)."""
-
-    state: ShardDescription
-    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +95,65 @@ class Admin:
 
     def shards(self) -> list[ShardInfo]:
         """All shards, by number."""
+        return list(self.routing().shards)
+
+    def routing(self) -> RoutingInfo:
+        """All shards, what each is for, and by which table slots are dealt to them."""
         answer = self._call(
             lambda channel: pipeline_grpc.PipelineServiceStub(channel).ListShards,
             pipeline_pb.ListShardsRequest(),
         )
-        return [
-            ShardInfo(ShardDescription(s.shard, s.connected, s.entries_behind), s.address)
-            for s in answer.shards
-        ]
+        return RoutingInfo(
+            RoutingDescription(answer.version, tuple(answer.asked), answer.changing),
+            tuple(
+                ShardInfo(
+                    ShardDescription(
+                        s.shard,
+                        s.connected,
+                        s.entries_behind,
+                        convert_shards.role_from_pb(s.role),
+                        s.open_slots,
+                    ),
+                    s.address,
+                )
+                for s in answer.shards
+            ),
+        )
+
+    def rescale(
+        self,
+        shards: int,
+        *,
+        evacuate: bool = False,
+        timeout_s: float | None = None,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> RoutingInfo:
+        """Lets so many shards own the slots to come; returns when all go by the new table, and those
+        that are to go have gone. May be repeated. More than there are: processes that have joined
+        (`lowmark serve --join`) get them. evacuate: those that go hand over what is open at once,
+        instead of waiting until it is done; on_progress: told what it waits for, in a sentence, when that has changed.
+        Raises RefusedError if it cannot be; UnavailableError where it is not done within `timeout_s`
+        seconds (None: the timeout of this object), which goes on all the same and may be asked for
+        again."""
+        return Rescaling(self, shards, evacuate, on_progress).wait(
+            self._timeout_s if timeout_s is None else timeout_s
+        )
+
+    def ask_to_rescale(self, shards: int, evacuate: bool, wait_ms: int) -> bool:
+        """One attempt: whether the table is in force within the time. Raises RefusedError, also for what
+        passes (NOT_READY); UnavailableError."""
+        request = pipeline_pb.RescaleShardsRequest(
+            shards=shards, evacuate=evacuate, wait_ms=wait_ms
+        )
+        answer, self._last = self._connection.call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RescaleShards,
+            request,
+            self._timeout_s,
+            call_timeout_s=wait_ms / 1000 + CALL_TIMEOUT_S,
+            prefer=self._last,
+            retry_not_ready=False,
+        )
+        return answer.in_force
 
     def explain(
         self,

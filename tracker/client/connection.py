@@ -163,11 +163,13 @@ class Connection:
         timeout_s: float,
         call_timeout_s: float = CALL_TIMEOUT_S,
         prefer: str | None = None,
+        *,
+        retry_not_ready: bool = True,
     ) -> tuple[Answer, str]:
         """Makes a unary call at the process that can answer it; returns the answer and the address.
 
-        make: from a channel to the stub's method; `prefer`: the address to ask first. Raises
-        RefusedError, UnavailableError when no process answered within `timeout_s` seconds, or
+        make: from a channel to the stub's method; `prefer`: the address to ask first;
+        `retry_not_ready`: whether a process that is not ready is asked again. Raises RefusedError, UnavailableError when no process answered within `timeout_s` seconds, or
         ClosedError.
         """
         deadline = time.monotonic() + timeout_s
@@ -191,7 +193,9 @@ class Connection:
                     address = refused.home_address
                     continue
                 # Who owns the shard now is not known everywhere yet: it is asked again after a while.
-            elif refused is not None and refused.refusal.code is not RefusalCode.NOT_READY:
+            elif refused is not None and not (
+                retry_not_ready and refused.refusal.code is RefusalCode.NOT_READY
+            ):
                 raise refused
             if refused is None and not is_retried(failure):
                 raise LowmarkError(f"{address}: {describe_failure(failure)}")

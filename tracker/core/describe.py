@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from tracker.core.model import NodeKey
 
@@ -53,10 +54,35 @@ class PipelineDescription:
     generation: int = 0
 
 
+class ShardRole(Enum):
+    """What a shard is for: it owns slots to come; it has joined, and owns nothing yet; its process takes
+    up what the others know; it owns older slots alone, and goes when nothing is open there; it owns
+    nothing any more, and says its last."""
+
+    OWNER = "owner"
+    SPARE = "spare"
+    JOINING = "joining"
+    DRAINING = "draining"
+    LEAVING = "leaving"
+
+
 @dataclass(frozen=True, slots=True)
 class ShardDescription:
-    """`entries_behind`: entries of this process's home log that the shard has not confirmed."""
+    """`entries_behind`: entries of this process's home log that the shard has not confirmed;
+    `open_slots`: slots with items in flight that it holds, of all pipelines."""
 
     shard: int
     connected: bool
     entries_behind: int
+    role: ShardRole = ShardRole.OWNER
+    open_slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDescription:
+    """How slots are dealt: the version of the table, the shards that are to own the slots to come while
+    that is being agreed on, and whether a change is under way."""
+
+    version: int
+    asked: tuple[int, ...]
+    changing: bool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
@@ -39,6 +39,8 @@ _OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _PEER = "/acker.v1.PeerService/"
 _LIST = "/acker.v1.PipelineService/ListPipelines"
 ANY_TOKEN = {_LIST, "/acker.v1.PipelineService/ListShards"}
+WHOLE_TRACKER = {"/acker.v1.PipelineService/RescaleShards"}
+"""They concern every pipeline: for those who may administer all of them."""
 _LOOK = None
 """In place of a right: any right that one has to the pipeline."""
 
@@ -290,9 +292,10 @@ class Peers:
     that says so. With neither certificates nor tokens: everybody."""
 
     def __init__(
-        self, addresses: Sequence[str], *, by_certificate: bool, tokens: Tokens | None
+        self, addresses: Mapping[int, str], *, by_certificate: bool, tokens: Tokens | None
     ) -> None:
-        self._hosts = {address.rpartition(":")[0].strip("[]").lower() for address in addresses}
+        """`addresses`: where the shards are, also those that come later."""
+        self._addresses = addresses
         self._by_certificate, self._tokens = by_certificate, tokens
 
     async def check(self, context: Context, method: str) -> None:
@@ -324,6 +327,7 @@ class Peers:
 
     def _is_valid_for_a_shard(self, name: str) -> bool:
         name = name.lower()
+        hosts = {a.rpartition(":")[0].strip("[]").lower() for a in self._addresses.values()}
         if name.startswith("*."):
-            return any(host.partition(".")[2] == name[2:] for host in self._hosts)
-        return name in self._hosts
+            return any(host.partition(".")[2] == name[2:] for host in hosts)
+        return name in hosts

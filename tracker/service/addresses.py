@@ -1,4 +1,4 @@
-"""Where the shards are: known from the start, and learned when one has moved to a standby.
+"""Where the shards are: known from the start, and learned when one comes, or has moved to a standby.
 
 A process that takes a shard over says so to every other one by the first message of its link, and the
 store says it too, for those who could not be told. The newest owner counts.
@@ -6,31 +6,34 @@ store says it too, for those who could not be told. The newest owner counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import overload
+from collections.abc import Callable, Iterator, Mapping
 
 
-class Addresses(Sequence[str]):
+class Addresses(Mapping[int, str]):
     """host:port of every shard, by number."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._addresses = list(addresses)
-        self._epochs = [0] * len(self._addresses)
+    def __init__(self, addresses: Mapping[int, str]) -> None:
+        self._addresses = dict(addresses)
+        self._epochs: dict[int, int] = {}
         self._moved: dict[int, Callable[[], None]] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    @overload
-    def __getitem__(self, shard: int) -> str: ...
-    @overload
-    def __getitem__(self, shard: slice) -> list[str]: ...
-    def __getitem__(self, shard: int | slice) -> str | list[str]:
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._addresses)
+
+    def __getitem__(self, shard: int) -> str:
         return self._addresses[shard]
 
     def set(self, shard: int, address: str) -> None:
-        """The own shard's address, when it is known."""
+        """Where a shard is: the own one, when that is known, or one that has come."""
         self._addresses[shard] = address
+
+    def forget(self, shard: int) -> None:
+        """A shard has gone for good."""
+        for known in (self._addresses, self._epochs, self._moved):
+            known.pop(shard, None)
 
     def on_move(self, shard: int, moved: Callable[[], None]) -> None:
         """Calls `moved` when a shard has another address."""
@@ -39,7 +42,7 @@ class Addresses(Sequence[str]):
     def learn(self, shard: int, epoch: int, address: str) -> None:
         """The owner with this epoch is reached there; an older one is passed over, and so is a
         number that no shard has."""
-        if not 0 <= shard < len(self._addresses) or not address or epoch < self._epochs[shard]:
+        if shard not in self._addresses or not address or epoch < self._epochs.get(shard, 0):
             return
         self._epochs[shard] = epoch
         if address != self._addresses[shard]:

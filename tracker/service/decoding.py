@@ -43,6 +43,10 @@ class RefuseMalformed(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(
                 _of_stream(handler.stream_stream), read, handler.response_serializer
             )
+        if handler.unary_stream is not None:
+            return grpc.unary_stream_rpc_method_handler(
+                _of_unary(handler.unary_stream), read, handler.response_serializer
+            )
         return handler
 
 
@@ -59,7 +63,7 @@ def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 def _of_unary(serve: Any) -> Any:
     async def served(request: Any, context: Context) -> Any:
         if isinstance(request, _Malformed):
-            await abort(context, request.refusal, ())
+            await abort(context, request.refusal, {})
         return await serve(request, context)
 
     return served

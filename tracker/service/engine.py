@@ -30,9 +30,10 @@ from tracker.core import messages as m
 from tracker.core.explain import StoreState
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process import LogLost, Process, ProcessConfig
+from tracker.core.rescaling import ROUTING_ENTRIES, SEQUENCER
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
-from tracker.service.failpoints import failpoint
+from tracker.service.failpoints import WATCHES_STEPS, failpoint
 from tracker.service.leasing import LeaseKeeper
 from tracker.service.stats import Stats
 from tracker.store import Fenced, LogShortened, Store, StoreError
@@ -70,6 +71,8 @@ class Hooks:
     send: Callable[[int, m.Frame], None]
     announced: Callable[[m.Announced], None]
     units_arrived: Callable[[m.UnitsArrived], None]
+    members_changed: Callable[[m.MembersChanged], None]
+    left: Callable[[], None]
     stopped: Callable[[BaseException], None]
 
 
@@ -115,7 +118,9 @@ class Engine:
         self._wake: asyncio.TimerHandle | None = None
         self._stopped = False
         self._stopping = Refusal(
-            RefusalCode.NOT_READY, f"shard {shard} stops; ask it again when it is back, or another"
+            RefusalCode.NOT_READY,
+            f"shard {shard} stops; ask it again when it is back, or another",
+            -1 if shard == SEQUENCER else SEQUENCER,  # which never leaves
         )
         self._loop = asyncio.get_running_loop()
 
@@ -264,6 +269,8 @@ class Engine:
                 case m.Append(position, record):
                     self._unwritten.append((position, record))
                     failpoint("append")
+                    if WATCHES_STEPS and _is_step(record):
+                        failpoint("step-append")
                 case m.TicksDurable(session, number):
                     failpoint("acknowledge-before")
                     if (known := self._sessions.get(session)) is not None:
@@ -281,6 +288,10 @@ class Engine:
                         future.set_result(result)
                 case m.UnitsArrived():
                     self.hooks.units_arrived(effect)
+                case m.MembersChanged():
+                    self.hooks.members_changed(effect)
+                case m.LeftTracker():
+                    self.hooks.left()
                 case _:
                     self._tell_session(effect)
         if self._unwritten and self._writing is None and not self._stopped:
@@ -424,6 +435,10 @@ class Engine:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused(refusal.code, refusal.message, home=refusal.home, expected=refusal.expected)
+
+
+def _is_step(record: m.Record) -> bool:
+    return isinstance(record, m.HomeEntry) and isinstance(record.entry, ROUTING_ENTRIES)
 
 
 def _set(event: asyncio.Event, value: bool) -> None:

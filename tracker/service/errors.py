@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -38,10 +38,10 @@ MAX_MESSAGE_BYTES = 1_500
 through. Longer ones, by the names that they quote, are cut."""
 
 
-async def abort(context: Context, refusal: Refusal, addresses: Sequence[str]) -> NoReturn:
+async def abort(context: Context, refusal: Refusal, addresses: Mapping[int, str]) -> NoReturn:
     """Ends a call with a refusal. `addresses`: where each shard listens, by number."""
     CALLS_REFUSED[refusal.code.value] += 1
-    home = addresses[refusal.home] if 0 <= refusal.home < len(addresses) else ""
+    home = addresses.get(refusal.home, "")
     refusal = replace(refusal, message=brief(refusal.message))
     detail = convert.refusal_to_pb(refusal, home).SerializeToString()
     await context.abort(STATUS[refusal.code], refusal.message, ((convert.REFUSAL_KEY, detail),))

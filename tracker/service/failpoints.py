@@ -12,6 +12,13 @@ ends it there as kill -9 would. Without it nothing happens. The places, in the l
     announce-before, -after          around telling subscribers
     snapshot-before, -after          around writing a snapshot
     acquire-after                    the shard has been taken over, nothing more
+
+and where shards come and go:
+
+    join-numbered                    a newcomer has its number, and has fetched nothing
+    join-fetched, join-stored        ... has its peer's state, not durably; durably
+    bootstrap-piece                  a peer has sent a piece of its state
+    step-append                      an own step of a change is accepted, and not written
 """
 
 from __future__ import annotations
@@ -25,17 +32,23 @@ NAMES = (
     "report-before", "report-after", "announce-before", "announce-after",
     "snapshot-before", "snapshot-after", "acquire-after",
 )  # fmt: skip
+CHANGING_NAMES = ("join-numbered", "join-fetched", "join-stored", "bootstrap-piece", "step-append")
 VARIABLE = "LOWMARK_FAILPOINT"
 
 
 def _armed() -> tuple[str, int]:
     name, _, times = os.environ.get(VARIABLE, "").partition(":")
-    if name and name not in NAMES:
-        raise ValueError(f"{VARIABLE}={name} is none of {', '.join(NAMES)}")
+    known = (*NAMES, *CHANGING_NAMES)
+    if name and name not in known:
+        raise ValueError(f"{VARIABLE}={name} is none of {', '.join(known)}")
     return name, int(times or 1)
 
 
 _name, _left = _armed()
+
+
+WATCHES_STEPS = _name == "step-append"
+"""Whether it matters what is appended."""
 
 
 def failpoint(name: str) -> None:

@@ -173,4 +173,4 @@ class CallRate(grpc.aio.ServerInterceptor):
                 f"client {client!r} makes too many calls, the limit max_calls_per_s is {limit}; wait "
                 f"{1_000 * delay_s:.0f} ms, and subscribe or wait instead of asking again and again",
             )
-            await abort(context, refusal, ())
+            await abort(context, refusal, {})

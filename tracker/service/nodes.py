@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 
 from acker.v1 import node_service_pb2 as node_pb
 from tracker import convert
@@ -124,7 +124,7 @@ class NodeServicer:
     def __init__(
         self,
         engine: Engine,
-        addresses: Sequence[str],
+        addresses: Mapping[int, str],
         units: Waiting[tuple[str, int]],
         quotas: Quotas | None = None,
     ) -> None:

@@ -16,6 +16,7 @@ import structlog
 
 from tracker.service.failpoints import failpoint
 from tracker.store import (
+    GONE,
     Held,
     Lease,
     Leases,
@@ -35,8 +36,14 @@ AWAY_POLL_INTERVAL_S = 0.5
 AFTER_OUTAGE_LEASES = 2
 """A store that was away has taken no renewals. When it is back, owners get so many times the length of
 a lease before another takes their shard because of that."""
+LOOK_FOR_SHARDS_S = 2.0
+"""How often whoever waits looks for shards that have come since."""
 WATCH_PAUSE_S = 0.2
 _CHUNK_BYTES = 1024
+
+
+class HasLeft(Exception):
+    """The shard that was to be served has left its tracker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,8 @@ class Owned:
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Who wants to own what. `name` tells an owner that starts again from another; `own`: the number
-    of its own shard, which it takes before any other (None: it is a standby)."""
+    of its own shard, which it takes before any other (None: it is a standby); `shards`: how many there
+    were from the start; those that have come since are found in the store."""
 
     store: str
     name: str
@@ -59,10 +67,11 @@ class Claim:
     shards: int
     own: int | None = None
 
-    @property
-    def wanted(self) -> list[int]:
-        """Numbers of the shards that it would take, in this order."""
-        others = [shard for shard in range(self.shards) if shard != self.own]
+    def wanted(self, stored: Sequence[int] = ()) -> list[int]:
+        """Numbers of the shards that it would take, in this order. stored: those that the store has."""
+        if not self.shards:
+            return [] if self.own is None else [self.own]
+        others = [s for s in sorted({*range(self.shards), *stored}) if s != self.own]
         return others if self.own is None else [self.own, *others]
 
 
@@ -81,6 +90,8 @@ class Claimant:
         self._on_wait = on_wait
         self._on_look = on_look
         self._held: dict[int, str] = {}
+        self._gone: set[int] = set()
+        """Shards that have left."""
         self._leases: Leases | None = None
         self._stores: dict[int, Store] = {}
         self._said: dict[int, str] = {}
@@ -91,14 +102,19 @@ class Claimant:
 
     async def own(self, stop: asyncio.Event) -> Owned | None:
         """Returns what it owns; None if it is told to stop. Raises StoreError where its own shard's
-        store cannot be used."""
+        store cannot be used, and HasLeft where that shard has left."""
         self._leases = await asyncio.to_thread(open_leases, self._claim.store)
         owned: Owned | None = None
+        clock, look_s = asyncio.get_running_loop().time, 0.0
+        wanted = self._claim.wanted()
         try:
             while owned is None and not stop.is_set():
                 pause_s = POLL_INTERVAL_S
                 self._held.clear()
-                for shard in self._claim.wanted:
+                if clock() >= look_s:
+                    wanted = self._claim.wanted(await asyncio.to_thread(self._leases.shards))
+                    look_s = clock() + LOOK_FOR_SHARDS_S
+                for shard in wanted:
                     try:
                         owned = await self._try(shard)
                     except StoreUnavailable as error:
@@ -107,7 +123,7 @@ class Claimant:
                     if owned is not None:
                         return owned
                 if self._on_look is not None:
-                    all_held = len(self._held) == len(self._claim.wanted)
+                    all_held = len(self._held) == len(wanted) - len(self._gone)
                     await self._on_look(list(self._held.values()), all_held)
                 await self._wait(stop, pause_s)
             return None
@@ -122,6 +138,13 @@ class Claimant:
         lease = await asyncio.to_thread(self._leases.read, shard)
         outage = self._outages.setdefault(shard, Outage(claim.lease_ms / 1000))
         counts = outage.over(lease is not None, asyncio.get_running_loop().time())
+        if lease is not None and lease.owner == GONE:
+            if shard == claim.own:
+                raise HasLeft(
+                    f"shard {shard} has left the tracker: nothing is to be served any more"
+                )
+            self._gone.add(shard)
+            return None
         if shard != claim.own and (lease is None or lease.epoch == 0):
             return None  # nobody has ever had it: it waits for its owner
         replaces = 0
@@ -159,13 +182,17 @@ class Claimant:
             return False
         return watch.gone
 
-    def _acquire(self, shard: int, replaces: int) -> Owned:
+    def _acquire(self, shard: int, replaces: int) -> Owned | None:
         claim = self._claim
         if shard not in self._stores:
             self._stores[shard] = open_store(claim.store, shard)
         store = self._stores[shard]
         epoch = store.acquire(claim.name, lease_ms=claim.lease_ms, replaces=replaces)
         failpoint("acquire-after")
+        if shard != claim.own and shard >= claim.shards and not _has_begun(store, epoch):
+            # Its process was about to become a shard: nothing of it may be served as if it were one.
+            store.release(epoch)
+            return None
         log.info("owns", shard=shard, epoch=epoch, owner=claim.name)
         return Owned(shard, store, epoch)
 
@@ -191,6 +218,25 @@ class Claimant:
                 store.close()
         if self._leases is not None:
             self._leases.close()
+
+
+def _has_begun(store: Store, epoch: int) -> bool:
+    stored = store.load(epoch)
+    return stored.snapshot is not None or next(stored.records, None) is not None
+
+
+def has_begun(owned: Owned) -> bool:
+    """Whether a shard has anything in its store."""
+    return _has_begun(owned.store, owned.epoch)
+
+
+def mark_gone(url: str, shard: int) -> None:
+    """Writes into a shard's store that nobody is to serve it any more. Raises StoreError."""
+    store = open_store(url, shard)
+    try:
+        store.acquire(GONE)
+    finally:
+        store.close()
 
 
 class Outage:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,8 @@ import structlog
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tracker import convert
+from tracker.client.errors import refusal_of
+from tracker.convert_storage import snapshot_to_bytes
 from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
@@ -33,6 +35,10 @@ from tracker.store import Leases, StoreError
 log = structlog.get_logger(__name__)
 
 MAX_QUEUED_FRAMES = 1_024
+MAX_BOOTSTRAPS = 4
+"""Shards that may begin with what one process knows at a time: each takes the memory of a snapshot."""
+BOOTSTRAP_PIECE_BYTES = 1024 * 1024
+MAX_ADDRESS_CHARACTERS = 300
 RECONNECT_FIRST_S = 0.05
 RECONNECT_MOST_S = 0.25
 CONNECT_TIMEOUT_S = 5.0
@@ -52,6 +58,10 @@ TO_SHARD_KEY = "lowmark-to-shard"
 one may be by now, and must take nothing of what was meant for the first."""
 
 _FAILPOINTS: dict[type, str] = {m.Entries: "forward", m.ShardReport: "report"}
+
+
+class GivenUp(Exception):
+    """This process was to become a shard, and the others wait for it no more."""
 
 
 class PeerLink:
@@ -76,6 +86,7 @@ class PeerLink:
         self._forwarding = engine.stats.to_shard(shard)
         self._frames: deque[m.Frame] = deque()
         self._news = asyncio.Event()
+        self._ending = False
         self._task = asyncio.get_running_loop().create_task(self._run())
         addresses.on_move(shard, self._redirect)
 
@@ -91,6 +102,15 @@ class PeerLink:
 
         if asyncio.current_task() is not before:
             self._task = loop.create_task(after())
+
+    def finish(self) -> None:
+        """The shard has left: the link ends with the stream that there is, or when there is none to be
+        had. Until then its process may wait to hear that its last entry has come."""
+        self._ending = True
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
 
     @property
     def queued(self) -> int:
@@ -130,6 +150,8 @@ class PeerLink:
                             delay_s = RECONNECT_FIRST_S
             except _STREAM_ENDS as error:
                 reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+                if isinstance(error, grpc.aio.AioRpcError):
+                    self._check_given_up(error)
                 refused = isinstance(error, grpc.aio.AioRpcError) and error.code() in _NOT_LET_IN
                 if refused and reason != self._refused:
                     log.error("peer_refused", shard=self.shard, address=address, reason=reason)
@@ -138,8 +160,18 @@ class PeerLink:
             except Exception:
                 # The link must outlive whatever ended this stream: without it min time holds.
                 log.exception("peer_link_failed", shard=self.shard)
+            if self._ending:
+                return
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, RECONNECT_MOST_S)
+
+    def _check_given_up(self, error: grpc.aio.AioRpcError) -> None:
+        """Stops the process if the others know no more of its shard, which was joining."""
+        refused = refusal_of(error)
+        if refused is None or self._engine.process.counts:
+            return
+        if refused.refusal.code is RefusalCode.FENCED:
+            self._engine.fail(GivenUp(refused.refusal.message))
 
     async def _look_up(self) -> None:
         """Asks the store who owns the shard now."""
@@ -179,6 +211,8 @@ class PeerLink:
             await asyncio.gather(ended, return_exceptions=True)
             log.info("peer_disconnected", shard=self.shard)
             self._engine.post(m.PeerDisconnected(self.shard))
+        if ended.done() and not ended.cancelled():
+            ended.result()  # raises why, if the other process has said it
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -194,6 +228,9 @@ class PeerServicer:
         self._engine = engine
         self._addresses = addresses
         self._closing = asyncio.Event()
+        self._bootstraps = 0
+        self.heard_of: Callable[[int, str], None] = lambda shard, address: None
+        """Told who begins a stream, and where it is reached."""
 
     def close(self) -> None:
         """Ends the streams of the other processes; what they had under way, they send again."""
@@ -216,11 +253,68 @@ class PeerServicer:
                 reading.result()  # raises what ended it
         except Refused as refused:
             log.error("frame_refused", reason=refused.refusal.message)
-            await abort(context, refused.refusal, ())
+            await abort(context, refused.refusal, {})
         finally:
             reading.cancel()
             closing.cancel()
             await asyncio.gather(reading, closing, return_exceptions=True)
+
+    def _check_known(self, shard: int) -> None:
+        """Raises Refused(FENCED) for a shard that was joining and is not waited for any more."""
+        known = self._engine.process.membership
+        if shard < known.next_shard and not known.knows(shard):
+            raise Refused(
+                RefusalCode.FENCED,
+                f"shard {shard} has been given up: it had not begun within the time for joining "
+                "(--join-timeout-ms of shard 0); start its process again, and it gets another number",
+            )
+
+    async def JoinShard(
+        self, request: peer_pb.JoinShardRequest, context: Context
+    ) -> peer_pb.JoinShardResponse:
+        if self._peers is not None:
+            await self._peers.check(context, "JoinShard")
+        try:
+            event = m.JoinShard(object(), _checked_address(request.address))
+            number: m.ShardNumber = await self._engine.ask(event)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        return peer_pb.JoinShardResponse(shard=number.shard)
+
+    async def Bootstrap(self, request: peer_pb.BootstrapRequest, context: Context) -> None:
+        if self._peers is not None:
+            await self._peers.check(context, "Bootstrap")
+        try:
+            if self._bootstraps >= MAX_BOOTSTRAPS:
+                raise Refused(
+                    RefusalCode.NOT_READY,
+                    f"{self._bootstraps} shards begin with what this process knows, the limit is "
+                    f"{MAX_BOOTSTRAPS}; ask another process, or again",
+                )
+            self._bootstraps += 1
+            try:
+                await self._hand_out(request.shard, context)
+            finally:
+                self._bootstraps -= 1
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+
+    async def _hand_out(self, shard: int, context: Context) -> None:
+        self._check_known(shard)
+        snapshot = self._engine.process.bootstrap_snapshot(shard)
+        assert snapshot.membership is not None
+        # Those who were there from the start are found by a list that a newcomer has not been given.
+        snapshot.membership.addresses = dict(self._addresses)
+        # The snapshot is a copy: nothing changes it while another thread writes it down.
+        data = await asyncio.to_thread(snapshot_to_bytes, snapshot)
+        log.info("hands_out_state", to_shard=shard, bytes=len(data))
+        for start in range(0, len(data), BOOTSTRAP_PIECE_BYTES):
+            await context.write(
+                peer_pb.BootstrapResponse(
+                    total_bytes=len(data), piece=data[start : start + BOOTSTRAP_PIECE_BYTES]
+                )
+            )
+            failpoint("bootstrap-piece")
 
     async def _check_destination(self, context: Context) -> None:
         """Ends a stream that is not meant for this shard, before anything of it is read."""
@@ -229,7 +323,7 @@ class PeerServicer:
         named = metadata.get(TO_SHARD_KEY)
         if named is None:
             said = f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for"
-            await abort(context, Refusal(RefusalCode.INVALID, said), ())
+            await abort(context, Refusal(RefusalCode.INVALID, said), {})
         if named != here:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -239,8 +333,10 @@ class PeerServicer:
 
     async def _read(self, requests: AsyncIterator[peer_pb.ExchangeRequest]) -> None:
         async for request in requests:
+            self._check_known(request.from_shard)
             if request.address:
                 self._addresses.learn(request.from_shard, request.epoch, request.address)
+                self.heard_of(request.from_shard, request.address)
             if request.WhichOneof("frame") is None:
                 continue  # the first message of a stream says who it is, and where
             frame = convert.frame_from_pb(request)
@@ -249,3 +345,21 @@ class PeerServicer:
                 self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
             self._engine.post(m.FrameArrived(frame))
             await self._engine.room_to_write()
+
+
+def _checked_address(address: str) -> str:
+    """Raises Refused(INVALID) for what nobody could be reached at."""
+    host, _, port = address.rpartition(":")
+    if (
+        not host
+        or not port.isdigit()
+        or not 0 < int(port) < 65_536
+        or not host.isprintable()
+        or (len(address) > MAX_ADDRESS_CHARACTERS)
+    ):
+        raise Refused(
+            RefusalCode.INVALID,
+            f"{address[:100]!r} is no address at which a shard is reached: host:port, of up to "
+            f"{MAX_ADDRESS_CHARACTERS} characters",
+        )
+    return address

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker import convert, convert_explain, convert_freshness
+from tracker import convert, convert_explain, convert_freshness, convert_shards
 from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
+from tracker.core.routing import RoutingTable
 from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.sampling import Sampler
 
+MAX_RESCALE_WAIT_MS = 60_000
+
 
 class PipelineServicer:
     """Registers at the shard that decides on a pipeline's name; tells what this process sees."""
 
-    def __init__(self, engine: Engine, addresses: Sequence[str], sampler: Sampler) -> None:
+    def __init__(self, engine: Engine, addresses: Mapping[int, str], sampler: Sampler) -> None:
         self._engine = engine
         self._sampler = sampler
         self._addresses = addresses
+        self._rescales: dict[tuple[int, bool], asyncio.Future[RoutingTable]] = {}
+        """Those under way, by number of shards and whether to evacuate: few, since shard 0 allows one."""
 
     async def RegisterPipeline(
         self, request: pipeline_pb.RegisterPipelineRequest, context: Context
@@ -67,15 +73,51 @@ class PipelineServicer:
     async def ListShards(
         self, request: pipeline_pb.ListShardsRequest, context: Context
     ) -> pipeline_pb.ListShardsResponse:
-        response = pipeline_pb.ListShardsResponse()
-        for shard in self._engine.process.describe_shards():
+        process = self._engine.process
+        routing = process.describe_routing()
+        response = pipeline_pb.ListShardsResponse(
+            version=routing.version, asked=routing.asked, changing=routing.changing
+        )
+        for shard in process.describe_shards():
             response.shards.add(
                 shard=shard.shard,
-                address=self._addresses[shard.shard],
+                address=self._addresses.get(shard.shard, ""),
                 connected=shard.connected,
                 entries_behind=shard.entries_behind,
+                role=convert_shards.role_to_pb(shard.role),
+                open_slots=shard.open_slots,
             )
         return response
+
+    async def RescaleShards(
+        self, request: pipeline_pb.RescaleShardsRequest, context: Context
+    ) -> pipeline_pb.RescaleShardsResponse:
+        try:
+            if not 0 <= request.wait_ms <= MAX_RESCALE_WAIT_MS:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"wait_ms is {request.wait_ms}; it lies within 0 and {MAX_RESCALE_WAIT_MS}",
+                )
+            in_force = await self._rescale(request)
+        except Refused as refused:
+            await abort(context, refused.refusal, self._addresses)
+        version = self._engine.process.routing.version
+        return pipeline_pb.RescaleShardsResponse(in_force=in_force, version=version)
+
+    async def _rescale(self, request: pipeline_pb.RescaleShardsRequest) -> bool:
+        """Whether the table that is asked for is in force within the time given. All who ask for the
+        same wait for one answer. Raises Refused."""
+        wish = (request.shards, request.evacuate)
+        asking = self._rescales.get(wish)
+        if asking is None:
+            event = m.RescaleShards(object(), request.shards, request.evacuate)
+            asking = asyncio.ensure_future(self._engine.ask(event))
+            self._rescales[wish] = asking
+            asking.add_done_callback(lambda _: self._rescales.pop(wish))
+        await asyncio.wait((asking,), timeout=request.wait_ms / 1000)
+        if asking.done():
+            asking.result()  # raises what it was refused for
+        return asking.done()
 
     async def ExplainPipeline(
         self, request: pipeline_pb.ExplainPipelineRequest, context: Context
@@ -88,7 +130,7 @@ class PipelineServicer:
             await abort(context, refused.refusal, self._addresses)
         explanation = process.explain(spec.name, query, time.monotonic_ns())
         explanation = replace(explanation, store=self._engine.store_state)
-        addresses = dict(enumerate(self._addresses))
+        addresses = dict(self._addresses)
         return convert_explain.explanation_to_pb(explanation, spec, addresses)
 
     async def GetFreshness(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from acker.v1 import progress_service_pb2 as progress_pb
@@ -112,6 +112,8 @@ class Hub:
     def __init__(self, max_subscribers: int = MAX_SUBSCRIBERS) -> None:
         """max_subscribers: streams that may subscribe to one pipeline."""
         self._max_subscribers = max_subscribers
+        self.elsewhere = -1
+        """The shard where whoever listens may go on when this process stops; -1: any other."""
         self._subscribers: dict[str, dict[_Subscriber, None]] = {}
         self.waiting: Waiting[str] = Waiting()
         self._all: dict[_Subscriber, None] = {}
@@ -132,7 +134,11 @@ class Hub:
     def check_open(self) -> None:
         """Raises Refused(NOT_READY) when the process stops."""
         if self._closed:
-            raise Refused(RefusalCode.NOT_READY, "this process stops; subscribe to another one")
+            raise Refused(
+                RefusalCode.NOT_READY,
+                "this process stops; subscribe to another one",
+                home=self.elsewhere,
+            )
 
     def close(self) -> None:
         """Wakes all who listen or wait, so that they leave."""
@@ -188,7 +194,7 @@ class ProgressServicer:
     """Answers from what this process has announced."""
 
     def __init__(
-        self, engine: Engine, addresses: Sequence[str], hub: Hub, quotas: Quotas | None = None
+        self, engine: Engine, addresses: Mapping[int, str], hub: Hub, quotas: Quotas | None = None
     ) -> None:
         self._quotas = quotas or Quotas()
         self._engine = engine

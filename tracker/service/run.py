@@ -16,7 +16,9 @@ from tracker.core.process import LogLost
 from tracker.credentials import CredentialsError
 from tracker.dashboard import Dashboard
 from tracker.metrics import ServiceMetrics
-from tracker.service.owning import Claim, Claimant, Owned
+from tracker.service.joining import CannotJoin, Newcomer
+from tracker.service.owning import Claim, Claimant, HasLeft, Owned, mark_gone
+from tracker.service.peers import GivenUp
 from tracker.service.probes import Probes
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.tokens import Tokens
@@ -71,7 +73,8 @@ def _redact(_: object, __: str, event: structlog.types.EventDict) -> structlog.t
 
 
 async def serve(config: ServerConfig) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed.
+    """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed, and that
+    of the configuration if its shard has left the tracker.
 
     First it waits until the shard is its own. While another process has that, because it has taken
     its place, it is a standby like any other."""
@@ -110,7 +113,8 @@ def secure(config: ServerConfig) -> None:
     """Looks whether the files of certificates and tokens can be used, and says what is not secure.
     Raises CredentialsError."""
     security = config.security
-    security.check(alone=len(config.addresses) == 1 and not config.standby)
+    alone = len(config.addresses) == 1 and not config.standby and not config.join
+    security.check(alone=alone)
     if security.tokens:
         log.info("tokens_read", file=security.tokens, tokens=len(Tokens(security.tokens)))
     listen = config.listen or config.own_address
@@ -133,7 +137,8 @@ def _dashboard(config: ServerConfig) -> Dashboard | None:
             "--dashboard-listen asks this tracker as a client does, with a token that may see all "
             "pipelines: name its file in LOWMARK_TOKEN_FILE"
         )
-    return Dashboard(config.dashboard_listen, SecureTarget(config.addresses, credentials))
+    addresses = config.addresses or (config.own_address, *config.join)
+    return Dashboard(config.dashboard_listen, SecureTarget(addresses, credentials))
 
 
 async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
@@ -142,18 +147,44 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
             owned = await _own(config, stop, beside.probes)
             if owned is None:
                 break
-            failure = await _serve_owned(config, owned, stop, beside)
+            failure, left = await _serve_owned(config, owned, stop, beside)
         except (Fenced, StoreUnavailable) as error:
             # Taken over, or the store went away, before it served: it waits again.
             log.warning("not_serving", reason=str(error))
             await asyncio.sleep(PAUSE_S)
             continue
-        except (StoreError, LogLost, OSError, ValueError) as error:
+        except HasLeft as error:
+            log.info("left", reason=str(error))
+            return config.left_status
+        except GivenUp as error:
+            log.error("given_up", reason=str(error))
+            return 1
+        except (StoreError, LogLost, OSError, ValueError, CannotJoin) as error:
             log.error("cannot_start", shard=config.shard, reason=str(error))
             return 1
+        if left or isinstance(failure, GivenUp):
+            await _mark_gone(config, owned.shard)
+        if left and (config.join or owned.shard == config.shard) and not config.standby:
+            log.info(
+                "left",
+                shard=owned.shard,
+                reason=f"shard {owned.shard} has left the tracker, and all that it had is with the "
+                "others: this process ends, and its store may be deleted",
+            )
+            return config.left_status
+        if isinstance(failure, GivenUp):
+            log.error("given_up", shard=owned.shard, reason=str(failure))
         if failure is not None and not isinstance(failure, Fenced):
             return 1
     return 0
+
+
+async def _mark_gone(config: ServerConfig, shard: int) -> None:
+    """So that nobody takes the shard over, and this process is another one if it joins again."""
+    try:
+        await asyncio.to_thread(mark_gone, config.store, shard)
+    except StoreError as error:
+        log.warning("not_marked", shard=shard, reason=str(error))
 
 
 async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
@@ -163,6 +194,12 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
         room.send_to(serving[0] if serving else "")
         await probes.waits(all_served)
 
+    if config.join:
+        await probes.waits(all_served=False)
+        try:
+            return await Newcomer(config, room.open).own(stop)
+        finally:
+            await room.close()
     claim = Claim(
         store=config.store,
         name=config.own_address,
@@ -178,8 +215,9 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
 
 async def _serve_owned(
     config: ServerConfig, owned: Owned, stop: asyncio.Event, beside: Beside
-) -> BaseException | None:
-    """Serves a shard until it is told to stop, or cannot go on: then returns why."""
+) -> tuple[BaseException | None, bool]:
+    """Serves a shard until it is told to stop, or cannot go on: then returns why; or until the shard has
+    left the tracker: then returns True."""
     await beside.probes.busy()
     here = replace(config, shard=owned.shard, address=config.own_address)
     server = TrackerServer(here, owned.store, owned.epoch)
@@ -193,7 +231,7 @@ async def _serve_owned(
     await beside.probes.busy()
     beside.metrics.server = None
     await server.stop()
-    return server.failure
+    return server.failure, server.left
 
 
 def main(config: ServerConfig) -> int:

@@ -22,7 +22,9 @@ from acker.v1 import (
     progress_service_pb2,
     progress_service_pb2_grpc,
 )
+from tracker.core import messages as m
 from tracker.core.process import ProcessConfig
+from tracker.core.rescaling import SEQUENCER
 from tracker.core.routing import RoutingTable
 from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.access import Access, Peers
@@ -39,7 +41,7 @@ from tracker.service.security import Security, add_port
 from tracker.service.tokens import Tokens
 from tracker.service.waiting import Waiting
 from tracker.service.waiting_room import LIVE_SERVICE
-from tracker.store import Leases, Store, open_leases, open_store, shown_store
+from tracker.store import Leases, Store, StoreError, open_leases, open_store, shown_store
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +80,10 @@ class ServerConfig:
     metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere;
     security: its TLS files, and who may do what;
     limits: what one client, and one pipeline, may take of it;
-    dashboard_listen: host:port at which a page shows the tracker; empty: nowhere.
+    dashboard_listen: host:port at which a page shows the tracker; empty: nowhere;
+    join: host:port of processes of a tracker of which this one becomes a shard, at `address`; then
+    `shard` and `addresses` are not known before;
+    left_status: what the process returns when its shard has left the tracker.
     """
 
     shard: int
@@ -97,15 +102,19 @@ class ServerConfig:
     security: Security = field(default_factory=Security)
     limits: Limits = field(default_factory=Limits)
     dashboard_listen: str = ""
+    join: tuple[str, ...] = ()
+    left_status: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.shard < len(self.addresses):
+        known = self.join or self.standby  # else its shard is one of those from the start
+        if not known and not 0 <= self.shard < len(self.addresses):
             raise ValueError(
                 f"shard {self.shard} is not among the {len(self.addresses)} addresses "
                 f"{list(self.addresses)}; shards are numbered from 0"
             )
-        if self.standby and not self.address:
-            raise ValueError("a standby needs the address at which others reach it")
+        if (self.standby or self.join) and not self.address:
+            what = "a standby" if self.standby else "a process that joins"
+            raise ValueError(f"{what} needs the address at which others reach it")
         if not LEAST_LEASE_MS <= self.lease_ms <= MOST_LEASE_MS:
             raise ValueError(
                 f"a lease of {self.lease_ms} ms is not within {LEAST_LEASE_MS} to {MOST_LEASE_MS}"
@@ -141,9 +150,14 @@ class TrackerServer:
         self._epoch = epoch
         self._leases: Leases | None = None
         self.failure: BaseException | None = None
+        self.left = False
+        """Whether its shard has left the tracker: nothing is to be served any more."""
+        self._serves = False
+        self._ending: list[asyncio.Task[None]] = []
         self._store = store
         self._peers: dict[int, PeerLink] = {}
         self._hub = Hub(config.limits.max_subscribers)
+        self._hub.elsewhere = -1 if config.shard == SEQUENCER else SEQUENCER
         self._units: Waiting[tuple[str, int]] = Waiting()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
@@ -158,13 +172,16 @@ class TrackerServer:
         nothing left open."""
         config = self.config
         store = self._store or open_store(config.store, config.shard)
-        routing = RoutingTable.uniform(len(config.addresses), config.block_slots)
-        self._addresses = addresses = Addresses(config.addresses)
+        # A shard that has come later finds the table, and where the others are, in its own store.
+        routing = RoutingTable.uniform(max(1, len(config.addresses)), config.block_slots)
+        self._addresses = addresses = Addresses(dict(enumerate(config.addresses)))
         addresses.set(config.shard, self.address)
         hooks = Hooks(
-            send=lambda shard, frame: self._peers[shard].offer(frame),
+            send=self._send,
             announced=lambda effect: self._hub.announced(effect.pipeline),
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
+            members_changed=self._members_changed,
+            left=self._leave,
             stopped=self._fail,
         )
         try:
@@ -182,6 +199,7 @@ class TrackerServer:
             raise
         try:
             await self.engine.start()
+            self._find_shards()
             self.sampler = Sampler(self.engine.process)
             if self.failure is not None:  # it was taken over while it recovered
                 raise self.failure
@@ -194,17 +212,73 @@ class TrackerServer:
             await self.engine.stop()
             await asyncio.to_thread(self._leases.close)
             raise
-        for shard in range(len(addresses)):
-            if shard != config.shard:
-                self._peers[shard] = PeerLink(
-                    shard, addresses, self.engine, self._leases, config.security.to_peers
-                )
+        for shard in self.engine.process.links:
+            self._open_link(shard)
+        self._serves = True
         self.sampler.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._health.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         log.info(
             "serving", shard=config.shard, address=self.address, store=shown_store(config.store)
         )
+
+    # --- other shards -----------------------------------------------------------------------------
+
+    def _find_shards(self) -> None:
+        """Where the shards are that came after this process was told of some."""
+        for shard, address in self.engine.process.membership.addresses.items():
+            if shard not in self._addresses:
+                self._addresses.set(shard, address)
+        unknown = [s for s in self.engine.process.links if s not in self._addresses]
+        if unknown:
+            raise StoreError(
+                f"shard {self.config.shard} is not told where shards {unknown} are: one that was there "
+                "from the start is started with --shard and --peers"
+            )
+
+    def _open_link(self, shard: int) -> PeerLink:
+        assert self._leases is not None
+        self._peers[shard] = link = PeerLink(
+            shard, self._addresses, self.engine, self._leases, self.config.security.to_peers
+        )
+        return link
+
+    def _send(self, shard: int, frame: m.Frame) -> None:
+        link = self._peers.get(shard)
+        if link is not None:
+            link.offer(frame)
+
+    def _members_changed(self, effect: m.MembersChanged) -> None:
+        shard, known = effect.shard, self.engine.process.membership
+        if effect.address is not None:
+            log.info("shard_joins", shard=shard, address=effect.address)
+            if shard not in self._addresses:
+                self._addresses.set(shard, effect.address)
+            if self._serves and shard not in self._peers:
+                self._open_link(shard)
+        elif shard in known.former:
+            log.info("shard_left", shard=shard)
+            if shard in self._peers:
+                self._peers[shard].finish()
+        else:
+            log.warning("shard_given_up", shard=shard)
+            link = self._peers.pop(shard, None)
+            self._addresses.forget(shard)
+            if link is not None:
+                self._ending.append(asyncio.get_running_loop().create_task(link.stop()))
+
+    def _heard_of(self, shard: int, address: str) -> None:
+        """A process begins a stream: one whose shard has left may not know that its last entry has come."""
+        link = self._peers.get(shard)
+        if shard in self.engine.process.membership.former and (link is None or link.ended):
+            self._addresses.set(shard, address)
+            self._open_link(shard).finish()
+
+    def _leave(self) -> None:
+        """All that this shard has said is with the others."""
+        log.info("has_left", shard=self.config.shard)
+        self.left = True
+        self._ended.set()
 
     @property
     def parts(self) -> Parts:
@@ -244,11 +318,12 @@ class TrackerServer:
             server,
         )
         peers = Peers(
-            self.config.addresses,
+            addresses,
             by_certificate=bool(self.config.security.tls_ca),
             tokens=self._tokens,
         )
         self._peer_servicer = PeerServicer(engine, addresses, peers)
+        self._peer_servicer.heard_of = self._heard_of
         peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
             _any(self._peer_servicer),
             server,
@@ -294,7 +369,7 @@ class TrackerServer:
             await ending
         await self._stop_watching()
         await self.sampler.stop()
-        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
+        await asyncio.gather(*(peer.stop() for peer in self._peers.values()), *self._ending)
         await self.engine.stop()
         if self._leases is not None:
             await asyncio.to_thread(self._leases.close)

@@ -31,7 +31,7 @@ class _Elsewhere(grpc.GenericRpcHandler):
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         async def refuse(requests: AsyncIterator[bytes], context: Any) -> None:
-            await abort(context, _WAITS, (self.address,))
+            await abort(context, _WAITS, {0: self.address})
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
@@ -50,7 +50,9 @@ class WaitingRoom:
         self._elsewhere.address = address
 
     async def open(self) -> None:
-        """Raises OSError if it cannot listen there."""
+        """Raises OSError if it cannot listen there. May be repeated."""
+        if self._server is not None:
+            return
         server = grpc.aio.server(options=SERVER_OPTIONS)
         healths = health.aio.HealthServicer()
         await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)

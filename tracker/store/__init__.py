@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tracker.store.interface import (
+    GONE,
     Fenced,
     Held,
     Lease,
@@ -20,7 +21,7 @@ from tracker.store.redacting import redacted
 from tracker.store.sqlite import SqliteStore, read_lease
 
 __all__ = [
-    "Fenced", "Held", "Lease", "Leases", "LogShortened", "MemoryStore", "SqliteStore", "Store",
+    "GONE", "Fenced", "Held", "Lease", "Leases", "LogShortened", "MemoryStore", "SqliteStore", "Store",
     "StoreError", "StoreUnavailable", "Stored", "open_leases", "open_store", "shown_store",
 ]  # fmt: skip
 
@@ -30,6 +31,10 @@ class Leases(Protocol):
 
     def read(self, shard: int) -> Lease | None:
         """None where nothing is known of the shard now."""
+        ...
+
+    def shards(self) -> list[int]:
+        """Numbers of the shards that have ever had an owner, ascending; those that are known now."""
         ...
 
     def close(self) -> None: ...
@@ -81,6 +86,10 @@ def _path(directory: str, shard: int) -> Path:
     return Path(directory) / f"shard-{shard}.db"
 
 
+def _files(directory: str) -> list[Path]:
+    return list(Path(directory).glob("shard-*.db"))
+
+
 def _is_redis(kind: str) -> bool:
     return kind.partition("+")[0] in ("redis", "rediss")
 
@@ -102,6 +111,9 @@ class _NoLeases:
     def read(self, shard: int) -> Lease | None:
         return None
 
+    def shards(self) -> list[int]:
+        return []
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -112,6 +124,10 @@ class _FileLeases:
 
     def read(self, shard: int) -> Lease | None:
         return read_lease(_path(self._directory, shard))
+
+    def shards(self) -> list[int]:
+        numbers = (path.stem.removeprefix("shard-") for path in _files(self._directory))
+        return sorted(int(number) for number in numbers if number.isdigit())
 
     def close(self) -> None:
         """Nothing to close."""

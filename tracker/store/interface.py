@@ -13,6 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+GONE = "-"
+"""The owner of a store whose shard has left its tracker, or never became one: nobody takes it over."""
+
 
 class StoreError(Exception):
     """A store cannot be used: it says what, and what to do."""

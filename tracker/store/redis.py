@@ -58,6 +58,8 @@ class RedisStore:
         self._where = f"shard {shard} in store {self._url.shown}"
         base = f"lowmark:{{{self._url.namespace}:{shard}}}:"
         self._meta, self._log = base + "meta", base + "log"
+        self._shard = shard
+        self._numbers = f"lowmark:{{{self._url.namespace}:all}}:shards"
         self._snapshots = {"a": base + "snapshot:a", "b": base + "snapshot:b"}
         self._known_last = 0
         """The log was seen to reach up to here."""
@@ -79,7 +81,15 @@ class RedisStore:
             scripts.ACQUIRE, [self._meta], [owner, address, lease_ms, replaces, least_epoch]
         )
         self._known_last = int(answer[1])
+        with self._errors("acquired"):
+            self._keeper(self._numbers).sadd(self._numbers, self._shard)
         return int(answer[0])
+
+    def shards(self) -> list[int]:
+        """Numbers of the shards of this namespace that have ever been acquired."""
+        with self._errors("read"):
+            server: Any = self._keeper(self._numbers)
+            return sorted(int(number) for number in server.smembers(self._numbers))
 
     def lease(self) -> Lease:
         """Whose it is."""
@@ -296,6 +306,14 @@ class RedisLeases:
             return self._stores[shard].lease()
         except StoreUnavailable:
             return None
+
+    def shards(self) -> list[int]:
+        if 0 not in self._stores:
+            self._stores[0] = RedisStore(self._url, 0)
+        try:
+            return self._stores[0].shards()
+        except StoreUnavailable:
+            return []
 
     def close(self) -> None:
         for store in self._stores.values():

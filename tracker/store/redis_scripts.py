@@ -12,6 +12,10 @@ The keys of a shard, in format 1, all under one hash tag so that a cluster keeps
     lowmark:{NAMESPACE:SHARD}:snapshot:a  list: the newest snapshot in pieces, or the one that is
     lowmark:{NAMESPACE:SHARD}:snapshot:b  being written
 
+and one for all of them, which says where to look:
+
+    lowmark:{NAMESPACE:all}:shards        set: numbers of the shards that were ever acquired
+
 A script answers with a word first: OK, or why nothing was done.
 """
 

@@ -21,6 +21,98 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class JoinShardRequest(_message.Message):
+    """Asks for a number."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Where the process is reached, as host:port."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinShardRequest: _TypeAlias = JoinShardRequest  # noqa: Y015
+
+@_typing.final
+class JoinShardResponse(_message.Message):
+    """Says that every process will keep for the shard what homes log."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """Its number."""
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinShardResponse: _TypeAlias = JoinShardResponse  # noqa: Y015
+
+@_typing.final
+class BootstrapRequest(_message.Message):
+    """Asks for what a shard begins with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """Its number."""
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BootstrapRequest: _TypeAlias = BootstrapRequest  # noqa: Y015
+
+@_typing.final
+class BootstrapResponse(_message.Message):
+    """A piece of what a shard begins with: a sealed snapshot, as it is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
+    total_bytes: _builtins.int
+    """Bytes of the whole."""
+    piece: _builtins.bytes
+    """The next ones."""
+    def __init__(
+        self,
+        *,
+        total_bytes: _builtins.int = ...,
+        piece: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BootstrapResponse: _TypeAlias = BootstrapResponse  # noqa: Y015
+
+@_typing.final
 class ExchangeRequest(_message.Message):
     """A frame from one shard to another."""
 

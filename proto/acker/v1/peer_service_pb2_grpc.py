@@ -40,6 +40,16 @@ class PeerServiceStub:
                 request_serializer=acker_dot_v1_dot_peer__service__pb2.ExchangeRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_peer__service__pb2.ExchangeResponse.FromString,
                 _registered_method=True)
+        self.JoinShard = channel.unary_unary(
+                '/acker.v1.PeerService/JoinShard',
+                request_serializer=acker_dot_v1_dot_peer__service__pb2.JoinShardRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_peer__service__pb2.JoinShardResponse.FromString,
+                _registered_method=True)
+        self.Bootstrap = channel.unary_stream(
+                '/acker.v1.PeerService/Bootstrap',
+                request_serializer=acker_dot_v1_dot_peer__service__pb2.BootstrapRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_peer__service__pb2.BootstrapResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -54,6 +64,21 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinShard(self, request, context):
+        """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+        code not_home. Repeated from one address, it is one number until that shard has joined.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Bootstrap(self, request, context):
+        """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +86,16 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.Exchange,
                     request_deserializer=acker_dot_v1_dot_peer__service__pb2.ExchangeRequest.FromString,
                     response_serializer=acker_dot_v1_dot_peer__service__pb2.ExchangeResponse.SerializeToString,
+            ),
+            'JoinShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinShard,
+                    request_deserializer=acker_dot_v1_dot_peer__service__pb2.JoinShardRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_peer__service__pb2.JoinShardResponse.SerializeToString,
+            ),
+            'Bootstrap': grpc.unary_stream_rpc_method_handler(
+                    servicer.Bootstrap,
+                    request_deserializer=acker_dot_v1_dot_peer__service__pb2.BootstrapRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_peer__service__pb2.BootstrapResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -91,6 +126,60 @@ class PeerService:
             '/acker.v1.PeerService/Exchange',
             acker_dot_v1_dot_peer__service__pb2.ExchangeRequest.SerializeToString,
             acker_dot_v1_dot_peer__service__pb2.ExchangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PeerService/JoinShard',
+            acker_dot_v1_dot_peer__service__pb2.JoinShardRequest.SerializeToString,
+            acker_dot_v1_dot_peer__service__pb2.JoinShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Bootstrap(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/acker.v1.PeerService/Bootstrap',
+            acker_dot_v1_dot_peer__service__pb2.BootstrapRequest.SerializeToString,
+            acker_dot_v1_dot_peer__service__pb2.BootstrapResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,12 @@ class PeerServiceStub:
     """Carries one process's frames to another. A frame may be lost with the stream, and is then sent
     again by the protocol.
     """
+    JoinShard: _grpc.UnaryUnaryMultiCallable[_peer_service_pb2.JoinShardRequest, _peer_service_pb2.JoinShardResponse]
+    """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+    code not_home. Repeated from one address, it is one number until that shard has joined.
+    """
+    Bootstrap: _grpc.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]
+    """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -47,6 +53,12 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """Carries one process's frames to another. A frame may be lost with the stream, and is then sent
     again by the protocol.
     """
+    JoinShard: _aio.UnaryUnaryMultiCallable[_peer_service_pb2.JoinShardRequest, _peer_service_pb2.JoinShardResponse]  # type: ignore[assignment]
+    """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+    code not_home. Repeated from one address, it is one number until that shard has joined.
+    """
+    Bootstrap: _aio.UnaryStreamMultiCallable[_peer_service_pb2.BootstrapRequest, _peer_service_pb2.BootstrapResponse]  # type: ignore[assignment]
+    """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     """The streams between processes: each process opens one to each other."""
@@ -60,5 +72,23 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Carries one process's frames to another. A frame may be lost with the stream, and is then sent
         again by the protocol.
         """
+
+    @_abc_1.abstractmethod
+    def JoinShard(
+        self,
+        request: _peer_service_pb2.JoinShardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_service_pb2.JoinShardResponse, _abc.Awaitable[_peer_service_pb2.JoinShardResponse]]:
+        """Gives a process that wants to become a shard its number. Goes to shard 0; another one refuses with
+        code not_home. Repeated from one address, it is one number until that shard has joined.
+        """
+
+    @_abc_1.abstractmethod
+    def Bootstrap(
+        self,
+        request: _peer_service_pb2.BootstrapRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_peer_service_pb2.BootstrapResponse], _abc.AsyncIterator[_peer_service_pb2.BootstrapResponse]]:
+        """Hands a shard that is joining what it begins with, in pieces. Any shard that has joined can."""
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -8,6 +8,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,98 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ShardRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ShardRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ShardRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SHARD_ROLE_UNSPECIFIED: _ShardRole.ValueType  # 0
+    """Not said: by a process of an older version."""
+    SHARD_ROLE_OWNER: _ShardRole.ValueType  # 1
+    """It owns slots to come."""
+    SHARD_ROLE_SPARE: _ShardRole.ValueType  # 2
+    """It has joined, and owns nothing yet."""
+    SHARD_ROLE_JOINING: _ShardRole.ValueType  # 3
+    """Its process takes up what the others know."""
+    SHARD_ROLE_DRAINING: _ShardRole.ValueType  # 4
+    """It owns older slots alone, and goes when nothing is open there."""
+    SHARD_ROLE_LEAVING: _ShardRole.ValueType  # 5
+    """It owns nothing any more, and says its last."""
+
+class ShardRole(_ShardRole, metaclass=_ShardRoleEnumTypeWrapper):
+    """What a shard is for."""
+
+SHARD_ROLE_UNSPECIFIED: ShardRole.ValueType  # 0
+"""Not said: by a process of an older version."""
+SHARD_ROLE_OWNER: ShardRole.ValueType  # 1
+"""It owns slots to come."""
+SHARD_ROLE_SPARE: ShardRole.ValueType  # 2
+"""It has joined, and owns nothing yet."""
+SHARD_ROLE_JOINING: ShardRole.ValueType  # 3
+"""Its process takes up what the others know."""
+SHARD_ROLE_DRAINING: ShardRole.ValueType  # 4
+"""It owns older slots alone, and goes when nothing is open there."""
+SHARD_ROLE_LEAVING: ShardRole.ValueType  # 5
+"""It owns nothing any more, and says its last."""
+Global___ShardRole: _TypeAlias = ShardRole  # noqa: Y015
+
+@_typing.final
+class RescaleShardsRequest(_message.Message):
+    """Asks for so many shards."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARDS_FIELD_NUMBER: _builtins.int
+    EVACUATE_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    shards: _builtins.int
+    """How many are to own the slots to come. More than there are: processes that have joined get them."""
+    evacuate: _builtins.bool
+    """Whether shards that go hand over what is open at once, instead of waiting until it is done."""
+    wait_ms: _builtins.int
+    """How long to wait for the table to be in force, in milliseconds; at most 60000."""
+    def __init__(
+        self,
+        *,
+        shards: _builtins.int = ...,
+        evacuate: _builtins.bool = ...,
+        wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evacuate", b"evacuate", "shards", b"shards", "wait_ms", b"wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RescaleShardsRequest: _TypeAlias = RescaleShardsRequest  # noqa: Y015
+
+@_typing.final
+class RescaleShardsResponse(_message.Message):
+    """How far that has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IN_FORCE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    in_force: _builtins.bool
+    """Whether every shard goes by a table with so many shards."""
+    version: _builtins.int
+    """The newest version of the table."""
+    def __init__(
+        self,
+        *,
+        in_force: _builtins.bool = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_force", b"in_force", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RescaleShardsResponse: _TypeAlias = RescaleShardsResponse  # noqa: Y015
 
 @_typing.final
 class RegisterPipelineRequest(_message.Message):
@@ -188,18 +281,32 @@ class ListShardsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SHARDS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    CHANGING_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Version of the table by which slots are dealt; it grows with each change."""
+    changing: _builtins.bool
+    """Whether a change of the table, or a shard's leaving, is under way."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
         """In the order of their numbers."""
+
+    @_builtins.property
+    def asked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The shards that are to own the slots to come, while that is being agreed on."""
 
     def __init__(
         self,
         *,
         shards: _abc.Iterable[Global___ShardState] | None = ...,
+        version: _builtins.int = ...,
+        asked: _abc.Iterable[_builtins.int] | None = ...,
+        changing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["shards", b"shards"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "shards", b"shards", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -215,6 +322,8 @@ class ShardState(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
     ENTRIES_BEHIND_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    OPEN_SLOTS_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     """Its number."""
     address: _builtins.str
@@ -223,6 +332,10 @@ class ShardState(_message.Message):
     """Whether a report of it has been heard and its link is up."""
     entries_behind: _builtins.int
     """Entries of the asked process's home log that it has not confirmed yet."""
+    role: Global___ShardRole.ValueType
+    """What it is for."""
+    open_slots: _builtins.int
+    """Slots with items in flight that it holds, of all pipelines, as far as the asked process has heard."""
     def __init__(
         self,
         *,
@@ -230,10 +343,12 @@ class ShardState(_message.Message):
         address: _builtins.str = ...,
         connected: _builtins.bool = ...,
         entries_behind: _builtins.int = ...,
+        role: Global___ShardRole.ValueType = ...,
+        open_slots: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "entries_behind", b"entries_behind", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "connected", b"connected", "entries_behind", b"entries_behind", "open_slots", b"open_slots", "role", b"role", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,6 +75,11 @@ class PipelineServiceStub:
                 request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.SerializeToString,
                 response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.FromString,
                 _registered_method=True)
+        self.RescaleShards = channel.unary_unary(
+                '/acker.v1.PipelineService/RescaleShards',
+                request_serializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.SerializeToString,
+                response_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsResponse.FromString,
+                _registered_method=True)
 
 
 class PipelineServiceServicer:
@@ -144,6 +149,14 @@ class PipelineServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RescaleShards(self, request, context):
+        """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+        new table, or after the time that the asker waits. Repeating it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PipelineServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -186,6 +199,11 @@ def add_PipelineServiceServicer_to_server(servicer, server):
                     servicer.RestartPipeline,
                     request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.FromString,
                     response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.SerializeToString,
+            ),
+            'RescaleShards': grpc.unary_unary_rpc_method_handler(
+                    servicer.RescaleShards,
+                    request_deserializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.FromString,
+                    response_serializer=acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -405,6 +423,33 @@ class PipelineService:
             '/acker.v1.PipelineService/RestartPipeline',
             acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineRequest.SerializeToString,
             acker_dot_v1_dot_pipeline__service__pb2.RestartPipelineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RescaleShards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/acker.v1.PipelineService/RescaleShards',
+            acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsRequest.SerializeToString,
+            acker_dot_v1_dot_pipeline__service__pb2.RescaleShardsResponse.FromString,
             options,
             channel_credentials,
             insecure,

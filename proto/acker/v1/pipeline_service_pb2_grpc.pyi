@@ -61,6 +61,10 @@ class PipelineServiceStub:
     listed, and every node has to join again. Goes to the shard that registered it; answered when
     every shard has begun it. Repeated for the same generation, it is one restart.
     """
+    RescaleShards: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]
+    """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+    new table, or after the time that the asker waits. Repeating it changes nothing.
+    """
 
 @_typing.type_check_only
 class PipelineServiceAsyncStub(PipelineServiceStub):
@@ -94,6 +98,10 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
     listed, and every node has to join again. Goes to the shard that registered it; answered when
     every shard has begun it. Repeated for the same generation, it is one restart.
+    """
+    RescaleShards: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RescaleShardsRequest, _pipeline_service_pb2.RescaleShardsResponse]  # type: ignore[assignment]
+    """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+    new table, or after the time that the asker waits. Repeating it changes nothing.
     """
 
 class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -173,6 +181,16 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         """Begins a new generation of a pipeline from its min time or later: what is open is dropped and
         listed, and every node has to join again. Goes to the shard that registered it; answered when
         every shard has begun it. Repeated for the same generation, it is one restart.
+        """
+
+    @_abc_1.abstractmethod
+    def RescaleShards(
+        self,
+        request: _pipeline_service_pb2.RescaleShardsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_service_pb2.RescaleShardsResponse, _abc.Awaitable[_pipeline_service_pb2.RescaleShardsResponse]]:
+        """Lets so many shards own the slots to come. Goes to shard 0; answered when every shard goes by the
+        new table, or after the time that the asker waits. Repeating it changes nothing.
         """
 
 def add_PipelineServiceServicer_to_server(servicer: PipelineServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

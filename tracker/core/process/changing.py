@@ -72,8 +72,11 @@ class Changing(Applying):
 
     def _join_shard(self, event: JoinShard) -> None:
         known = self.membership
-        for shard, (address, _) in known.joining.items():
+        for shard, (address, number) in known.joining.items():
             if address == event.address:
+                if self.links[shard].confirmed >= number:
+                    # What it has confirmed, nobody keeps for it: it must not begin a second time.
+                    raise _there_already(shard, address)
                 self._out.append(Answer(event.request, ShardNumber(shard)))
                 return
         self._need_no_step("another shard")
@@ -84,11 +87,7 @@ class Changing(Applying):
             )
         for shard in known.members:
             if known.addresses.get(shard) == event.address:
-                raise Refused(
-                    RefusalCode.CONFLICT,
-                    f"shard {shard} is reached at {event.address}; start its process again with its "
-                    "own store, or join under another address",
-                )
+                raise _there_already(shard, event.address)
         if len(known.members) + len(known.joining) >= MAX_SHARDS:
             raise Refused(
                 RefusalCode.FULL,
@@ -236,6 +235,7 @@ class Changing(Applying):
             cells = shard.cells.open_cells()
             if len(cells):
                 cells = cells.select(self.routing.owners(cells.slots, name) != self.shard)
+            self.moved_cells += len(cells)
             units = [
                 unit
                 for segment, names in shard.units.items()
@@ -490,6 +490,15 @@ class Changing(Applying):
             pipeline.combiner.remove_shard(shard)
             self._dirty[name] = None
         self._out.append(MembersChanged(shard, None))
+
+
+def _there_already(shard: int, address: str) -> Refused:
+    return Refused(
+        RefusalCode.CONFLICT,
+        f"shard {shard} is reached at {address}; start its process again with its own store, or join "
+        "under another address",
+        home=shard,
+    )
 
 
 def _nodes_moved(version: int, home: int, pipeline: Pipeline, nodes: list[HomeNode]) -> NodesMoved:

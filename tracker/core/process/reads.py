@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tracker.core.describe import PipelineDescription, ShardDescription
+from tracker.core.describe import (
+    PipelineDescription,
+    RoutingDescription,
+    ShardDescription,
+    ShardRole,
+)
 from tracker.core.explain import (
     ExplainQuery,
     PipelineExplanation,
@@ -87,16 +92,38 @@ class Reads(ProcessState):
         return self._home_last
 
     def describe_shards(self) -> tuple[ShardDescription, ...]:
-        own = ShardDescription(self.shard, True, 0)
-        others = [
+        """This shard and those that it has links to, by number."""
+        described = [ShardDescription(self.shard, True, 0, *self._describe_member(self.shard))]
+        described += [
             ShardDescription(
                 shard,
                 link.connected and not link.needs_whole,
                 self._home_last - link.confirmed,
+                *self._describe_member(shard),
             )
             for shard, link in self.links.items()
         ]
-        return tuple(sorted([own, *others], key=lambda shard: shard.shard))
+        return tuple(sorted(described, key=lambda shard: shard.shard))
+
+    def _describe_member(self, shard: int) -> tuple[ShardRole, int]:
+        """What a shard is for, and how many slots are open there."""
+        known = self.membership
+        if known.leaving == shard or shard in known.former:
+            role = ShardRole.LEAVING
+        elif shard not in known.members:
+            role = ShardRole.JOINING
+        elif shard in known.draining:
+            role = ShardRole.DRAINING
+        else:
+            role = ShardRole.OWNER if shard in known.table.shards else ShardRole.SPARE
+        combiners = [pipeline.combiner for pipeline in self._pipelines.values()]
+        return role, sum(c.open_slots(shard) for c in combiners if shard in c.views)
+
+    def describe_routing(self) -> RoutingDescription:
+        """By which table slots are dealt, and whether that changes."""
+        known = self.membership
+        asked = () if known.asked is None else known.asked.shards
+        return RoutingDescription(known.table.version, asked, not known.is_settled)
 
     def home_of(self, pipeline: str, node_id: str) -> int:
         """The shard that a node commits to."""

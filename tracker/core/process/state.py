@@ -118,6 +118,8 @@ class ProcessState:
         self._step_untold = False
         """Whether a step was applied that the others wait to hear of."""
         self._joining_since_ns: dict[int, int] = {}
+        self.moved_cells = 0
+        """Open cells that this process has handed over since it was started."""
         self._rescales: list[tuple[Hashable, tuple[int, ...]]] = []
         self._home_appended = 0
         self._pending: deque[tuple[int, Record, Hashable | None]] = deque()

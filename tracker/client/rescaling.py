@@ -1,0 +1,129 @@
+"""Letting a tracker have another number of shards, and waiting until it has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tracker.client.errors import RefusedError, UnavailableError
+from tracker.core.describe import RoutingDescription, ShardDescription, ShardRole
+from tracker.core.model import RefusalCode
+
+ASK_MS = 1_000
+"""How long one attempt waits for the table to be in force, before it is looked how far that is."""
+LOOK_INTERVAL_S = 0.25
+"""How often it is looked while shards drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """A shard as another process sees it, and where it listens (host:port)."""
+
+    state: ShardDescription
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingInfo:
+    """The shards, by number, and by which table slots are dealt to them, as one process sees it."""
+
+    table: RoutingDescription
+    shards: tuple[ShardInfo, ...]
+
+    def of(self, *roles: ShardRole) -> list[ShardInfo]:
+        """The shards that are for something."""
+        return [shard for shard in self.shards if shard.state.role in roles]
+
+
+class Asks(Protocol):
+    """Whom a rescale is asked of: `Admin`."""
+
+    def ask_to_rescale(self, shards: int, evacuate: bool, wait_ms: int) -> bool: ...
+    def routing(self) -> RoutingInfo: ...
+
+
+class Rescaling:
+    """One rescale, from the first attempt until the shards that go have gone."""
+
+    def __init__(
+        self,
+        admin: Asks,
+        shards: int,
+        evacuate: bool,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> None:
+        """on_progress: told what it waits for, in a sentence, whenever that has changed."""
+        self._admin, self._shards, self._evacuate = admin, shards, evacuate
+        self._on_progress = on_progress
+        self._waits_for = "shard 0 has not answered"
+        self._leaving: set[int] | None = None
+        """The shards that go; None while the table is not in force."""
+
+    def wait(self, timeout_s: float) -> RoutingInfo:
+        """Returns when it is done. Raises RefusedError; UnavailableError if it is not in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            done = self._step(max(0.0, deadline - time.monotonic()))
+            if done is not None:
+                return done
+            if time.monotonic() + LOOK_INTERVAL_S >= deadline:
+                raise UnavailableError(
+                    f"{self._shards} shards are not there within {timeout_s:g} s: {self._waits_for}. What "
+                    "has begun goes on by itself; asking for the same again waits on"
+                )
+            time.sleep(LOOK_INTERVAL_S)
+
+    def _step(self, left_s: float) -> RoutingInfo | None:
+        """Asks, or looks, once. Returns what there is when it is done."""
+        if self._leaving is None and not self._ask(left_s):
+            return None
+        routing = self._admin.routing()
+        if self._leaving is None:
+            going = routing.of(ShardRole.DRAINING, ShardRole.LEAVING)
+            self._leaving = {shard.state.shard for shard in going}
+        left = [shard.state for shard in routing.shards if shard.state.shard in self._leaving]
+        if not left:
+            return routing
+        self._say(f"version {routing.table.version} is in force; {_leaving(left)}")
+        return None
+
+    def _ask(self, left_s: float) -> bool:
+        """Whether the table is in force."""
+        wait_ms = min(ASK_MS, int(left_s * 1_000))
+        try:
+            if self._admin.ask_to_rescale(self._shards, self._evacuate, wait_ms):
+                return True
+        except RefusedError as refused:
+            if refused.refusal.code is not RefusalCode.NOT_READY:
+                raise
+            self._say(refused.refusal.message)
+            return False
+        routing = self._admin.routing()
+        away = [s.state.shard for s in routing.shards if not s.state.connected]
+        waits = f"; shards {away} are not connected" if away else ""
+        if routing.table.asked:
+            self._say(f"every shard says up to which slot it has heard of something{waits}")
+        else:
+            self._say(f"every shard takes over version {routing.table.version} of the table{waits}")
+        return False
+
+    def _say(self, waits_for: str) -> None:
+        if waits_for != self._waits_for:
+            self._waits_for = waits_for
+            if self._on_progress is not None:
+                self._on_progress(waits_for)
+
+
+def _leaving(shards: list[ShardDescription]) -> str:
+    """What shards that go wait for."""
+    said = []
+    for shard in shards:
+        if shard.role is ShardRole.LEAVING:
+            said.append(f"shard {shard.shard} owns nothing any more and says its last")
+        elif shard.open_slots:
+            said.append(f"shard {shard.shard} drains: {shard.open_slots:,} slots are open there")
+        else:
+            said.append(f"shard {shard.shard} drains: nothing is open there any more")
+    return "; ".join(said)
