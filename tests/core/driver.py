@@ -7,7 +7,7 @@ links back, keep commits waiting, or let a process die.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from itertools import count
 from typing import Any, TypeVar
@@ -247,10 +247,12 @@ class Cluster:
                 check_frame(self.processes[target], frame)
                 self.handle(target, FrameArrived(frame))
 
-    def settle(self) -> None:
+    def settle(self, until: Callable[[], bool] = lambda: False) -> None:
         """Lets everything happen that can, time passing where it must, until nothing follows that
-        anyone could see."""
+        anyone could see, or until something holds."""
         for _ in range(_ROUNDS):
+            if until():
+                return
             moved = self._move()
             if moved:
                 continue

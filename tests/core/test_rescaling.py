@@ -330,6 +330,21 @@ def test_a_shard_is_told_to_go_before_the_last_words_of_the_one_before_arrive() 
     assert known.leaving is None
 
 
+def test_two_shards_leave_and_one_never_hears_the_last_words_of_the_other() -> None:
+    """Nobody who stays lacks them, so both may go."""
+    cluster = Cluster(3, config=CONFIG)
+    load = Load(cluster)
+    load.step()
+    cluster.handle(SEQUENCER, RescaleShards("request", 1, True))
+    cluster.settle(until=lambda: cluster.processes[SEQUENCER].membership.leaving == 2)
+    cluster.held.add((2, 1))
+    cluster.pass_time(1000)
+    assert 1 in cluster.gone
+    cluster.crash(1)
+    cluster.pass_time(1000)
+    assert cluster.gone == {1, 2}
+
+
 def test_evacuation_takes_names_of_units_and_ledgers_along() -> None:
     cluster = Cluster(2, config=CONFIG)
     load = Load(cluster)

@@ -488,7 +488,7 @@ class Simulator(Processes):
         running = self.shards[shard].running
         if node is not None and node.name in self._unaware and shard == node.home:
             running = self._unaware[node.name]
-        if running is not None:
+        if running is not None and running.alive:
             self.handle(running, event)
         else:
             self.not_a_step()

@@ -11,7 +11,6 @@ from tracker.core.messages import (
     Answer,
     EntriesReceived,
     Entry,
-    Frame,
     HomeEntry,
     Joined,
     KeyClosed,
@@ -24,7 +23,6 @@ from tracker.core.messages import (
     ReceivedEntries,
     Record,
     Restart,
-    Send,
     SessionRefused,
     ShardNumber,
     Staged,
@@ -142,9 +140,8 @@ class Applying(Nodes):
         if link is not None:
             link.received = number
             self._send(shard, EntriesReceived(number))
-        elif shard in self.membership.former:  # that was its last entry
-            frame = Frame(self.shard, self.epoch, EntriesReceived(number))
-            self._out.append(Send(shard, frame))
+        else:
+            self._confirm_last_of(shard)
 
     def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
         """What an entry of this shard's own home log changes at the home."""

@@ -173,7 +173,7 @@ class Changing(Applying):
         if not self._changing or self._step_appended > self._home_last:
             return
         if self.shard in known.former:
-            if self._confirmed_everywhere() >= self._home_last:
+            if self.links[SEQUENCER].confirmed >= self._home_last:
                 self._changing = False
                 self._out.append(LeftTracker())
         elif not self.counts:
@@ -489,6 +489,7 @@ class Changing(Applying):
         for name, pipeline in self._pipelines.items():
             pipeline.combiner.remove_shard(shard)
             self._dirty[name] = None
+        self._let_part()
         self._out.append(MembersChanged(shard, None))
 
 

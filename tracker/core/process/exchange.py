@@ -17,7 +17,6 @@ from tracker.core.messages import (
     PipelineRestarted,
     ReceivedEntries,
     ReportWanted,
-    Send,
     ShardReport,
     WrittenOff,
 )
@@ -66,7 +65,8 @@ class Exchange(Reports):
     def _take_frame(self, frame: Frame, now_ns: int) -> None:
         link = self.links.get(frame.shard)
         if link is None:
-            self._answer_former(frame)
+            if isinstance(frame.body, Entries):
+                self._confirm_last_of(frame.shard)
             return
         if frame.epoch < link.epoch:
             return
@@ -85,13 +85,6 @@ class Exchange(Reports):
                     self._take_report(frame.shard, link, frame.body, now_ns)
             case ReportWanted():
                 self._send_whole_report(frame.shard)
-
-    def _answer_former(self, frame: Frame) -> None:
-        """A shard that has left may not know that its last entry has come."""
-        last = self.membership.former.get(frame.shard)
-        if last is not None and isinstance(frame.body, Entries):
-            body = EntriesReceived(last)
-            self._out.append(Send(frame.shard, Frame(self.shard, self.epoch, body)))
 
     def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
         due = link.accepted + 1

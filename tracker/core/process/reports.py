@@ -8,16 +8,20 @@ from dataclasses import replace
 from tracker.core.links import Link
 from tracker.core.messages import (
     Announcement,
+    EntriesReceived,
+    Frame,
     FrontGranted,
     Pinned,
     PipelineReport,
     ReportWanted,
+    Send,
     ShardReport,
     Swept,
 )
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.reads import Reads
 from tracker.core.process.state import _MS
+from tracker.core.rescaling import SEQUENCER
 
 
 class Reports(Reads):
@@ -53,11 +57,30 @@ class Reports(Reads):
 
     def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
         """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
-        if self._vectors.take(shard, applied):
+        moved = self._vectors.take(shard, applied)
+        self._let_part()
+        if moved:
             self._dirty.update(self._holding)
             if self._held_back and self._may_announce():
                 self._held_back = False
                 self._dirty.update(dict.fromkeys(self._pipelines))
+
+    def _let_part(self) -> None:
+        for shard in tuple(self._parting):
+            self._confirm_last_of(shard)
+
+    def _confirm_last_of(self, shard: int) -> None:
+        """Tells a shard that has left that its last entry has come. Its process may end when the
+        sequencer, which never leaves, says so, and that one does when all who stay have the entry: each
+        of the others may go, too, and answer no more."""
+        last = self.membership.former.get(shard)
+        if last is None:
+            return
+        if self.shard == SEQUENCER and self._vectors.behind(shard, last):
+            self._parting.add(shard)
+            return
+        self._parting.discard(shard)
+        self._out.append(Send(shard, Frame(self.shard, self.epoch, EntriesReceived(last))))
 
     def _let_go_by(self) -> tuple[tuple[int, int], ...]:
         """M as far as it has ever come, also before a restart: runs inside it are not kept."""

@@ -113,6 +113,8 @@ class ProcessState:
         is durable it does nothing more about it."""
         self._handing_over_from = 0
         """Position of the last record that may change nodes that are to be handed over."""
+        self._parting: set[int] = set()
+        """Shards whose last entry is here, and not yet at all who stay."""
         self._changing = False
         """Whether a change is under way, as far as this process has heard."""
         self._step_untold = False
