@@ -515,7 +515,14 @@ def restart_from_pb(message: shards_pb.Restart) -> m.Restart:
 
 
 def frame_to_pb(frame: m.Frame) -> peer_pb.ExchangeRequest:
-    message = peer_pb.ExchangeRequest(from_shard=frame.shard, epoch=frame.epoch)
+    message = peer_pb.ExchangeRequest()
+    write_frame(frame, message)
+    return message
+
+
+def write_frame(frame: m.Frame, message: peer_pb.ExchangeRequest) -> None:
+    """Writes a frame into an empty message."""
+    message.from_shard, message.epoch = frame.shard, frame.epoch
     body = frame.body
     match body:
         case m.Entries():
@@ -529,7 +536,6 @@ def frame_to_pb(frame: m.Frame) -> peer_pb.ExchangeRequest:
             message.report.CopyFrom(_report_to_pb(body))
         case m.ReportWanted():
             message.report_wanted.SetInParent()
-    return message
 
 
 def frame_from_pb(message: peer_pb.ExchangeRequest) -> m.Frame:

@@ -7,8 +7,8 @@ what matters.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,15 +30,17 @@ from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
+from tracker.service.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.store import Leases, StoreError
 
 log = structlog.get_logger(__name__)
 
-MAX_QUEUED_FRAMES = 1_024
 MAX_BOOTSTRAPS = 4
 """Shards that may begin with what one process knows at a time: each takes the memory of a snapshot."""
 BOOTSTRAP_PIECE_BYTES = 1024 * 1024
 MAX_ADDRESS_CHARACTERS = 300
+FULL_MESSAGE_BYTES = 1024 * 1024
+"""A message of this size takes no more frames."""
 RECONNECT_FIRST_S = 0.05
 RECONNECT_MOST_S = 0.25
 CONNECT_TIMEOUT_S = 5.0
@@ -84,7 +86,7 @@ class PeerLink:
         self._engine = engine
         self._leases = leases
         self._forwarding = engine.stats.to_shard(shard)
-        self._frames: deque[m.Frame] = deque()
+        self._outgoing = Outgoing()
         self._news = asyncio.Event()
         self._ending = False
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -115,16 +117,17 @@ class PeerLink:
     @property
     def queued(self) -> int:
         """Frames that wait to be sent."""
-        return len(self._frames)
+        return len(self._outgoing)
 
     def offer(self, frame: m.Frame) -> None:
         """Queues a frame, or drops it if there is no room."""
-        if len(self._frames) >= MAX_QUEUED_FRAMES:
+        due_before = self._outgoing.due_ns
+        if not self._outgoing.add(frame, time.monotonic_ns()):
             self._forwarding.dropped_frames += 1
             log.warning("frame_dropped", to_shard=self.shard, limit=MAX_QUEUED_FRAMES)
             return
-        self._frames.append(frame)
-        self._news.set()
+        if self._outgoing.due_ns != due_before:
+            self._news.set()
 
     async def _run(self) -> None:
         delay_s, address = RECONNECT_FIRST_S, ""
@@ -183,7 +186,7 @@ class PeerLink:
                 self._addresses.learn(self.shard, lease.epoch, lease.address)
 
     async def _pump(self, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
-        self._frames.clear()  # meant for a stream that is gone
+        self._outgoing = Outgoing()  # what waits was meant for a stream that is gone
         process, here = self._engine.process, self._engine.process.shard
         hello = peer_pb.ExchangeRequest(
             from_shard=here, epoch=process.epoch, address=self._addresses[here]
@@ -195,16 +198,12 @@ class PeerLink:
         ended.add_done_callback(lambda _: self._news.set())
         try:
             while not ended.done():
-                await self._news.wait()
-                self._news.clear()
-                while self._frames and not ended.done():
-                    frame = self._frames.popleft()
-                    what = _FAILPOINTS.get(type(frame.body), "")
-                    failpoint(f"{what}-before")
-                    await call.write(convert.frame_to_pb(frame))
-                    failpoint(f"{what}-after")
-                    if isinstance(frame.body, m.Entries):
-                        self._forwarding.sent(frame.body.first + len(frame.body.entries) - 1)
+                if not await self._due():
+                    continue
+                for message, frames in _messages(self._outgoing.take(time.monotonic_ns())):
+                    if ended.done():
+                        break
+                    await self._send(call, message, frames)
         finally:
             ended.cancel()
             call.cancel()
@@ -214,9 +213,54 @@ class PeerLink:
         if ended.done() and not ended.cancelled():
             ended.result()  # raises why, if the other process has said it
 
+    async def _due(self) -> bool:
+        """Whether a message is due; if not, waits until one may be, or the stream has ended."""
+        due_ns = self._outgoing.due_ns
+        left_s = None if due_ns is None else (due_ns - time.monotonic_ns()) / 1e9
+        if left_s is not None and left_s <= 0:
+            return True
+        loop = asyncio.get_running_loop()
+        timer = None if left_s is None else loop.call_later(left_s, self._news.set)
+        try:
+            await self._news.wait()
+            self._news.clear()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return False
+
+    async def _send(
+        self, call: grpc.aio.StreamStreamCall[Any, Any], message: peer_pb.ExchangeRequest,
+        frames: Sequence[m.Frame],
+    ) -> None:  # fmt: skip
+        crossed = [_FAILPOINTS.get(type(frame.body), "") for frame in frames]
+        for what in crossed:
+            failpoint(f"{what}-before")
+        await call.write(message)
+        for what in crossed:
+            failpoint(f"{what}-after")
+        for frame in frames:
+            if isinstance(frame.body, m.Entries):
+                self._forwarding.sent(frame.body.first + len(frame.body.entries) - 1)
+
     async def stop(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+
+def _messages(
+    frames: Sequence[m.Frame],
+) -> Iterator[tuple[peer_pb.ExchangeRequest, Sequence[m.Frame]]]:
+    """The frames in as few messages as may be, and which are in each."""
+    first = 0
+    while first < len(frames):
+        message = convert.frame_to_pb(frames[first])
+        end = first + 1
+        while end < len(frames) and message.ByteSize() < FULL_MESSAGE_BYTES:
+            convert.write_frame(frames[end], message.following.add())
+            end += 1
+        yield message, frames[first:end]
+        first = end
 
 
 class PeerServicer:
@@ -339,12 +383,14 @@ class PeerServicer:
                 self.heard_of(request.from_shard, request.address)
             if request.WhichOneof("frame") is None:
                 continue  # the first message of a stream says who it is, and where
-            frame = convert.frame_from_pb(request)
-            check_frame(self._engine.process, frame)
-            if isinstance(frame.body, m.EntriesReceived):
-                self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
-            self._engine.post(m.FrameArrived(frame))
-            await self._engine.room_to_write()
+            for message in (request, *request.following):
+                self._check_known(message.from_shard)
+                frame = convert.frame_from_pb(message)
+                check_frame(self._engine.process, frame)
+                if isinstance(frame.body, m.EntriesReceived):
+                    self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
+                self._engine.post(m.FrameArrived(frame))
+                await self._engine.room_to_write()
 
 
 def _checked_address(address: str) -> str:

@@ -64,6 +64,10 @@ def _any(servicer: object) -> Any:
     return servicer
 
 
+SERVED = ProcessConfig(report_interval_ms=1)
+"""A group commit takes about as long, so few wait for it; links to other shards send reports less often."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """One process of a tracker.
@@ -92,7 +96,7 @@ class ServerConfig:
     listen: str = ""
     block_slots: int = 64
     grace_s: float = 2.0
-    process: ProcessConfig = field(default_factory=ProcessConfig)
+    process: ProcessConfig = SERVED
     lease_ms: int = LEASE_MS
     standby: bool = False
     address: str = ""

@@ -114,7 +114,7 @@ Global___BootstrapResponse: _TypeAlias = BootstrapResponse  # noqa: Y015
 
 @_typing.final
 class ExchangeRequest(_message.Message):
-    """A frame from one shard to another."""
+    """A frame from one shard to another, and those that go in the same message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -125,6 +125,7 @@ class ExchangeRequest(_message.Message):
     REPORT_FIELD_NUMBER: _builtins.int
     REPORT_WANTED_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    FOLLOWING_FIELD_NUMBER: _builtins.int
     from_shard: _builtins.int
     """Number of the sending shard."""
     epoch: _builtins.int
@@ -149,6 +150,12 @@ class ExchangeRequest(_message.Message):
     def report_wanted(self) -> Global___ReportWanted:
         """The sender wants a whole report."""
 
+    @_builtins.property
+    def following(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExchangeRequest]:
+        """Frames that follow this one in the same message, each as if it came by itself; they have none that
+        follow them.
+        """
+
     def __init__(
         self,
         *,
@@ -159,10 +166,11 @@ class ExchangeRequest(_message.Message):
         report: Global___ShardReport | None = ...,
         report_wanted: Global___ReportWanted | None = ...,
         address: _builtins.str = ...,
+        following: _abc.Iterable[Global___ExchangeRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "frame", b"frame", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "following", b"following", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["entries", "received", "report", "report_wanted"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015

@@ -1,0 +1,87 @@
+"""When frames to another shard go, and with which others (tracker/service/outgoing.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.v1 import peer_service_pb2 as peer_pb
+from tracker import convert
+from tracker.core import messages as m
+from tracker.core.model import NodeKey
+from tracker.service import peers
+from tracker.service.outgoing import (
+    CONFIRMATION_WAIT_MS,
+    MAX_QUEUED_FRAMES,
+    REPORT_INTERVAL_MS,
+    Outgoing,
+)
+
+MS = 1_000_000
+
+
+def frame(body: m.FrameBody) -> m.Frame:
+    return m.Frame(1, 2, body)
+
+
+def entries(first: int = 1) -> m.Frame:
+    return frame(m.Entries(first, (m.KeyDropped("p", NodeKey("n", 1)),)))
+
+
+REPORT = frame(m.ShardReport(7, False, ((0, 5),), ()))
+WHOLE = frame(m.ShardReport(7, True, ((0, 5),), ()))
+CONFIRMATION = frame(m.EntriesReceived(3))
+ASKED_AGAIN = frame(m.EntriesReceived(3, again=True))
+WANTED = frame(m.ReportWanted())
+
+
+@pytest.mark.parametrize("urgent", [entries(), WHOLE, ASKED_AGAIN, WANTED])
+def test_what_somebody_waits_for_goes_at_once_and_takes_along_what_waits(urgent: m.Frame) -> None:
+    outgoing = Outgoing()
+    outgoing.take(9 * MS)
+    outgoing.add(CONFIRMATION, 10 * MS)
+    outgoing.add(REPORT, 10 * MS)
+    assert outgoing.due_ns is not None and outgoing.due_ns > 11 * MS
+    outgoing.add(urgent, 11 * MS)
+    assert outgoing.due_ns == 11 * MS
+    assert outgoing.take(11 * MS) == [CONFIRMATION, REPORT, urgent]
+    assert outgoing.due_ns is None and len(outgoing) == 0
+
+
+def test_a_confirmation_waits_for_company_but_not_for_ever() -> None:
+    outgoing = Outgoing()
+    outgoing.add(CONFIRMATION, 10 * MS)
+    outgoing.add(CONFIRMATION, 15 * MS)
+    assert outgoing.due_ns == (10 + CONFIRMATION_WAIT_MS) * MS
+
+
+def test_reports_keep_a_distance_from_the_message_before() -> None:
+    outgoing = Outgoing()
+    outgoing.add(REPORT, 10 * MS)
+    assert outgoing.due_ns == 10 * MS  # nothing was sent yet
+    outgoing.take(10 * MS)
+    outgoing.add(REPORT, 11 * MS)
+    assert outgoing.due_ns == (10 + REPORT_INTERVAL_MS) * MS
+    outgoing.take(16 * MS)
+    outgoing.add(REPORT, 90 * MS)
+    assert outgoing.due_ns == 90 * MS
+
+
+def test_a_frame_that_finds_no_room_is_not_taken() -> None:
+    outgoing = Outgoing()
+    assert all(outgoing.add(CONFIRMATION, 0) for _ in range(MAX_QUEUED_FRAMES))
+    assert not outgoing.add(entries(), 0)
+    assert len(outgoing.take(0)) == MAX_QUEUED_FRAMES
+
+
+def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [CONFIRMATION, entries(4), REPORT, entries(5), WANTED]
+    small = convert.frame_to_pb(CONFIRMATION).ByteSize()
+    for limit, counts in ((1 << 20, [5]), (small + 1, [2, 1, 1, 1]), (0, [1] * 5)):
+        monkeypatch.setattr(peers, "FULL_MESSAGE_BYTES", limit)
+        messages = list(peers._messages(frames))
+        assert [len(carried) for _, carried in messages] == counts
+        read = []
+        for message, _ in messages:
+            sent = peer_pb.ExchangeRequest.FromString(message.SerializeToString())
+            read += [convert.frame_from_pb(one) for one in (sent, *sent.following)]
+        assert read == frames

@@ -1,0 +1,59 @@
+"""Frames on their way to one other shard: when the next message goes, which takes all that wait.
+
+A message costs its sender and its receiver more than a frame in it does. So a frame that nobody waits for
+goes with the next message: a confirmation lets its receiver forget, no more, and the report of what was
+confirmed follows within a few milliseconds. Reports by themselves keep a distance from the message
+before. Entries and questions never wait.
+
+When frames arrive, and whether in one message, decides nothing about what is right. There is no clock
+here: moments are arguments, in nanoseconds of any monotonic clock.
+"""
+
+from __future__ import annotations
+
+from tracker.core import messages as m
+
+MAX_QUEUED_FRAMES = 1_024
+"""One that finds no room is dropped, as if it were lost on its way."""
+CONFIRMATION_WAIT_MS = 10
+"""The longest that a confirmation waits: far less than the time after which entries are sent again."""
+REPORT_INTERVAL_MS = 6
+"""A report goes with other frames, or so long after the message before, or at once when that is older."""
+_MS = 1_000_000
+
+
+class Outgoing:
+    """What waits to be sent to one other shard."""
+
+    def __init__(self) -> None:
+        self._frames: list[m.Frame] = []
+        self._last_taken_ns: int | None = None
+        self.due_ns: int | None = None
+        """When `take` is due; None while nothing waits."""
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, frame: m.Frame, now_ns: int) -> bool:
+        """Queues a frame; False if there is no room for it."""
+        if len(self._frames) >= MAX_QUEUED_FRAMES:
+            return False
+        self._frames.append(frame)
+        due_ns = self._due_ns(frame.body, now_ns)
+        self.due_ns = due_ns if self.due_ns is None else min(self.due_ns, due_ns)
+        return True
+
+    def _due_ns(self, body: m.FrameBody, now_ns: int) -> int:
+        match body:
+            case m.EntriesReceived(again=False):
+                return now_ns + CONFIRMATION_WAIT_MS * _MS
+            case m.ShardReport(whole=False) if self._last_taken_ns is not None:
+                return max(now_ns, self._last_taken_ns + REPORT_INTERVAL_MS * _MS)
+        return now_ns
+
+    def take(self, now_ns: int) -> list[m.Frame]:
+        """All that waits, in the order in which it was added."""
+        frames, self._frames = self._frames, []
+        self.due_ns = None
+        self._last_taken_ns = now_ns
+        return frames
