@@ -167,3 +167,26 @@ def test_a_full_disk_is_survived(tmp_path: Path) -> None:
     records = list(store.load(store.acquire("b")).records)
     assert [position for position, _ in records] == [1, 2, 3]
     store.close()
+
+
+def test_a_log_that_was_given_its_size_is_read_as_far_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    first = SqliteStore(path, 0)
+    wal = tmp_path / "s.db-wal"
+    assert wal.stat().st_size > 4 << 20
+    epoch = first.acquire("first")
+    first.commit(epoch, [(1, b"one"), (2, b"two")])
+    # Another process opens the file while the first still has it, and then both have crashed.
+    second = SqliteStore(path, 0)
+    first.commit(epoch, [(3, b"three")])
+    for name in ("s.db", "s.db-wal"):
+        (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
+    (tmp_path / "copy-s.db-wal").rename(tmp_path / "copied.db-wal")
+    (tmp_path / "copy-s.db").rename(tmp_path / "copied.db")
+    for store in (second, first):
+        store.close()
+    copied = SqliteStore(tmp_path / "copied.db", 0)
+    epoch = copied.acquire("third")
+    assert list(copied.load(epoch).records) == [(1, b"one"), (2, b"two"), (3, b"three")]
+    copied.commit(epoch, [(4, b"four")])
+    copied.close()

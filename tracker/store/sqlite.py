@@ -7,12 +7,13 @@ own, so that a long write does not end one.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from tracker.store.interface import (
@@ -29,6 +30,8 @@ from tracker.store.interface import (
 _APPLICATION_ID = 0x4C4F574D  # "LOWM"
 _VERSION = 2
 _BUSY_TIMEOUT_MS = 5_000
+_WAL_BYTES = 4 * 1024 * 1024 + 64 * 1024
+"""How large the write-ahead log grows before SQLite begins it anew: a thousand pages of 4 KiB."""
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -94,6 +97,7 @@ class SqliteStore:
         self._db.execute("PRAGMA synchronous=FULL")
         if version == 1:
             self._upgrade()
+        self._fill_wal()
 
     def _create(self, shard: int) -> None:
         with _transaction(self._db):
@@ -113,6 +117,18 @@ class SqliteStore:
             self._db.execute("UPDATE log SET record = sealed(record)")
             self._db.execute("UPDATE snapshot SET data = sealed(data)")
             self._db.execute(f"PRAGMA user_version={_VERSION}")
+
+    def _fill_wal(self) -> None:
+        """Gives the write-ahead log its size at once, by zeros behind what is in it, which SQLite takes
+        for no page: a commit that makes a file longer waits for the disk several times as long as one
+        that writes over it. Nobody else writes meanwhile. Without room on the disk it just stays small."""
+        path = Path(f"{self.path}-wal")
+        with suppress(OSError), _transaction(self._db), path.open("r+b") as wal:
+            missing = _WAL_BYTES - wal.seek(0, os.SEEK_END)
+            if missing > 0:
+                wal.write(bytes(missing))
+                wal.flush()
+                os.fsync(wal.fileno())
 
     def _set(self, **values: object) -> None:
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
