@@ -290,7 +290,7 @@ class System:
         return path
 
     def _record_final(self, recorder: Recorder) -> None:
-        for address in {self._address_of(shard) for shard in range(len(self.places))}:
+        for address in self.serving():
             with Admin(address, WAIT_S) as admin:
                 state = admin.pipeline(PIPELINE).state
             recorder.write(
@@ -302,6 +302,10 @@ class System:
                 },
                 nodes={f"{n.key.node_id}#{n.key.incarnation}": n.node_time for n in state.nodes},
             )  # fmt: skip
+
+    def serving(self) -> set[str]:
+        """Where the shards are, in the end."""
+        return {self._address_of(shard) for shard in range(len(self.places))}
 
     def _address_of(self, shard: int) -> str:
         with Admin(self.target, WAIT_S) as admin:

@@ -109,6 +109,10 @@ class Running:
             raise AssertionError(f"{self._command} does not end: {self.errors()}") from None
         return self._gone()
 
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def stop(self) -> int:
         """SIGTERM, and waits until it has ended; returns its exit status."""
         assert self._process is not None

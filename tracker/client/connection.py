@@ -14,7 +14,10 @@ from typing import Any, TypeVar
 
 import grpc
 
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.errors import ClosedError, LowmarkError, UnavailableError, refusal_of
+from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode
 from tracker.credentials import MISSING, Credentials, Stamp
 from tracker.grpc_options import CHANNEL_OPTIONS
@@ -109,8 +112,7 @@ class Connection:
         self._older: list[grpc.Channel] = []
         """Made with certificates that were renewed since; kept for the calls under way."""
         self._lock = threading.Lock()
-        self._turn = -1
-        self._suggested = ""
+        self._others = Targets(self.targets)
         self._closed = threading.Event()
         self._process: int | None = None
 
@@ -144,17 +146,34 @@ class Connection:
         self._channels.clear()
 
     def next_target(self) -> str:
-        """The process that another one has named; else another one at each call, in turn."""
-        suggested, self._suggested = self._suggested, ""
-        if suggested:
-            return suggested
-        self._turn += 1
-        return self.targets[self._turn % len(self.targets)]
+        """Another process at each call (see `Targets.next`)."""
+        return self._others.next()
 
     def suggest(self, address: str) -> None:
-        """The next attempt goes there: a process that waits for a shard has named one that serves. Where
-        the only target is a name that leads to any of them, asking that again might never get on."""
-        self._suggested = address
+        """The next attempt goes there: another process has named it."""
+        self._others.suggest(address)
+
+    def redirected(self, address: str) -> None:
+        """Another process has named this one as a home; the next attempt may go anywhere."""
+        self._others.learn([address])
+
+    def answered(self, address: str) -> None:
+        """A process has answered; it is asked now and then which shards there are."""
+        if not self._others.answered():
+            return
+        try:
+            stub = pipeline_grpc.PipelineServiceStub(self.channel(address))
+            asked = stub.ListShards.future(pipeline_pb.ListShardsRequest(), timeout=CALL_TIMEOUT_S)
+        except (ClosedError, ValueError):  # it is being closed
+            return
+        asked.add_done_callback(self._learn)
+
+    def _learn(self, asked: Any) -> None:
+        try:
+            shards = asked.result().shards
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            return  # another time
+        self._others.learn((shard.address for shard in shards), all_there_are=True)
 
     def call(
         self,
@@ -179,7 +198,9 @@ class Connection:
             left_s = max(0.001, deadline - time.monotonic())
             method = make(self.channel(address))
             try:
-                return method(request, timeout=min(left_s, call_timeout_s)), address
+                answer = method(request, timeout=min(left_s, call_timeout_s))
+                self.answered(address)
+                return answer, address
             except grpc.RpcError as error:
                 failure = error
             except ValueError:  # the channel was closed meanwhile, by close()
@@ -191,6 +212,7 @@ class Connection:
                 redirects += 1
                 if refused.home_address and redirects <= MAX_REDIRECTS:
                     address = refused.home_address
+                    self.redirected(address)
                     continue
                 # Who owns the shard now is not known everywhere yet: it is asked again after a while.
             elif refused is not None and not (

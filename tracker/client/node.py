@@ -435,6 +435,7 @@ class NodeClient:
             for response in call:
                 attached = True
                 backoff.reset()
+                self._connection.answered(self._home)
                 outcomes = self._take(stream, response)
                 _resolve(outcomes)
         except FencedError as error:
@@ -456,6 +457,7 @@ class NodeClient:
         if refused.refusal.code in _STREAM_RETRIED:
             with self._changed:
                 self._home = refused.home_address or self._connection.next_target()
+            self._connection.redirected(refused.home_address)
             return None
         if refused.refusal.code is RefusalCode.FENCED and attached:
             # Perhaps only by an older stream of ours that arrived late: attaching again tells.

@@ -16,6 +16,8 @@ from typing import Any
 
 import grpc
 
+from acker.v1 import pipeline_service_pb2 as pipeline_pb
+from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.connection import (
@@ -35,6 +37,7 @@ from tracker.client.errors import (
     UnavailableError,
     refusal_of,
 )
+from tracker.client.targets import Targets
 from tracker.client.updates import Heard, Update, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
 from tracker.credentials import MISSING, Stamp
@@ -75,6 +78,7 @@ class Subscriber:
             try:
                 for message in self._stream(address, told):
                     backoff.reset()
+                    self._connection.answered(address)
                     self._heard.hear(message)
                     yield from self._heard.news(told, self._chosen)
             except grpc.RpcError as error:
@@ -144,6 +148,7 @@ class Subscriber:
             try:
                 answer = stub.WaitUntil(request, timeout=left_s)
                 self._heard.reached(segment, answer.min_time)
+                self._connection.answered(address)
             except grpc.RpcError as error:
                 self._connection.suggest(_raise_if_final(error, address))
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -179,8 +184,8 @@ class AsyncSubscriber:
         self._chosen = tuple(segments or ())
         self._targets = parse_targets(target)
         self._credentials = credentials_for(target)
-        self._turn = -1
-        self._suggested = ""
+        self._others = Targets(self._targets)
+        self._learning: asyncio.Task[None] | None = None
         self._heard = Heard(pipeline)
         self._stamp: Stamp = ()
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -192,10 +197,7 @@ class AsyncSubscriber:
     def _next_stub(self) -> tuple[str, Any]:
         if self._closed:
             raise ClosedError("the subscriber is closed")
-        address, self._suggested = self._suggested, ""
-        if not address:
-            self._turn += 1
-            address = self._targets[self._turn % len(self._targets)]
+        address = self._others.next()
         stamp = self._credentials.stamp()
         if stamp != self._stamp and not (self._channels and MISSING in stamp):
             self._stamp = stamp
@@ -204,6 +206,20 @@ class AsyncSubscriber:
         if address not in self._channels:
             self._channels[address] = self._credentials.aio_channel(address, CHANNEL_OPTIONS)
         return address, progress_grpc.ProgressServiceStub(self._channels[address])
+
+    def _answered(self, address: str) -> None:
+        """A process has answered; it is asked now and then which shards there are."""
+        if self._others.answered():
+            self._learning = asyncio.ensure_future(self._learn(address))
+
+    async def _learn(self, address: str) -> None:
+        stub: Any = pipeline_grpc.PipelineServiceStub(self._channels[address])
+        try:
+            request = pipeline_pb.ListShardsRequest()
+            answer = await stub.ListShards(request, timeout=CALL_TIMEOUT_S)
+        except grpc.RpcError:
+            return  # another time
+        self._others.learn((shard.address for shard in answer.shards), all_there_are=True)
 
     async def updates(self) -> AsyncIterator[Update]:
         """As `Subscriber.updates`, until `close()`."""
@@ -216,11 +232,12 @@ class AsyncSubscriber:
             try:
                 async for message in call:
                     backoff.reset()
+                    self._answered(address)
                     self._heard.hear(message)
                     for update in self._heard.news(told, self._chosen):
                         yield update
             except grpc.aio.AioRpcError as error:
-                self._suggested = _raise_if_final(error, address)
+                self._others.suggest(_raise_if_final(error, address))
             except asyncio.CancelledError:
                 # By `close()`, which cancels the call; or else the task itself is cancelled.
                 task = asyncio.current_task()
@@ -248,9 +265,10 @@ class AsyncSubscriber:
             try:
                 left_s = max(0.001, _left(deadline, CALL_TIMEOUT_S))
                 self._heard.hear(await stub.GetMinTime(request, timeout=left_s))
+                self._answered(address)
                 return
             except grpc.aio.AioRpcError as error:
-                self._suggested = _raise_if_final(error, address)
+                self._others.suggest(_raise_if_final(error, address))
                 pause_s = backoff.pause_s()
                 if _left(deadline, float("inf")) <= pause_s:
                     raise UnavailableError(
@@ -282,8 +300,9 @@ class AsyncSubscriber:
             try:
                 answer = await stub.WaitUntil(request, timeout=left_s)
                 self._heard.reached(segment, answer.min_time)
+                self._answered(address)
             except grpc.aio.AioRpcError as error:
-                self._suggested = _raise_if_final(error, address)
+                self._others.suggest(_raise_if_final(error, address))
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await asyncio.sleep(min(backoff.pause_s(), left_s))
         return True
@@ -293,6 +312,9 @@ class AsyncSubscriber:
         self._closed = True
         for call in list(self._calls):
             call.cancel()
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.gather(self._learning, return_exceptions=True)
         for channel in (*self._channels.values(), *self._older):
             await channel.close()
         self._channels.clear()

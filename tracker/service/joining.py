@@ -20,6 +20,7 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.errors import RefusedError, refusal_of
+from tracker.client.targets import Targets
 from tracker.convert_storage import snapshot_from_bytes
 from tracker.core.model import RefusalCode, Refused
 from tracker.grpc_options import CHANNEL_OPTIONS
@@ -53,7 +54,8 @@ class Newcomer:
         self._address = config.own_address
         self._on_wait = on_wait
         self._credentials = config.security.to_peers
-        self._turn = -1
+        self._targets = Targets(config.join)
+        self._turn = 0
         self._said = ""
 
     async def own(self, stop: asyncio.Event) -> Owned | None:
@@ -131,7 +133,7 @@ class Newcomer:
 
     async def _number(self) -> tuple[int, bool]:
         """The number that shard 0 gives; or that of the shard whose address this one is, and True."""
-        backoff, address = Backoff(), self._next_target()
+        backoff, address = Backoff(), self._targets.next()
         while True:
             request = peer_pb.JoinShardRequest(address=self._address)
             try:
@@ -155,18 +157,15 @@ class Newcomer:
                 raise CannotJoin(f"{address}: {describe_failure(error)}")
             self._say(f"{address}: {describe_failure(error)}")
         elif refused.refusal.code is RefusalCode.NOT_HOME:
-            return refused.home_address or self._next_target()
+            self._targets.learn([refused.home_address])
+            return refused.home_address or self._targets.next()
         elif refused.refusal.code is RefusalCode.NOT_READY:
             self._say(refused.refusal.message)
         elif refused.refusal.code is RefusalCode.FENCED:
             raise GivenUp(refused.refusal.message)
         else:
             raise CannotJoin(refused.refusal.message)
-        return self._next_target()
-
-    def _next_target(self) -> str:
-        self._turn += 1
-        return self._config.join[self._turn % len(self._config.join)]
+        return self._targets.next()
 
     def _say(self, why: str) -> None:
         """Once, until it changes."""
@@ -178,7 +177,7 @@ class Newcomer:
         """What a peer hands out: any one of them, as long as it takes."""
         backoff = Backoff()
         while True:
-            target = self._next_target()
+            target = self._targets.next()
             for peer in await self._peers(target) or [target]:
                 try:
                     data = await self._fetch_from(peer, shard)
@@ -204,6 +203,8 @@ class Newcomer:
             return []
         joining = pipeline_pb.SHARD_ROLE_JOINING
         found = [s.address for s in answer.shards if s.address and s.role != joining]
+        self._targets.learn(found)
+        self._turn += 1
         start = self._turn % max(1, len(found))  # those that join at a time ask different ones
         return [*found[start:], *found[:start]]
 

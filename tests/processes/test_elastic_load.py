@@ -1,0 +1,126 @@
+"""Shards of a tracker come and go under load, and whoever is killed meanwhile: no promise is broken, every
+change ends in one table, and who has left is gone.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.faults.system import go_on, pause
+from tests.processes.elastic import Elastic, numbers
+from tests.processes.running import WAIT_S, Running
+from tracker.client import UnavailableError
+from tracker.core.describe import ShardRole
+
+JOIN_TIMEOUT_MS = "4000"
+OWNER, SPARE, JOINING = ShardRole.OWNER, ShardRole.SPARE, ShardRole.JOINING
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[Elastic]:
+    system = Elastic(tmp_path, "--join-timeout-ms", JOIN_TIMEOUT_MS)
+    try:
+        system.start()
+        yield system
+    finally:
+        system.close()
+
+
+def test_one_shard_becomes_three_and_one_again_under_load(system: Elastic, tmp_path: Path) -> None:
+    system.goes_on()
+    system.joins(2)
+    assert numbers(system.rescale(2), OWNER) == [0, 1]
+    system.goes_on()
+    assert numbers(system.rescale(3), OWNER) == [0, 1, 2]
+    system.goes_on()
+    # Who was given the address of a shard that leaves goes on at another one.
+    last = system.address_of_newcomer(1)
+    listener = Running("tests.processes.listener", last, "faults", errors=tmp_path / "late.log")
+    system.subscribers.append(listener)
+    listener.start()
+    listener.until_line(0)
+    # While work is left undone, those that go wait for it; then they hand it over.
+    pause(system.worker.pid)
+    system.works_on()
+    with pytest.raises(UnavailableError, match=r"drains: .* slots are open there"):
+        system.rescale(1, timeout_s=3)
+    assert numbers(system.rescale(1, evacuate=True), OWNER) == [0]
+    for newcomer in system.newcomers.values():
+        assert newcomer.end() == 0, newcomer.errors()
+        assert "has left the tracker" in newcomer.errors_of_run()
+    go_on(system.worker.pid)
+    system.goes_on()
+    system.finish()
+    assert system.violations() == []
+
+
+def died(process: Running) -> None:
+    status = process.end()
+    assert status == -signal.SIGKILL, f"it ended with {status}: {process.errors()}"
+
+
+def test_a_newcomer_its_peer_and_the_sequencer_die_while_it_joins(system: Elastic) -> None:
+    system.goes_on()
+    # The sequencer dies before it has logged the number, then when it has, in the middle of its state.
+    for place in ("step-append", "bootstrap-piece"):
+        system.shards[0].discard()
+        system.first(place)
+        newcomer = system.newcomer(0)
+        died(system.shards[0])
+        newcomer.kill()
+    system.first()
+    # The newcomer dies wherever it may.
+    for place in ("join-numbered", "join-fetched", "join-stored"):
+        died(system.newcomer(0, place))
+    system.newcomer(0)
+    (joined,) = numbers(system.until(lambda routing: routing.of(SPARE)), SPARE)
+    assert numbers(system.rescale(2), OWNER) == [0, joined]
+    # One that does not begin is given up, told so, and is another one when it asks again.
+    died(system.newcomer(1, "join-stored"))
+    (given_up,) = numbers(system.until(lambda _: True), JOINING)
+    system.until(lambda routing: not routing.of(JOINING))
+    assert system.newcomer(1).end() == 1
+    assert f"shard {given_up} has been given up" in system.newcomers[1].errors_of_run()
+    system.newcomer(1)
+    (later,) = numbers(system.until(lambda routing: routing.of(SPARE)), SPARE)
+    assert later > given_up
+    system.goes_on()
+    system.finish()
+    assert system.violations() == []
+
+
+def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: Elastic) -> None:
+    system.goes_on()
+    system.joins(2)
+    with ThreadPoolExecutor(2) as asking:
+        # Two at once: one after the other is in force.
+        both = [asking.submit(system.rescale, shards) for shards in (2, 3)]
+        for asked in both:
+            asked.result()
+        owners = system.until(lambda routing: not routing.table.changing).of(OWNER)
+        assert len(owners) in (2, 3)
+        # Each process dies whenever it has taken one step, until all steps are taken.
+        system.shards[0].kill()
+        system.first("step-append:2")
+        asked = asking.submit(system.rescale, 1, evacuate=True, timeout_s=2 * WAIT_S)
+        lives = 0
+        while not asked.done():
+            if system.shards[0].has_ended():
+                died(system.shards[0])
+                system.first("step-append:2")
+                lives += 1
+            time.sleep(0.05)
+        assert numbers(asked.result(), OWNER) == [0]
+        assert lives >= 3
+    for shard in owners[1:]:
+        newcomer = system.newcomers[shard.state.shard - 1]
+        assert newcomer.end() == 0, newcomer.errors()
+    system.goes_on()
+    system.finish()
+    assert system.violations() == []
