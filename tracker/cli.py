@@ -31,6 +31,7 @@ from tracker import (
     cli_rescale_query,
     cli_security,
     cli_wait,
+    cli_webhook,
 )
 from tracker.cli_common import (
     ANSWER_TIMEOUT_S,
@@ -89,6 +90,7 @@ pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
 app.add_typer(cli_security.tokens_app, name="tokens")
 app.add_typer(cli_periods.periods_app, name="periods")
+app.add_typer(cli_webhook.webhook_app, name="webhook")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ from tracker.cli_common import (
 from tracker.client import Admin
 from tracker.client.history import history, moment
 from tracker.consumers.markers import MARKER, Markers
-from tracker.consumers.periods import Period, PeriodFollower, Periods
+from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.moments import parse_duration_ns, parse_slot
 
@@ -35,7 +35,7 @@ Every = Annotated[
 ]
 
 
-def _periods(spec: PipelineSpec, every: str) -> Periods:
+def periods_of(spec: PipelineSpec, every: str) -> Periods:
     try:
         number = int(every) if spec.time is TimeKind.NUMBER else parse_duration_ns(every)
         return Periods.of(spec, number)
@@ -43,19 +43,9 @@ def _periods(spec: PipelineSpec, every: str) -> Periods:
         raise typer.BadParameter(f"--every {every}: {error}") from None
 
 
-def _spec(target: str, pipeline: str) -> PipelineSpec:
+def spec_of(target: str, pipeline: str) -> PipelineSpec:
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         return admin.pipeline(pipeline).spec
-
-
-def _period_json(period: Period) -> dict[str, Any]:
-    return {
-        "key": period.key,
-        "from_slot": period.from_slot,
-        "to_slot": period.to_slot,
-        "start": period.start.isoformat() if period.start else None,
-        "end": period.end.isoformat() if period.end else None,
-    }
 
 
 @periods_app.command("list")
@@ -69,8 +59,8 @@ def periods_list(
     as_json: AsJson = False,
 ) -> None:
     """Tell of each period whether it is complete, and since when, out of the tracker's own history."""
-    spec = _spec(target, pipeline)
-    periods = _periods(spec, every)
+    spec = spec_of(target, pipeline)
+    periods = periods_of(spec, every)
     first = periods.first(parse_slot(from_, spec.slack_ns))
     count = max(0, (parse_slot(to, spec.slack_ns) - first) // periods.slots)
     if count > MAX_LISTED_PERIODS:
@@ -84,7 +74,7 @@ def periods_list(
     for period, reached in zip(listed, told, strict=True):
         at = moment(reached.at_ms).isoformat(timespec="milliseconds") if reached.at_ms else None
         if as_json:
-            print_json({**_period_json(period), "complete": reached.reached, "complete_at": at})
+            print_json({**period.fields(), "complete": reached.reached, "complete_at": at})
             continue
         span = f"{period.start or period.from_slot} .. {period.end or period.to_slot}"
         state = (at or "before what is remembered") if reached.reached else "not complete"
@@ -120,15 +110,15 @@ def periods_follow(
     with --table, write a marker file instead. Until SIGTERM, --timeout, or the end of the pipeline."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    spec = _spec(target, pipeline)
+    spec = spec_of(target, pipeline)
     begin = None if since is None else parse_slot(since, spec.slack_ns)
     with PeriodFollower(
-        target, pipeline, segment, _periods(spec, every), record, since=begin
+        target, pipeline, segment, periods_of(spec, every), record, since=begin
     ) as follower:
         if table is not None:
             Markers(follower, table, layout, marker).run(timeout)
             return
         for period in follower.completed(timeout):
-            print_json(_period_json(period))
+            print_json(period.fields())
             sys.stdout.flush()
             follower.done(period)

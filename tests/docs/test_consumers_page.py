@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from tracker.cli import app
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.periods import PeriodFollower, Periods
+from tracker.consumers.signing import new_secret
+from tracker.consumers.webhook import RefusedByReceiverError, Webhook
 from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
@@ -160,6 +163,33 @@ def test_the_reorder_buffer_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         {"path": tmp_path / "buffer.db"},
     )
     assert capsys.readouterr().out == "[(0, b'first'), (1, b'second'), (2, b'third')]\n"
+
+
+def test_the_receiver_of_a_webhook_runs(tmp_path: Path) -> None:
+    secret_file = tmp_path / "secret"
+    secret_file.write_text(new_secret() + "\n")
+    taken: list[tuple[str, bytes]] = []
+    names: dict[str, Any] = {
+        "secret_file": str(secret_file), "take": lambda *message: taken.append(message),
+    }  # fmt: skip
+    program = _program("python webhook")
+    assert "8080" in program
+    exec(compile(program.replace("8080", "0"), "docs/consumers.md", "exec"), names)
+    server = names["server"]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/hours"
+    try:
+        Webhook(url, secret_file).deliver("msg_a", {"type": "test"})
+        other = tmp_path / "other"
+        other.write_text(new_secret())
+        with pytest.raises(RefusedByReceiverError, match="status 401"):
+            Webhook(url, other).deliver("msg_b", {})
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert taken == [("msg_a", b'{"type":"test"}')]
 
 
 def test_slots_may_be_numbers(tmp_path: Path) -> None:

@@ -81,13 +81,9 @@ class Markers:
             marker,
             json.dumps(
                 {
-                    "key": period.key,
                     "pipeline": period.pipeline,
                     "segment": period.segment,
-                    "from_slot": period.from_slot,
-                    "to_slot": period.to_slot,
-                    "start": period.start.isoformat() if period.start else None,
-                    "end": period.end.isoformat() if period.end else None,
+                    **period.fields(),
                     "complete_at": at.isoformat() if at else None,
                 }
             ).encode()

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tracker.client.admin import Admin
 from tracker.client.history import history
@@ -51,6 +52,16 @@ class Period:
         """Names the period, the same whoever tells it, and however often."""
         to_slot = "end" if self.to_slot == FOREVER else self.to_slot
         return f"{self.pipeline}/{self.segment or '*'}/{self.from_slot}..{to_slot}"
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON tells it: key, from_slot, to_slot, and start and end as ISO texts."""
+        return {
+            "key": self.key,
+            "from_slot": self.from_slot,
+            "to_slot": self.to_slot,
+            "start": self.start.isoformat() if self.start else None,
+            "end": self.end.isoformat() if self.end else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)

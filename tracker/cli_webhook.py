@@ -1,0 +1,98 @@
+"""`lowmark webhook`: periods that are complete, posted to a URL."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracker.cli_common import (
+    DEFAULT_TARGET,
+    EXIT_TIMED_OUT,
+    PipelineName,
+    SegmentName,
+    Target,
+    fail,
+)
+from tracker.cli_periods import Every, periods_of, spec_of
+from tracker.consumers.periods import PeriodFollower
+from tracker.consumers.signing import new_secret
+from tracker.consumers.webhook import NotDeliveredError, Patience, Webhook
+from tracker.moments import parse_duration_ns, parse_slot
+
+webhook_app = typer.Typer(
+    no_args_is_help=True, help="Post each hour to a URL when it is complete, signed."
+)
+
+
+@webhook_app.command("secret")
+def secret(
+    out: Annotated[Path, typer.Option(help="new file for the secret, which is shown nowhere else")],
+) -> None:
+    """Make a secret that messages are signed with, for the sender and for the receiver."""
+    try:
+        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{new_secret()}\n")
+    except FileExistsError:
+        raise typer.BadParameter(f"--out {out} exists; name a new file") from None
+
+
+@webhook_app.command("follow")
+def follow(
+    pipeline: PipelineName,
+    url: Annotated[
+        str,
+        typer.Option(
+            envvar="LOWMARK_WEBHOOK_URL", help="where to post: https://reports.example/hours"
+        ),
+    ],
+    secret_file: Annotated[
+        Path, typer.Option(help="file of secrets, one a line: `lowmark webhook secret` makes one")
+    ],
+    record: Annotated[str, typer.Option(help="the webhook's own file: which period is next")],
+    every: Every = "1h",
+    segment: SegmentName = None,
+    since: Annotated[
+        str | None,
+        typer.Option(help="where to begin, if the record does not say: a moment, or slot:N"),
+    ] = None,
+    give_up_after: Annotated[
+        str, typer.Option(help="end when one period was not taken in so long: 24h, 10m")
+    ] = "24h",
+    answer_within: Annotated[
+        str, typer.Option(help="how long one attempt may take, with its answer: 10s")
+    ] = "10s",
+    receiver_ca: Annotated[
+        str,
+        typer.Option(help="PEM file of the CA of the receiver's certificate; else the system's"),
+    ] = "",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="allow http to another machine, which anybody can read")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="end after so many seconds without a period")
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+) -> None:
+    """Post a signed message for each period when it is complete, in order, none skipped, until the
+    receiver has answered with 2xx. Until SIGTERM, --timeout, or the end of the pipeline."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    patience = Patience(
+        attempt_s=parse_duration_ns(answer_within) / 1e9,
+        give_up_s=parse_duration_ns(give_up_after) / 1e9,
+    )
+    webhook = Webhook(url, secret_file, ca=receiver_ca, patience=patience, plain=plain)
+    spec = spec_of(target, pipeline)
+    begin = None if since is None else parse_slot(since, spec.slack_ns)
+    with PeriodFollower(
+        target, pipeline, segment, periods_of(spec, every), record, since=begin
+    ) as follower:
+        try:
+            webhook.run(follower, timeout)
+        except NotDeliveredError as error:
+            fail(error, EXIT_TIMED_OUT)

@@ -1,0 +1,249 @@
+"""A webhook: each period is posted to a URL when it is complete, signed, until the receiver has it.
+
+    with PeriodFollower(target, "orders", "load", periods, "/data/hook.json") as follower:
+        Webhook("https://reports.example/hours", "/etc/lowmark/hook.secret").run(follower)
+
+The receiver has a period when it has answered with a status of 2xx: only then is it done, and the next one
+comes. So whoever is killed, at whichever moment, loses none and changes no order; a receiver that was killed
+right after it has taken one, or whose answer was lost, gets it again under the same id. What waits is not
+kept anywhere: it follows from min time.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from tracker import __version__
+from tracker.client.errors import LowmarkError
+from tracker.client.history import history, moment
+from tracker.consumers.periods import Period, PeriodFollower
+from tracker.consumers.signing import read_secrets, signed
+from tracker.credentials import is_loopback
+
+EVENT = "period.complete"
+MAX_ANSWER_BYTES = 65_536
+"""Of an answer, so much is read and passed over; a longer one ends the connection."""
+MAX_RETRY_AFTER_S = 3_600.0
+"""A receiver that asks for a longer pause gets this one."""
+
+_RETRIED = (408, 425, 429)  # and all from 500 on: the receiver may take it later
+
+log = logging.getLogger("lowmark.webhook")
+
+
+class RefusedByReceiverError(LowmarkError):
+    """The receiver will not have it, now or later; says with which status."""
+
+
+class NotDeliveredError(LowmarkError):
+    """The receiver has not taken it in all the time that was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited for a receiver, in seconds.
+
+    attempt_s: for one attempt as a whole; give_up_s: for all attempts at one period. Between two of them
+    first_pause_s, then twice as long each time up to longest_pause_s, less up to a half by chance.
+    """
+
+    attempt_s: float = 10.0
+    give_up_s: float = 86_400.0
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 300.0
+
+    def pause_s(self, attempt: int) -> float:
+        """After that many attempts."""
+        doubled = self.first_pause_s * 2.0 ** min(attempt - 1, 60)
+        return min(doubled, self.longest_pause_s) * random.uniform(0.5, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    retry_after: str
+
+
+class Webhook:
+    """One receiver."""
+
+    def __init__(
+        self,
+        url: str,
+        secret_file: str | os.PathLike[str],
+        *,
+        ca: str = "",
+        patience: Patience | None = None,
+        plain: bool = False,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """url: https, or http to this machine (elsewhere only with `plain`); it is called straight, by no
+        proxy, and redirects are not followed. secret_file: read again for each attempt. ca: a PEM file to
+        check the receiver's certificate by; the system's own if empty. Raises ValueError for a URL that
+        cannot be used, SecretError, OSError."""
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            host, port = "", None
+        self.shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+        """The URL without what may be secret in it."""
+        readable = url.isascii() and url.isprintable() and " " not in url
+        if parts.scheme not in ("https", "http") or not host or not readable:
+            raise ValueError(
+                f"{self.shown!r} is no URL of a webhook: https://reports.example/hours"
+            )
+        if parts.username or parts.password:
+            raise ValueError(
+                f"{self.shown}: a URL with a password is refused, since it would be shown; the receiver "
+                "knows the sender by its signature"
+            )
+        if parts.scheme == "http" and not plain and not is_loopback(f"{host}:0"):
+            raise ValueError(
+                f"{self.shown}: plain http leaves this machine; use https, or allow it (--plain)"
+            )
+        self._host, self._port, self._secure = host, port, parts.scheme == "https"
+        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._tls = ssl.create_default_context(cafile=ca or None) if self._secure else None
+        self._secret_file = secret_file
+        self._patience = patience or Patience()
+        self._sleep = sleep
+        read_secrets(secret_file)  # what cannot be used is said at once
+
+    def run(self, follower: PeriodFollower, timeout_s: float | None = None) -> int:
+        """Posts each period when it is complete; ends as `PeriodFollower.completed` does. Returns how many
+        were taken. Raises RefusedByReceiverError and NotDeliveredError, after which the period is still
+        the next one, and what the follower raises."""
+        taken = 0
+        for period in follower.completed(timeout_s):
+            self.deliver(message_id(period), event(follower, period))
+            follower.done(period)
+            taken += 1
+        return taken
+
+    def deliver(self, name: str, content: dict[str, Any]) -> None:
+        """Posts one message until it is taken. name: its id. Raises RefusedByReceiverError,
+        NotDeliveredError, SecretError."""
+        body = json.dumps(content, separators=(",", ":")).encode()
+        began_s, attempt = time.monotonic(), 0
+        while True:
+            attempt += 1
+            answer, why = self._attempt(name, body)
+            if answer is not None and 200 <= answer.status < 300:
+                return
+            if answer is not None and not _is_retried(answer.status):
+                raise RefusedByReceiverError(
+                    f"{self.shown} has refused {name}: {why}; it is tried again when this is started again"
+                )
+            pause_s = max(self._patience.pause_s(attempt), _asked_pause_s(answer))
+            spent_s = time.monotonic() - began_s
+            if spent_s + pause_s > self._patience.give_up_s:
+                raise NotDeliveredError(
+                    f"{self.shown} has not taken {name} in {attempt} attempts and {spent_s:.0f} s "
+                    f"({why}), the limit is {self._patience.give_up_s:g} s; it is tried again when this is "
+                    "started again"
+                )
+            log.warning(
+                "%s has not taken %s (%s), attempt %d; tried again in %.1f s",
+                self.shown, name, why, attempt, pause_s,
+            )  # fmt: skip
+            self._sleep(pause_s)
+
+    def _attempt(self, name: str, body: bytes) -> tuple[_Answer | None, str]:
+        """The answer, if one came, and what is to be said of it."""
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"lowmark/{__version__}",
+            **signed(read_secrets(self._secret_file), name, int(time.time()), body),
+        }
+        connection = self._connection()
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            _cut(connection)
+
+        # A timeout of the socket is for one read of many: this one is for all of them.
+        timer = threading.Timer(self._patience.attempt_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.request("POST", self._path, body, headers)
+            response = connection.getresponse()
+            response.read(MAX_ANSWER_BYTES)
+            answer = _Answer(response.status, response.getheader("Retry-After", ""))
+        except (OSError, http.client.HTTPException) as error:
+            if late.is_set() or isinstance(error, TimeoutError):
+                return None, f"no answer in {self._patience.attempt_s:g} s"
+            return None, f"{type(error).__name__}: {error}"
+        finally:
+            timer.cancel()
+            connection.close()
+        if late.is_set():  # what was cut off may look like a short answer
+            return None, f"no answer in {self._patience.attempt_s:g} s"
+        return answer, f"status {answer.status}"
+
+    def _connection(self) -> http.client.HTTPConnection:
+        timeout_s = self._patience.attempt_s
+        if self._tls is not None:
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout_s, context=self._tls
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+
+def message_id(period: Period) -> str:
+    """Names a period's message, the same at each attempt; a key holds dots, which an id must not."""
+    return f"msg_{sha256(period.key.encode()).hexdigest()[:32]}"
+
+
+def event(follower: PeriodFollower, period: Period) -> dict[str, Any]:
+    """What is posted of a period."""
+    needed = follower.periods.completes(period.to_slot)
+    (told,) = history(follower.target, period.pipeline, [needed], period.segment)
+    at = moment(told.at_ms).isoformat(timespec="milliseconds") if told.at_ms else None
+    return {
+        "type": EVENT,
+        "timestamp": at,
+        "data": {
+            "pipeline": period.pipeline,
+            "segment": period.segment,
+            **period.fields(),
+            "complete_at": at,
+        },
+    }
+
+
+def _is_retried(status: int) -> bool:
+    return status in _RETRIED or status >= 500
+
+
+def _asked_pause_s(answer: _Answer | None) -> float:
+    """By Retry-After in seconds; a date in it is passed over."""
+    text = "" if answer is None else answer.retry_after.strip()
+    if not text.isascii() or not text.isdigit():
+        return 0.0
+    return min(float(text[:10]), MAX_RETRY_AFTER_S)
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    """Ends what waits on a connection; that it is not there yet, or no more, is as well."""
+    made = connection.sock
+    if made is not None:
+        try:
+            made.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
