@@ -95,6 +95,14 @@ SERVICE: Sequence[Metric] = (
            "Entries of this shard's home log since the shard began."),
     Metric("lowmark_congested", GAUGE,
            "1 while so much is unconfirmed by other shards that no more ticks are read."),
+    # Shards that come and go.
+    Metric("lowmark_shards", GAUGE,
+           "Shards, by what each is for: owner, spare (has joined, owns nothing yet), joining, draining, "
+           "leaving.", ("role",)),
+    Metric("lowmark_routing_version", GAUGE,
+           "Version of the table by which slots are dealt to shards; it grows with each rescale."),
+    Metric("lowmark_cells_moved_total", COUNTER,
+           "Open cells that this process has handed over to other shards."),
     # Subscribers.
     Metric("lowmark_subscriber_streams", GAUGE, "Subscribers' streams at this process."),
     Metric("lowmark_subscribers", GAUGE, "Streams that subscribe to a pipeline.", _PIPELINE),

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tracker import __version__
+from tracker.core.describe import ShardRole
 from tracker.core.measures import FrontMeasures, PipelineMeasures, SegmentMeasures
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.exposition import MetricsServer
@@ -87,7 +88,12 @@ def _gather_links(families: Families, parts: Parts) -> None:
     process, stats = parts.engine.process, parts.engine.stats
     families.add("lowmark_home_log_entries_total", process.home_log_entries)
     families.add("lowmark_congested", process.congested)
-    for shard in process.describe_shards():
+    shards = process.describe_shards()
+    for role in ShardRole:
+        families.add("lowmark_shards", sum(s.role is role for s in shards), role.value)
+    families.add("lowmark_routing_version", process.routing.version)
+    families.add("lowmark_cells_moved_total", process.moved_cells)
+    for shard in shards:
         if shard.shard == process.shard:
             continue
         label = str(shard.shard)

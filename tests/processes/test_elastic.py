@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from examples.children import free_ports
 from tests.processes.running import WAIT_S, Running
 from tracker.client import Admin, LowmarkError, RoutingInfo
-from tracker.client.embedded import free_ports
 from tracker.core.describe import ShardRole
 
 OWNER, SPARE = ShardRole.OWNER, ShardRole.SPARE
@@ -22,12 +22,13 @@ class Tracker:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.processes: list[Running] = []
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(6)]
+        port = free_ports(4)
+        self.addresses = [f"127.0.0.1:{port + place}" for place in range(4)]
         self.target = self.addresses[0]
 
     def serve(self, *way: str) -> Running:
         """Starts the next process, at the next address."""
-        place = len(self.processes)
+        place = 3 if "--join" in way else 0
         process = Running(
             "tracker.cli", "serve", "--listen", self.addresses[place], *way,
             "--store", f"sqlite:{self.directory / f'store-{place}'}", "--json",
@@ -67,6 +68,17 @@ class Tracker:
 
 
 @pytest.fixture
+def parent(tmp_path: Path) -> Iterator[Tracker]:
+    """Two processes that one looks after."""
+    tracker = Tracker(tmp_path)
+    tracker.serve("--shards", "2")
+    try:
+        yield tracker
+    finally:
+        tracker.discard()
+
+
+@pytest.fixture
 def tracker(tmp_path: Path) -> Iterator[Tracker]:
     tracker = Tracker(tmp_path)
     tracker.serve()
@@ -95,3 +107,26 @@ def test_a_process_joins_owns_slots_and_goes(tracker: Tracker) -> None:
     # Its number is not given again, also not to the same address.
     newcomer.start()
     tracker.until(lambda routing: numbers(routing, SPARE) == [2])
+
+
+def until_said(process: Running, text: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while text not in process.errors_of_run():
+        assert time.monotonic() < deadline and not process.has_ended(), process.errors()
+        time.sleep(0.05)
+
+
+def test_a_parent_lets_a_process_go_whose_shard_has_left(parent: Tracker) -> None:
+    parent.until(lambda routing: all(shard.state.connected for shard in routing.shards))
+    (process,) = parent.processes
+    assert numbers(parent.rescale(1, evacuate=True), OWNER) == [0]
+    until_said(process, '"event": "shard_left"')
+    # Started again with the same command, it starts what is left.
+    assert process.stop() == 0, process.errors()
+    process.start()
+    parent.until(lambda routing: len(routing.shards) == 1)
+    until_said(process, '"reason": "shard 1 has left')
+    newcomer = parent.join()
+    parent.until(lambda routing: numbers(routing, SPARE) == [2])
+    assert numbers(parent.rescale(2), OWNER) == [0, 2]
+    newcomer.kill()

@@ -13,7 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
+from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS, Listener, create, done, joined_front, promise
+from tests.processes.running import Running
 from tests.security.certificates import Authority
 from tests.security.serving import WAIT_S, Served, lowmark, serving, wait_for
 from tracker.client import (
@@ -26,6 +28,7 @@ from tracker.client import (
     Subscriber,
     UnavailableError,
 )
+from tracker.core.describe import ShardRole
 from tracker.core.model import Edge, PipelineSpec
 from tracker.service.peers import TO_SHARD_KEY
 
@@ -185,6 +188,50 @@ def test_a_client_cannot_act_as_a_shard(served: Served) -> None:
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_client_cannot_become_a_shard_or_take_what_shards_know(served: Served) -> None:
+    target = of(served, "admin")
+    with target.credentials.channel(served.addresses[0], ()) as channel:
+        stub: Any = peer_grpc.PeerServiceStub(channel)
+        for call in (
+            lambda: stub.JoinShard(peer_pb.JoinShardRequest(address="a:1"), timeout=WAIT_S),
+            lambda: list(stub.Bootstrap(peer_pb.BootstrapRequest(shard=2), timeout=WAIT_S)),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                call()
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_process_with_a_shards_certificate_joins_and_an_administrator_gives_it_slots(
+    served: Served,
+) -> None:
+    with (
+        Admin(of(served, "front"), WAIT_S) as admin,
+        pytest.raises(LowmarkError, match="PERMISSION_DENIED"),
+    ):
+        admin.rescale(2)
+    address = f"127.0.0.1:{free_ports(1)}"
+    newcomer = Running(
+        "tracker.cli", "serve", "--join", served.addresses[1], "--listen", address, "--json",
+        "--store", f"sqlite:{served.directory / 'newcomer'}", "--tokens", str(served.tokens_file),
+        "--tls-cert", served.certificate.cert, "--tls-key", served.certificate.key,
+        "--tls-ca", served.authority.cert, errors=served.directory / "newcomer.log",
+    )  # fmt: skip
+    try:
+        newcomer.start()
+        with Admin(of(served, "admin"), WAIT_S) as admin:
+            deadline = monotonic() + WAIT_S
+            while not (joined := admin.routing().of(ShardRole.SPARE)):
+                assert monotonic() < deadline, newcomer.errors()
+                sleep(0.1)
+            assert joined[0].address == address
+            assert len(admin.rescale(3).of(ShardRole.OWNER)) == 3
+            # What is open at it in `other`, where a test leaves fronts that say nothing, goes elsewhere.
+            admin.rescale(2, evacuate=True)
+        assert newcomer.end() == 0, newcomer.errors()
+    finally:
+        newcomer.discard()
 
 
 def test_probes_need_no_token(served: Served) -> None:

@@ -266,8 +266,16 @@ def _messages(
 class PeerServicer:
     """Takes the frames of other processes."""
 
-    def __init__(self, engine: Engine, addresses: Addresses, peers: Peers | None = None) -> None:
-        """`peers`: who may act as a shard; if not given: everybody."""
+    def __init__(
+        self,
+        engine: Engine,
+        addresses: Addresses,
+        peers: Peers | None = None,
+        cannot_dial: str = "",
+    ) -> None:
+        """`peers`: who may act as a shard; if not given: everybody. cannot_dial: why this process could
+        not reach another one, if so."""
+        self._cannot_dial = cannot_dial
         self._peers = peers
         self._engine = engine
         self._addresses = addresses
@@ -319,6 +327,12 @@ class PeerServicer:
         if self._peers is not None:
             await self._peers.check(context, "JoinShard")
         try:
+            if self._cannot_dial:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"shard {self._engine.process.shard} was started for itself alone, and cannot reach "
+                    f"a second one: {self._cannot_dial}; then start it again",
+                )
             event = m.JoinShard(object(), _checked_address(request.address))
             number: m.ShardNumber = await self._engine.ask(event)
         except Refused as refused:

@@ -26,6 +26,7 @@ from tracker.core import messages as m
 from tracker.core.process import ProcessConfig
 from tracker.core.rescaling import SEQUENCER
 from tracker.core.routing import RoutingTable
+from tracker.credentials import CredentialsError
 from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.access import Access, Peers
 from tracker.service.addresses import Addresses
@@ -240,6 +241,14 @@ class TrackerServer:
                 "from the start is started with --shard and --peers"
             )
 
+    def _cannot_dial(self) -> str:
+        """Why another shard could not be reached, where this process was the only one at its start."""
+        try:
+            self.config.security.check(alone=False)
+        except CredentialsError as error:
+            return str(error)
+        return ""
+
     def _open_link(self, shard: int) -> PeerLink:
         assert self._leases is not None
         self._peers[shard] = link = PeerLink(
@@ -326,7 +335,7 @@ class TrackerServer:
             by_certificate=bool(self.config.security.tls_ca),
             tokens=self._tokens,
         )
-        self._peer_servicer = PeerServicer(engine, addresses, peers)
+        self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
         self._peer_servicer.heard_of = self._heard_of
         peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
             _any(self._peer_servicer),

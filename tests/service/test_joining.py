@@ -1,0 +1,216 @@
+"""A process becomes a shard: its number, a peer's state in pieces, its own store, whatever kind that is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.store.redis_server import RedisServer
+from tracker.client.admin import Admin
+from tracker.client.embedded import free_ports
+from tracker.core import messages as m
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
+from tracker.core.process import ProcessConfig
+from tracker.service import peers
+from tracker.service.joining import CannotJoin, Newcomer
+from tracker.service.owning import Claim, Claimant, HasLeft, Owned, mark_gone
+from tracker.service.peers import GivenUp
+from tracker.service.server import ServerConfig, TrackerServer
+from tracker.store import GONE, StoreError, open_leases, open_store
+
+WAIT_S = 60.0
+CONFIG = ProcessConfig(rescale_margin_ms=0)
+SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("f",))
+
+
+def addresses(count: int) -> list[str]:
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
+
+
+def first(address: str, store: str = "memory:", config: ProcessConfig = CONFIG) -> TrackerServer:
+    return TrackerServer(ServerConfig(0, (address,), store, grace_s=0.1, process=config))
+
+
+def joining(address: str, at: str, store: str) -> ServerConfig:
+    return ServerConfig(
+        0, (), store, grace_s=0.1, process=CONFIG, join=(at,), address=address, listen=address
+    )
+
+
+async def no_wait() -> None:
+    """Nothing is to be done while a newcomer waits."""
+
+
+async def owned_by(config: ServerConfig) -> Owned:
+    owned = await asyncio.wait_for(Newcomer(config, no_wait).own(asyncio.Event()), WAIT_S)
+    assert owned is not None
+    return owned
+
+
+async def serving(config: ServerConfig, owned: Owned) -> TrackerServer:
+    server = TrackerServer(_of(config, owned.shard), owned.store, owned.epoch)
+    await server.start()
+    return server
+
+
+def _of(config: ServerConfig, shard: int) -> ServerConfig:
+    return ServerConfig(
+        shard, (), config.store, grace_s=0.1, process=CONFIG, join=config.join,
+        address=config.address,
+    )  # fmt: skip
+
+
+async def until(wanted: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not wanted():
+            await asyncio.sleep(0.02)
+
+
+def counts(*servers: TrackerServer) -> bool:
+    numbers = {server.config.shard for server in servers}
+    return all(server.engine.process.membership.members == numbers for server in servers)
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    return await asyncio.to_thread(call)
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(story())  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "memory":
+        yield "memory:"
+    elif request.param == "sqlite":
+        yield f"sqlite:{tmp_path / 'store'}"
+    else:
+        server = RedisServer(tmp_path / "redis")
+        server.start()
+        try:
+            yield f"redis://127.0.0.1:{server.port}?namespace=joining"
+        finally:
+            server.discard()
+
+
+def test_a_newcomer_begins_with_its_peers_state_in_a_store_of_any_kind(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "BOOTSTRAP_PIECE_BYTES", 50)
+
+    async def story() -> None:
+        one, two = addresses(2)
+        server = first(one, store)
+        await server.start()
+        await in_thread(lambda: Admin(one).register(SPEC))
+        config = joining(two, one, store)
+        owned = await owned_by(config)
+        assert owned.shard == 1
+        newcomer = await serving(config, owned)
+        await until(lambda: counts(server, newcomer))
+        assert newcomer.engine.process.spec("p") == server.engine.process.spec("p")
+        with Admin(two) as admin:
+            grown = await in_thread(lambda: admin.rescale(2))
+            assert grown.table.version == 1
+            if store != "memory:":  # it comes back as the same shard, by what its store says
+                await newcomer.kill()
+                again = await owned_by(config)
+                assert (again.shard, again.epoch) == (1, owned.epoch + 1)
+                newcomer = await serving(config, again)
+                await until(lambda: counts(server, newcomer))
+            await in_thread(lambda: admin.rescale(1))
+        await asyncio.wait_for(newcomer.wait(), WAIT_S)
+        assert newcomer.left and newcomer.failure is None
+        await newcomer.stop()
+        await server.stop()
+
+    run(story)
+
+
+def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        one, two = addresses(2)
+        server = first(one, config=ProcessConfig(join_timeout_ms=100))
+        await server.start()
+        number = await server.engine.ask(m.JoinShard(object(), two))
+        await until(lambda: not server.engine.process.membership.joining)
+        newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"), no_wait)
+        with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
+            await asyncio.wait_for(newcomer._fetch(number.shard), WAIT_S)
+        await server.stop()
+
+    run(story)
+
+
+def test_one_that_has_lost_its_store_cannot_join_from_the_same_address() -> None:
+    async def story() -> None:
+        one, two = addresses(2)
+        server = first(one)
+        await server.start()
+        config = joining(two, one, "memory:")
+        newcomer = await serving(config, await owned_by(config))
+        await until(lambda: counts(server, newcomer))
+        await newcomer.kill()
+        with pytest.raises(CannotJoin, match=f"shard 1 is reached at {two}, and its store is not"):
+            await owned_by(config)
+        await server.stop()
+
+    run(story)
+
+
+def test_a_store_of_another_tracker_is_not_taken(tmp_path: Path) -> None:
+    async def story() -> None:
+        one, two = addresses(2)
+        url = f"sqlite:{tmp_path}"
+        other = open_store(url, 1)
+        other.write_snapshot(other.acquire("somebody"), 0, b"something")
+        other.close()
+        server = first(one)
+        await server.start()
+        with pytest.raises(StoreError, match="has a shard 1 already"):
+            await owned_by(joining(two, one, url))
+        await server.stop()
+
+    run(story)
+
+
+def test_addresses_that_nobody_could_reach_are_refused() -> None:
+    for address in ("", "host", "host:0", "host:70000", ":1", "h\n:1", "h" * 300 + ":1"):
+        with pytest.raises(Refused) as refused:
+            peers._checked_address(address)
+        assert refused.value.refusal.code is RefusalCode.INVALID
+    assert peers._checked_address("[::1]:7070") == "[::1]:7070"
+
+
+def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_began(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:{tmp_path}"
+    for shard in (0, 1, 2, 3):
+        one = open_store(url, shard)
+        epoch = one.acquire(f"owner-{shard}", lease_ms=3_600_000 if shard == 0 else 0)
+        if shard in (1, 3):  # 2 was about to join
+            one.write_snapshot(epoch, 0, b"something")
+        one.close()
+    mark_gone(url, 1)
+
+    async def story() -> None:
+        claim = Claim(url, "standby", 3_000, 1)
+        owned = await asyncio.wait_for(Claimant(claim, no_wait).own(asyncio.Event()), WAIT_S)
+        assert owned is not None and owned.shard == 3
+        await in_thread(owned.store.close)
+        # And whoever served the one that left is told so.
+        with pytest.raises(HasLeft, match="shard 1 has left"):
+            await Claimant(Claim(url, "owner-1", 3_000, 2, 1), no_wait).own(asyncio.Event())
+
+    run(story)
+    leases = open_leases(url)
+    assert leases.shards() == [0, 1, 2, 3]
+    lease = leases.read(1)
+    assert lease is not None and lease.owner == GONE
+    leases.close()
