@@ -84,6 +84,11 @@ class Scene:
             content = TickContent(consumed=cells[place], created=cells[place + 1])
             done(self.readers[name].commit(content))
 
+    def pass_on(self, segment: str, to: str, slots: list[int]) -> None:
+        """The node of a segment takes its items out, and creates those of the next."""
+        consumed, created = (self._cells(SEGMENTS.index(s), slots) for s in (segment, to))
+        done(self.readers[segment].commit(TickContent(consumed=consumed, created=created)))
+
     def consume(self, segment: str, slots: list[int]) -> None:
         number = SEGMENTS.index(segment)
         done(self.readers[segment].commit(TickContent(consumed=self._cells(number, slots))))

@@ -122,9 +122,14 @@ def test_it_is_live_and_says_why_a_segment_is_stuck(
     with scene() as here:
         here.items("sessions", [90, 100])
         here.consume("sessions", [90])
+        here.items("enrich", [95])
+        here.consume("alerts", [95])  # by who takes it from there before that has been told
         here.promise()
         page = browser.page(here.url)
         page.until_says("1 item in 1 slot", "#strip")
+        page.until_says("1 item taken ahead in 1 slot", "#strip")
+        page.until_says("1 item taken ahead", "#graph")
+        here.pass_on("enrich", "alerts", [95])
         here.readers["sessions"].close()
         page.until_says("! stuck", "#graph")
         page.until_says("query sessions-query is not connected", "#why")

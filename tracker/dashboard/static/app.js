@@ -144,7 +144,7 @@ function headline() {
     ["Behind the fronts", span(last.lag_ms)],
     ["Behind the clock", last.complete ? "–" : span(last.age_ms)],
     ["Lag of 5 min, p99", short ? span(short.p99) : "–"],
-    ["Open items", count(last.segments.reduce((sum, segment) => sum + segment.open_items, 0))],
+    ["Open items", count(last.segments.reduce((sum, segment) => sum + Math.max(0, segment.open_items), 0))],
   ];
   if (last.late_items) facts.push(["Late items", count(last.late_items), true]);
   if (last.written_off_items) facts.push(["Written off", count(last.written_off_items), true]);
