@@ -8,8 +8,10 @@ honoured is the core's to judge.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import peer_service_pb2 as peer_pb
@@ -74,6 +76,8 @@ def _invalid(message: str) -> Refused:
     return Refused(RefusalCode.INVALID, message)
 
 
+_I4, _I8, _U8 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8")
+
 # --- cells ----------------------------------------------------------------------------------------
 
 
@@ -86,10 +90,16 @@ def cells_to_pb(cells: Cells) -> pb.Cells:
 
 
 def _pack(cells: Cells, message: pb.Cells) -> None:
-    message.segments = cells.segments.astype("<i4", copy=False).tobytes()
-    message.slots = cells.slots.astype("<i8", copy=False).tobytes()
-    message.checksums = cells.checksums.astype("<u8", copy=False).tobytes()
-    message.counts = cells.counts.astype("<i8", copy=False).tobytes()
+    message.segments = _bytes(cells.segments, _I4)
+    message.slots = _bytes(cells.slots, _I8)
+    message.checksums = _bytes(cells.checksums, _U8)
+    message.counts = _bytes(cells.counts, _I8)
+
+
+def _bytes(array: NDArray[Any], packed: np.dtype[Any]) -> bytes:
+    if array.dtype is not packed:  # another number format, or an equal description of this one
+        array = array.astype(packed, copy=False)
+    return array.tobytes()
 
 
 def cells_from_pb(cells: pb.Cells) -> Cells:
@@ -108,10 +118,10 @@ def cells_from_pb(cells: pb.Cells) -> Cells:
             "one length"
         )
     return Cells(
-        np.frombuffer(segments, "<i4"),
-        np.frombuffer(slots, "<i8"),
-        np.frombuffer(checksums, "<u8"),
-        np.frombuffer(counts, "<i8"),
+        np.frombuffer(segments, _I4),
+        np.frombuffer(slots, _I8),
+        np.frombuffer(checksums, _U8),
+        np.frombuffer(counts, _I8),
     )
 
 
@@ -169,15 +179,18 @@ def _write_content(content: TickContent, message: pb.TickContent) -> None:
 
 def content_from_pb(message: pb.TickContent) -> TickContent:
     """Raises Refused(INVALID) where packed cells are malformed."""
+    # Most ticks have few of these: what is not there costs no loop.
+    heartbeats, joins, leaves = message.heartbeats, message.joins, message.leaves
+    created, consumed = message.units_created, message.units_consumed
     return TickContent(
         created=cells_from_pb(message.created) if message.HasField("created") else Cells.empty(),
         consumed=cells_from_pb(message.consumed) if message.HasField("consumed") else Cells.empty(),
-        heartbeats=tuple(Heartbeat(h.front, h.slot) for h in message.heartbeats),
-        joins=tuple(FrontJoin(j.front, j.segment) for j in message.joins),
-        leaves=tuple(message.leaves),
+        heartbeats=tuple([Heartbeat(h.front, h.slot) for h in heartbeats]) if heartbeats else (),
+        joins=tuple([FrontJoin(j.front, j.segment) for j in joins]) if joins else (),
+        leaves=tuple(leaves) if leaves else (),
         batch=batch_from_pb(message.batch) if message.HasField("batch") else None,
-        units_created=tuple(unit_from_pb(unit) for unit in message.units_created),
-        units_consumed=tuple(unit_from_pb(unit) for unit in message.units_consumed),
+        units_created=tuple([unit_from_pb(unit) for unit in created]) if created else (),
+        units_consumed=tuple([unit_from_pb(unit) for unit in consumed]) if consumed else (),
     )
 
 
