@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis chromium promtool demo test lint sim mutants model spark-matrix faults example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis chromium promtool demo test lint sim mutants model spark-matrix faults elastic example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ spark-matrix: setup java ## what Spark may do to a query, row by row; SABOTAGE=e
 faults: setup redis ## ten minutes of kills, cuts and pauses on a real system; SECONDS=60, SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m tests.faults --seconds $(or $(SECONDS),600) \
 		$(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
+
+elastic: setup java ## shards, fronts and Spark state come and go under load, and the experiments' plots; SABOTAGE=early|lost|double must fail
+	@$(PYTHON_IN_VENV) -m tests.elastic $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 example-incremental: setup java ## an incremental job over late data, gated by min time and looking back; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.incremental $(if $(SABOTAGE),--sabotage $(SABOTAGE))

@@ -28,6 +28,9 @@ CALL_TIMEOUT_S = 5.0
 """One attempt at a call; within the caller's own deadline others follow."""
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 0.5
+REDIRECT_FIRST_S = 0.005
+"""Before the next attempt when a process has answered that another one is home, or that it soon is: while
+shards come and go, that takes some milliseconds."""
 MAX_OLDER_CHANNELS = 16
 """Channels with older certificates that are kept open."""
 MAX_REDIRECTS = 8
@@ -89,8 +92,8 @@ def credentials_for(target: str | Sequence[str]) -> Credentials:
 class Backoff:
     """Growing pauses between attempts, with jitter so that many clients do not come at once."""
 
-    def __init__(self) -> None:
-        self._next_s = RETRY_FIRST_S
+    def __init__(self, first_s: float = RETRY_FIRST_S) -> None:
+        self._first_s = self._next_s = first_s
 
     def pause_s(self) -> float:
         pause = self._next_s * (0.5 + random.random() / 2)
@@ -98,7 +101,7 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        self._next_s = RETRY_FIRST_S
+        self._next_s = self._first_s
 
 
 class Connection:

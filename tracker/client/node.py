@@ -20,7 +20,13 @@ from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import types_pb2 as pb
 from tracker import convert
-from tracker.client.connection import Backoff, Connection, describe_failure, is_retried
+from tracker.client.connection import (
+    REDIRECT_FIRST_S,
+    Backoff,
+    Connection,
+    describe_failure,
+    is_retried,
+)
 from tracker.client.errors import (
     ClosedError,
     FencedError,
@@ -97,6 +103,9 @@ class NodeClient:
         self._call: Any = None
         self._thread: threading.Thread | None = None
         self._process = 0
+        # Of the thread that serves the stream:
+        self._redirected = False
+        """Whether the last stream ended because the node is at home elsewhere, or about to be here."""
 
     # --- joining ----------------------------------------------------------------------------------
 
@@ -386,14 +395,15 @@ class NodeClient:
     # --- the background thread --------------------------------------------------------------------
 
     def _run(self) -> None:
-        backoff = Backoff()
+        backoff, redirected = Backoff(), Backoff(REDIRECT_FIRST_S)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._failure is None)
                 if self._closed:
                     return
                 stream, call = self._open_stream()
-            failure = self._serve_stream(stream, call, backoff)
+            self._redirected = False
+            failure = self._serve_stream(stream, call, (backoff, redirected))
             with self._changed:
                 if self._stream == stream:
                     self._end_stream()
@@ -407,7 +417,7 @@ class NodeClient:
                     ended = self._stream
                     self._changed.wait_for(
                         lambda ended=ended: self._closed or self._stream != ended,  # type: ignore[misc]
-                        backoff.pause_s(),
+                        (redirected if self._redirected else backoff).pause_s(),
                     )
 
     def _open_stream(self) -> tuple[int, Any]:
@@ -427,14 +437,17 @@ class NodeClient:
             self._call = None
         self._changed.notify_all()
 
-    def _serve_stream(self, stream: int, call: Any, backoff: Backoff) -> LowmarkError | None:
+    def _serve_stream(
+        self, stream: int, call: Any, backoffs: Sequence[Backoff]
+    ) -> LowmarkError | None:
         """Takes what the home says until the stream ends. Returns why the node cannot go on; None if
         another stream may."""
         attached = False
         try:
             for response in call:
                 attached = True
-                backoff.reset()
+                for backoff in backoffs:
+                    backoff.reset()
                 self._connection.answered(self._home)
                 outcomes = self._take(stream, response)
                 _resolve(outcomes)
@@ -458,6 +471,7 @@ class NodeClient:
             with self._changed:
                 self._home = refused.home_address or self._connection.next_target()
             self._connection.redirected(refused.home_address)
+            self._redirected = True
             return None
         if refused.refusal.code is RefusalCode.FENCED and attached:
             # Perhaps only by an older stream of ours that arrived late: attaching again tells.

@@ -237,6 +237,8 @@ class PeerLink:
         for what in crossed:
             failpoint(f"{what}-before")
         await call.write(message)
+        self._forwarding.sent_messages += 1
+        self._forwarding.sent_bytes += message.ByteSize()
         for what in crossed:
             failpoint(f"{what}-after")
         for frame in frames:

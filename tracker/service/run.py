@@ -230,6 +230,9 @@ async def _serve_owned(
         task.cancel()
     await beside.probes.busy()
     beside.metrics.server = None
+    if server.left:
+        moved = server.parts.engine.process.moved_cells
+        log.info("handed_over", shard=owned.shard, moved_cells=moved)
     await server.stop()
     return server.failure, server.left
 

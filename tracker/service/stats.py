@@ -35,11 +35,15 @@ class Forwarding:
     """How long one other shard takes to have this shard's log durably. One entry at a time is timed:
     the last of the first frame sent after the entry before was confirmed."""
 
-    __slots__ = ("_number", "_sent_s", "dropped_frames", "latencies")
+    __slots__ = (
+        "_number", "_sent_s", "dropped_frames", "latencies", "sent_bytes", "sent_messages",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.latencies = Latencies()
         self.dropped_frames = 0
+        self.sent_messages = 0
+        self.sent_bytes = 0
         self._number = 0
         self._sent_s = 0.0
 

@@ -1,0 +1,237 @@
+"""Rescales a real tracker under a steady load, lets fronts and nodes come and go, and judges what was
+said meanwhile.
+
+    python -m tests.elastic [--sabotage early|lost|double] [--only PART ...] [--directory DIRECTORY]
+
+Parts: rescaling (1, 2, 4, 3, 1 shards, the last with an evacuation; latency by seconds, beside runs in
+which nothing changes), comings (fronts and nodes that come and go by the hundred, and a shared directory
+whose members are killed, while the tracker is rescaled), words (a word count in Spark whose state is repartitioned). With --sabotage the
+tracker has a planted fault, only a short rescaling is made, and the whole must fail.
+
+`python -m tests.elastic.experiments` makes the experiments of docs/elasticity.md, and draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import described, machine
+from scripts.summary import BUILD, ROOT, finish
+from tests.elastic import churn
+from tests.elastic.rescaling import Run, control, ratios, rescaled
+from tests.sabotage import FAULTS
+
+PARTS = ("rescaling", "comings", "words")
+MOST_RATIO = 2.0
+CONTROL_S, PAUSE_S = 8.0, 4.0
+CONTROLS = (1, 2, 3, 4)
+ROUNDS = 3
+PAIRS, THREADS = 500, 4
+SHARED_S = 12.0
+WORDS_SHARDS, WORDS_PARTITIONS, WORDS_MOST_S = 2, 4, 300
+SHOWN = 10
+
+
+class Found:
+    """What the parts came to, together."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.details: dict[str, Any] = {}
+        self.shown: dict[str, Any] = {
+            "rescales": 0, "moved_cells": 0, "joins": 0, "leaves": 0, "false": 0, "lost": 0,
+            "worst_latency_ratio": 0.0,
+        }  # fmt: skip
+
+    def judged(self, what: str, said: list[str], false: int, lost: int) -> None:
+        """What the checker says of a history; its last line is the verdict."""
+        self.shown["false"] += false
+        self.shown["lost"] += lost
+        self.wrong += [f"{what}: {line}" for line in said if not line.startswith("check: OK")][
+            :SHOWN
+        ]
+
+    def run(self, what: str, run: Run) -> None:
+        if run.trouble:
+            self.wrong.append(f"{what}: {run.trouble.splitlines()[0]}")
+            print(f"{what}: {run.trouble}", flush=True)
+        for judged in run.judged:
+            self.judged(what, judged.said, judged.false, judged.lost)
+        self.shown["rescales"] += run.rescales
+        self.shown["moved_cells"] += run.moved_cells
+
+
+def fresh(root: Path, name: str) -> Path:
+    path = root / name
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def rescaling(root: Path, found: Found) -> None:
+    """Each round: every control, and the run; the ratio is the median of the rounds' worst."""
+    rounds: list[dict[str, Any]] = []
+    for turn in range(ROUNDS):
+        controls = {}
+        for shards in CONTROLS:
+            controls[shards] = control(fresh(root, "control"), shards, CONTROL_S)
+            found.run(f"control with {shards}", controls[shards])
+        run = rescaled(fresh(root, "rescaled"), PAUSE_S)
+        found.run("rescaling", run)
+        if run.trouble or any(c.trouble for c in controls.values()):
+            return
+        found_ratios = ratios(run, controls)
+        steady = max(max(ratios(c, controls)) for c in controls.values())
+        rounds.append(
+            {
+                "worst_ratio": max(found_ratios),
+                "ratios": found_ratios,
+                "worst_steady_ratio": steady,
+                "worst_ratio_to_one_shard": max(w.p99_ms for w in run.windows) / controls[1].p99_ms,
+                "controls": {shards: c.as_data() for shards, c in controls.items()},
+                "run": run.as_data(),
+            }
+        )  # fmt: skip
+        _tell(turn, rounds[-1])
+    found.details["rescaling"] = rounds
+    worst = sorted(each["worst_ratio"] for each in rounds)[len(rounds) // 2]
+    found.shown["worst_latency_ratio"] = round(worst, 2)
+    if worst > MOST_RATIO:
+        found.wrong.append(
+            f"rescaling: p99 of a second is {worst:.2f} times that of a run in which nothing changes; at "
+            f"most {MOST_RATIO:g} times is due"
+        )
+    load = max(c["load"] for c in rounds[0]["controls"].values())
+    if load > 0.5:
+        found.wrong.append(
+            f"rescaling: the load is {load:.2f} of the machine, at most half is meant"
+        )
+
+
+def _tell(turn: int, each: dict[str, Any]) -> None:
+    controls = ", ".join(
+        f"{shards}: {c['p99_ms']:.1f} ms (load {c['load']:.2f})"
+        for shards, c in each["controls"].items()
+    )
+    print(f"round {turn}: steady p99 by shards: {controls}", flush=True)
+    run = each["run"]
+    for event in run["events"]:
+        print(f"  {event['what']}: {event['from_s']:.1f} to {event['to_s']:.1f} s", flush=True)
+    seconds = " ".join(
+        f"{w['p99_ms']:.0f}({r:.1f})" for w, r in zip(run["windows"], each["ratios"], strict=True)
+    )
+    print(f"  p99 of each second, ms (ratio): {seconds}", flush=True)
+    print(
+        f"  worst ratio {each['worst_ratio']:.2f}; of a second of the controls "
+        f"{each['worst_steady_ratio']:.2f}; to one shard {each['worst_ratio_to_one_shard']:.2f}",
+        flush=True,
+    )
+
+
+def comings(root: Path, found: Found) -> None:
+    came = churn.come_and_go(fresh(root, "comings"), PAIRS, THREADS, SHARED_S)
+    found.details["comings"] = came.as_data()
+    found.shown["joins"] += came.joins
+    found.shown["leaves"] += came.leaves
+    found.shown["rescales"] += came.rescales
+    found.shown["moved_cells"] += came.moved_cells
+    found.wrong += [f"comings: {wrong}" for wrong in came.wrong]
+    for judged in came.judged:
+        found.judged("comings", judged.said, judged.false, judged.lost)
+
+
+def words(root: Path, found: Found) -> None:
+    """In a process of its own, which ends with this one, and its JVM with that."""
+    directory = fresh(root, "words")
+    directory.mkdir(parents=True)
+    command = [sys.executable, "-m", "tests.elastic.words", str(directory)]
+    command += [str(WORDS_SHARDS), str(WORDS_PARTITIONS)]
+    with open(directory / "words.log", "wb") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        )
+        try:
+            said, _ = process.communicate(timeout=WORDS_MOST_S)
+        finally:
+            process.kill()
+    if process.returncode != 0:
+        raise AssertionError((directory / "words.log").read_text(errors="replace")[-2000:])
+    came = json.loads(said.splitlines()[-1])
+    found.details["words"] = came
+    found.shown["rescales"] += 1
+    found.judged("words", [*came["wrong"], came["judged"]], came["false"], came["lost"])
+
+
+def sabotaged(root: Path, found: Found, sabotage: str) -> None:
+    run = rescaled(
+        fresh(root, "sabotaged"), 3.0, steps=((2, False), (1, True)), standing_cells=100,
+        sabotage=sabotage, finish_s=20.0,
+    )  # fmt: skip
+    found.run(f"with {sabotage!r} planted", run)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.elastic")
+    parser.add_argument("--sabotage", choices=sorted(FAULTS), default="")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--directory", type=Path, help="of stores and histories; in memory if not given"
+    )
+    given = parser.parse_args(arguments)
+    if "LOWMARK_ELASTIC" not in os.environ:
+        return _in_a_group(arguments)
+    root = given.directory or (MEMORY if MEMORY.parent.is_dir() else BUILD / "elastic")
+    facts, found, began_s = machine(), Found(), time.monotonic()
+    print(described(facts), flush=True)
+    parts = {"rescaling": rescaling, "comings": comings, "words": words}
+    if given.sabotage:
+        sabotaged(root, found, given.sabotage)
+    else:
+        for name in given.only:
+            try:
+                parts[name](root, found)
+            except Exception as error:
+                traceback.print_exc()
+                found.wrong.append(
+                    f"{name}: {str(error).splitlines()[0] if str(error) else error!r}"
+                )
+    for reason in found.wrong:
+        print(f"elastic: {reason}", flush=True)
+    details = {
+        "seconds": round(time.monotonic() - began_s), "machine": facts, "directory": str(root),
+        **found.details, "wrong": found.wrong,
+    }  # fmt: skip
+    return finish("elastic", ok=not found.wrong, shown=found.shown, details=details)
+
+
+MEMORY = Path("/dev/shm/lowmark-elastic")
+"""All shards share this machine's disk, and would wait for each other's writes: so nothing of this run
+lies there, unless another directory is named. What it measures is not the disk."""
+
+
+def _in_a_group(arguments: list[str]) -> int:
+    """Runs all of it in a session of its own, of which nothing is left when it ends."""
+    command = [sys.executable, "-m", "tests.elastic", *arguments]
+    environment = {**os.environ, "LOWMARK_ELASTIC": "1"}
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    sys.exit(main(sys.argv[1:]))

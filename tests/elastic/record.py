@@ -1,0 +1,91 @@
+"""What a process of a run writes down: lines of a history (see `examples.history`), kept until it ends.
+
+The processes that write are never killed, so nothing is flushed while the run is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from examples.history import Recorder
+from tracker.client import NodeClient
+from tracker.core.ack_values import unit_value
+from tracker.core.model import Cells, Heartbeat, TickContent
+
+WAIT_S = 120.0
+Item = tuple[str, int, str]
+"""Segment, slot, name."""
+
+
+class Unhurried(Recorder):
+    """Writes its lines in blocks."""
+
+    def write(self, kind: str, at_ns: int | None = None, **fields: Any) -> None:
+        line = {"kind": kind, "at_ns": time.monotonic_ns() if at_ns is None else at_ns, **fields}
+        text = json.dumps(line, separators=(",", ":")) + "\n"
+        with self._lock:
+            if not self._file.closed:
+                self._file.write(text)
+
+
+class Steps:
+    """Commits steps, and writes down what they did: the items at the moment before the step is handed
+    over, the tick when it is durable."""
+
+    def __init__(self, path: Path) -> None:
+        self._recorder = Unhurried(path)
+        self.failures: list[str] = []
+
+    def commit(
+        self,
+        node: NodeClient,
+        created: list[Item],
+        consumed: list[Item],
+        promise: tuple[str, int] | None = None,
+    ) -> Future[int]:
+        """Raises what `NodeClient.commit` does."""
+        at_ns = time.monotonic_ns()
+        for segment, slot, name in created:
+            self._recorder.created(segment, slot, name, at_ns)
+        for segment, _, name in consumed:
+            self._recorder.consumed(segment, name, at_ns)
+        content = TickContent(
+            created=cells(node, created),
+            consumed=cells(node, consumed),
+            heartbeats=(Heartbeat(*promise),) if promise else (),
+        )
+        return self._handed(node, content, at_ns)
+
+    def leave_front(self, node: NodeClient, front: str) -> None:
+        """Returns when it has left."""
+        at_ns = time.monotonic_ns()
+        number = node.leave_front(front).result(WAIT_S)
+        content = TickContent(leaves=(front,))
+        self._recorder.tick(str(node.joined.key), number, at_ns, content, list(node.spec.segments))
+
+    def _handed(self, node: NodeClient, content: TickContent, at_ns: int) -> Future[int]:
+        key, segments = str(node.joined.key), list(node.spec.segments)
+
+        def done(future: Future[int]) -> None:
+            error = future.exception()
+            if error is not None:
+                self.failures.append(f"{key}: {error}")
+            else:
+                self._recorder.tick(key, future.result(), at_ns, content, segments)
+
+        future = node.commit(content, WAIT_S)
+        future.add_done_callback(done)
+        return future
+
+    def close(self) -> None:
+        self._recorder.close()
+
+
+def cells(node: NodeClient, items: list[Item]) -> Cells:
+    return Cells.of(
+        [(node.segment(segment), slot, unit_value(name), 1) for segment, slot, name in items]
+    )

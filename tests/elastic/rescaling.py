@@ -1,0 +1,161 @@
+"""Rescales under a steady load: what it does to the latency of notifications, beside runs in which
+nothing changes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.elastic.standing import Standing
+from tests.elastic.system import Judged, System
+from tests.elastic.system import judge as judge_history
+from tests.elastic.windows import Window, p99_ms, windows
+from tracker.core.describe import ShardRole
+
+WARM_S = 3.0
+STEPS = ((2, False), (4, False), (3, False), (1, True))
+"""How many shards there are to be, from one on, and whether those that go evacuate."""
+STANDING_CELLS = 4_000
+
+
+@dataclass
+class Run:
+    """What came of a run. timeline: (seconds, processes that there are from then on)."""
+
+    shards: int
+    windows: list[Window] = field(default_factory=list)
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    load: float = 0.0
+    """Processor time of everything that takes part, as a share of all cores."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    rescales: int = 0
+    moved_cells: int = 0
+    judged: list[Judged] = field(default_factory=list)
+    trouble: str = ""
+
+    def processes(self, from_s: float, to_s: float) -> int:
+        """The most that there were between two moments."""
+        before = [count for at_s, count in self.timeline if at_s <= from_s]
+        within = [count for at_s, count in self.timeline if from_s < at_s < to_s]
+        return max([*before[-1:], *within], default=self.shards)
+
+    def as_data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Clock:
+    """Writes down when what happened, in seconds from its beginning."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.from_ns = run, time.monotonic_ns()
+
+    def now_s(self) -> float:
+        return (time.monotonic_ns() - self.from_ns) / 1e9
+
+    @contextmanager
+    def event(self, what: str) -> Iterator[None]:
+        began_s = self.now_s()
+        yield
+        self.run.events.append({"what": what, "from_s": began_s, "to_s": self.now_s()})
+
+    def there_are(self, processes: int) -> None:
+        self.run.timeline.append((self.now_s(), processes))
+
+
+def control(directory: Path, shards: int, seconds: float, **options: Any) -> Run:
+    """A tracker that stays as it is."""
+    run = Run(shards)
+
+    def stay(system: System, clock: Clock) -> None:
+        time.sleep(seconds)
+
+    return _run(run, directory, stay, None, options)
+
+
+def rescaled(
+    directory: Path,
+    pause_s: float,
+    *,
+    steps: Sequence[tuple[int, bool]] = STEPS,
+    standing_cells: int = STANDING_CELLS,
+    **options: Any,
+) -> Run:
+    """From one shard through all the steps, with a pause before each and after the last."""
+    run = Run(1)
+
+    def change(system: System, clock: Clock) -> None:
+        fleet = system.fleet
+        clock.there_are(1)
+        for shards, evacuate in steps:
+            time.sleep(pause_s)
+            while len(fleet.addresses) < shards:
+                clock.there_are(
+                    len(fleet.addresses) + 1
+                )  # it starts, and takes its time of the machine
+                with clock.event("join"):
+                    fleet.join()
+            if evacuate and system.standing is not None:
+                system.standing.open_cells(standing_cells)
+            owners = len(fleet.routing().of(ShardRole.OWNER))
+            with clock.event(f"{owners} to {shards}{', evacuating' if evacuate else ''}"):
+                run.moved_cells += fleet.rescale(shards, evacuate=evacuate)
+            clock.there_are(len(fleet.addresses))
+            run.rescales += 1
+        time.sleep(pause_s)
+
+    return _run(run, directory, change, standing_cells, options)
+
+
+def _run(
+    run: Run,
+    directory: Path,
+    work: Callable[[System, Clock], None],
+    standing_cells: int | None,
+    options: dict[str, Any],
+) -> Run:
+    with System(directory, run.shards, **options) as system:
+        try:
+            system.start()
+            if standing_cells:
+                system.standing = Standing(system.fleet, directory / "standing")
+            time.sleep(WARM_S)
+            clock, before_s = Clock(run), system.processor_s()
+            work(system, clock)
+            to_ns, took_s = time.monotonic_ns(), clock.now_s()
+            if not run.timeline or len({count for _, count in run.timeline}) == 1:
+                run.load = (system.processor_s() - before_s) / took_s / (os.cpu_count() or 1)
+            if system.standing is not None:
+                system.standing.finish()
+            history = system.finish()
+        except AssertionError as error:
+            run.trouble = str(error)
+            system.stop_writing()
+            try:
+                history = system.history()
+            except Exception as other:  # there is nobody left to ask
+                run.trouble += f"; and no history: {other}"
+                return run
+        run.judged.append(judge_history(history))
+        if not run.trouble:
+            if system.standing is not None:
+                run.judged.append(system.standing.judge())
+            found = system.samples(clock.from_ns, to_ns)
+            run.windows = windows(found, clock.from_ns)
+            run.p99_ms = p99_ms(found)
+            run.p50_ms = sorted(s.latency_ms for s in found)[len(found) // 2]
+    return run
+
+
+def ratios(run: Run, controls: dict[int, Run]) -> list[float]:
+    """p99 of each second over the p99 of the control with as many processes as there were then."""
+    return [
+        window.p99_ms / controls[run.processes(window.at_s, window.at_s + 1)].p99_ms
+        for window in run.windows
+    ]

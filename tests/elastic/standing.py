@@ -1,0 +1,72 @@
+"""Cells that stay open for long, in a pipeline of their own: what an evacuation has to move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from examples.history import Recorder, read
+from tests.elastic.fleet import Fleet
+from tests.elastic.load import now_slot
+from tests.elastic.record import WAIT_S, Item, Steps
+from tests.elastic.system import Judged, judge
+from tests.processes.running import Running
+from tracker.client import NodeClient
+from tracker.core.model import PipelineSpec
+from tracker.core.slots import FOREVER
+
+PIPELINE = "standing"
+FRONT = "keeper"
+
+
+class Standing:
+    """Opens cells, and lets go of them in the end."""
+
+    def __init__(self, fleet: Fleet, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._fleet, self._directory, self.parts = fleet, directory, directory / "parts"
+        self.spec = PipelineSpec(PIPELINE, ("in",), fronts=(FRONT,), start_slot=now_slot())
+        with fleet.admin() as admin:
+            admin.register(self.spec)
+        self._listener = Running(
+            "tests.elastic.listener", str(self.parts), PIPELINE, fleet.target,
+            errors=directory / "listener.log",
+        )  # fmt: skip
+        self._steps = Steps(self.parts / "keeper.jsonl")
+        self._node = NodeClient(fleet.target, PIPELINE, FRONT, kind="front")
+        self._listener.start()
+        self._listener.until(lambda line: line == "heard")
+        self._node.join(WAIT_S)
+        self._next = max(now_slot(), self._node.join_front(FRONT, "in", WAIT_S).slot)
+        self._open: list[Item] = []
+
+    def open_cells(self, count: int) -> None:
+        """In the next slots; returns when that is durable."""
+        self._next = max(now_slot(), self._next)
+        items = [("in", self._next + n, f"{self._next + n}") for n in range(count)]
+        self._steps.commit(self._node, items, [], (FRONT, self._next)).result(WAIT_S)
+        self._next += count
+        self._open += items
+
+    def finish(self) -> None:
+        """Lets go of all, leaves, and waits until that is heard."""
+        self._steps.leave_front(self._node, FRONT)
+        self._steps.commit(self._node, [], self._open).result(WAIT_S)
+        assert self._listener.end() == 0, self._listener.errors()
+        self._steps.close()
+
+    def judge(self) -> Judged:
+        recorder = Recorder(self.parts / "run.jsonl")
+        recorder.header(self.spec, {FRONT: "in"})
+        self._fleet.record_final(recorder, PIPELINE)
+        recorder.expected({"in": FOREVER})
+        recorder.close()
+        lines = [line for part in sorted(self.parts.glob("*.jsonl")) for line in read(part)]
+        path = self._directory / "history.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return judge(path)
+
+    def close(self) -> None:
+        self._listener.discard()
+        self._node.close()
+        self._steps.close()

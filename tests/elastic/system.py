@@ -1,0 +1,170 @@
+"""A tracker under a steady load, with its subscribers and its history."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import processor_s
+from examples.history import Recorder, merge, read
+from scripts.summary import ROOT
+from tests.elastic.fleet import Fleet
+from tests.elastic.load import FRONTS, PIPELINE, SEGMENTS, spec
+from tests.elastic.windows import Sample, samples
+from tests.processes.running import Running
+from tracker.core.model import PipelineSpec
+from tracker.core.slots import FOREVER
+
+_MORE = re.compile(r": (\d+) more$")
+"""How the checker counts what it does not print."""
+INTERVAL_MS, ITEMS = 75.0, 4
+"""Of each of two fronts."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What `python -m tests.check` said of a history."""
+
+    ok: bool
+    false: int
+    lost: int
+    said: list[str]
+
+
+def judge(history: Path) -> Judged:
+    """Lets the checker, a program of its own, judge."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.check", str(history)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines() + done.stderr.splitlines()
+    false = lost = 0
+    for line in lines:
+        if line.startswith("check:"):
+            continue
+        more = _MORE.search(line)
+        count = int(more[1]) if more else 1
+        if line.startswith("false completion"):
+            false += count
+        else:
+            lost += count
+    return Judged(done.returncode == 0, false, lost, lines)
+
+
+class System:
+    """A fleet, the load, and subscribers; `finish` ends them as they should, `close` in any case."""
+
+    def __init__(
+        self,
+        directory: Path,
+        shards: int,
+        *,
+        sabotage: str = "",
+        interval_ms: float = INTERVAL_MS,
+        items: int = ITEMS,
+        subscribers: int = 2,
+        finish_s: float = 120.0,
+    ) -> None:
+        self.directory = directory
+        self.parts = directory / "parts"
+        self.parts.mkdir(parents=True)
+        self.fleet = Fleet(directory / "tracker", shards, sabotage)
+        self._load_options = (str(interval_ms), str(items))
+        self._subscribers, self._finish_s = subscribers, finish_s
+        self.load: Running | None = None
+        self.listener: Running | None = None
+        self.spec: PipelineSpec = spec()
+        self.standing: Any = None
+        """Cells that stay open, if there are any; ends with this one."""
+        self.others: list[Running] = []
+        """More processes that end with this one."""
+
+    def start(self) -> None:
+        self.fleet.start()
+        self.spec = spec()
+        with self.fleet.admin() as admin:
+            admin.register(self.spec)
+        addresses = self.fleet.addresses
+        turned = [addresses[n % len(addresses) :] + addresses for n in range(self._subscribers)]
+        self.listener = Running(
+            "tests.elastic.listener", str(self.parts), PIPELINE,
+            *(",".join(dict.fromkeys(targets)) for targets in turned),
+            errors=self.directory / "listener.log",
+        )  # fmt: skip
+        self.load = Running(
+            "tests.elastic.load", self.fleet.target, str(self.parts), *self._load_options,
+            errors=self.directory / "load.log",
+        )  # fmt: skip
+        self.listener.start()
+        self.listener.until(lambda line: line == "heard")
+        self.load.start()
+        self.load.until(lambda line: line == "started")
+
+    def other(self, module: str, *arguments: str, errors: str) -> Running:
+        """One more process, not started."""
+        process = Running(module, *arguments, errors=self.directory / errors)
+        self.others.append(process)
+        return process
+
+    def processor_s(self) -> float:
+        """Processor time of the tracker, the load and the subscribers so far."""
+        own = [p.pid for p in (self.load, self.listener) if p is not None]
+        return self.fleet.processor_s() + sum(map(processor_s, own))
+
+    def finish(self) -> Path:
+        """Lets the fronts leave, waits until everybody has heard that all is complete, and writes the
+        history. Raises AssertionError if something does not come to its end."""
+        assert self.load is not None and self.listener is not None
+        self.load.tell("finish")
+        deadline = time.monotonic() + self._finish_s
+        for what, process in (("the load", self.load), ("a subscriber", self.listener)):
+            while process._process is not None and process._process.poll() is None:
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{what} does not end\n{self.errors()}")
+                time.sleep(0.05)
+            assert process.end() == 0, process.errors()
+        return self.history()
+
+    def history(self) -> Path:
+        """Joins what all have written down, with what the tracker says now."""
+        recorder = Recorder(self.parts / "run.jsonl")
+        recorder.header(self.spec, FRONTS)
+        self.fleet.record_final(recorder, PIPELINE)
+        recorder.expected(dict.fromkeys(SEGMENTS, FOREVER))
+        recorder.close()
+        path = self.directory / "history.jsonl"
+        merge(self.parts.glob("*.jsonl"), path)
+        return path
+
+    def samples(self, from_ns: int, to_ns: int) -> list[Sample]:
+        """Of a finished run."""
+        lines: list[dict[str, Any]] = read(self.directory / "history.jsonl")
+        return samples(self.spec, FRONTS, lines, from_ns, to_ns)
+
+    def errors(self) -> str:
+        logs = [self.directory / "load.log", self.directory / "listener.log"]
+        tails = [path.read_text(errors="replace")[-1500:] for path in logs if path.exists()]
+        return "\n".join([*tails, self.fleet.errors()])
+
+    def stop_writing(self) -> None:
+        """Ends all that writes down what happens, where a run cannot be finished."""
+        for process in (self.listener, self.load, *self.others):
+            if process is not None:
+                process.discard()
+
+    def close(self) -> None:
+        self.stop_writing()
+        if self.standing is not None:
+            self.standing.close()
+        self.fleet.close()
+
+    def __enter__(self) -> System:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
