@@ -20,7 +20,7 @@ from tests.simulation.run import Summary
 BLOCK_SEEDS = 250
 """Seeds of one line; what an interruption loses at most."""
 PROGRESS = BUILD / "sim-progress.jsonl"
-_CODE = (
+SIMULATED = (
     "tracker/core", "local_tracker/core", "local_tracker/spark/compose.py", "tests/simulation",
     "tests/core/graphs.py",
 )  # fmt: skip
@@ -31,7 +31,7 @@ _NOT_RUN = ("__main__.py", "run.py", "progress.py", "cut_rules.py")
 def code_digest() -> str:
     """Of the production code that is simulated and of the simulator."""
     digest = blake2b(digest_size=8)
-    for place in _CODE:
+    for place in SIMULATED:
         path = ROOT / place
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             if file.name not in _NOT_RUN and not file.name.startswith("test_"):
@@ -50,7 +50,7 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", *_CODE) else "")
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", *SIMULATED) else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
 
