@@ -8,7 +8,8 @@ the same gRPC library, and keeps nothing. Counted are items a second until all i
 *Knowing that it is complete*: files appear in a directory, one every while; a Spark query reads them. Its
 own `withWatermark`, of no delay, passes a row's time with the batch after the one that has read it, and
 only if something later has come; Lowmark's min time passes its slot when the batch is committed. Counted is
-the time from the file's appearing until then.
+the time from the file's appearing until then. Flink reads files of as many rows in the same way
+(`benchmarks/flink.py`).
 
 *bytewax*, if it can be installed here, ends epochs in its dataflow: counted are items a second that it
 passes through one step while it ends an epoch every 10 ms, which says that far what has gone through it.
@@ -32,6 +33,7 @@ import redis
 from benchmarks import looping
 from benchmarks.acker import ACK, MESSAGE
 from benchmarks.figures import Budget, Figure, ratios
+from benchmarks.flink import flink_delays
 from benchmarks.processes import EchoServer, RedisStore, Tracker
 from benchmarks.watermark import delays
 from local_tracker.worker.collector import Collector
@@ -65,6 +67,7 @@ def find(budget: Budget) -> Iterable[Figure]:
     items, rounds = budget.pick(10_000, 50_000), budget.pick(2, 3)
     yield from _acknowledging(items, rounds)
     yield from delays(budget.pick(5, 20))
+    yield from flink_delays(budget.pick(5, 20))
     yield from _bytewax(items, rounds)
 
 

@@ -30,7 +30,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
+from benchmarks import flights
 from benchmarks.figures import Bar, Budget, Figure, ratios, shown
+from examples.flights.data import FLIGHTS
 from fronts import FileFront
 from local_tracker import acks
 from local_tracker.spark import Tracked
@@ -41,7 +43,10 @@ from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
 from tracker.core.units import slot_in_name, unit_name
 
 WAYS = ("untracked", "units", "rows")
+FLIGHTS_WAYS = ("untracked", "units")
 TAPPED_WAYS = ("untracked", "units", "acks by array", "acks by row")
+PLAIN = ("copy", "words", "tap")
+"""Workloads over rows that are made up; the others are queries of the flights demo."""
 SCHEMA = "row long, text string, amount double, global_time long, ack_value long"
 FILES = 10
 WORDS = 8
@@ -73,6 +78,8 @@ class Case:
             "copy": "bare Parquet copy",
             "words": "word count in a Python UDF",
             "tap": "rows through mapInArrow",
+            "parse": "the flights demo's parsing of lines",
+            "enrich": "the flights demo's joins",
         }
         return f"{names[self.workload]}, {self.rows:,} rows in {batches}{partitions}"
 
@@ -82,6 +89,8 @@ def find(budget: Budget) -> Iterable[Figure]:
     cases = [Case("words", 1_000_000, barred=True), Case("copy", 5_000_000, barred=True)]
     if budget is Budget.QUICK:
         cases = [Case("copy", 500_000)]
+    if budget is not Budget.QUICK:
+        cases += [Case(workload, FLIGHTS) for workload in ("parse", "enrich")]
     if budget is Budget.FULL:
         cases += [Case("words", 1_000_000, 10), Case("copy", 5_000_000, 10)]
         cases += [Case("copy", 5_000_000, 1, 1), Case("copy", 5_000_000, 1, 4)]
@@ -95,10 +104,13 @@ def find(budget: Budget) -> Iterable[Figure]:
         try:
             for place, case in enumerate(cases):
                 given = Path(directory) / f"case{place}"
-                names = write_input(embedded, given / "in", case.rows, f"made{place}")
+                names = write_input(
+                    embedded, given / "in", case.rows, f"made{place}", case.workload
+                )
                 bench = Bench(embedded, spark, given, names, case.batches, f"case{place}")
                 bench.divide(cores * case.partitions)
-                yield from _figures(case, measure(bench, case.workload, rounds))
+                turns = rounds if case.barred else max(1, rounds // 3)
+                yield from _figures(case, measure(bench, case.workload, turns))
                 shutil.rmtree(given)
         finally:
             spark.stop()
@@ -140,7 +152,8 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
         tracker.embedded() as embedded,
     ):
-        names = write_input(embedded, Path(directory) / "in", options.rows)
+        given = Path(directory) / "in"
+        names = write_input(embedded, given, options.rows, workload=options.workload)
         spark = session(options.cores, directory)
         try:
             bench = Bench(embedded, spark, Path(directory), names, options.batches)
@@ -168,7 +181,7 @@ def session(cores: int, directory: str) -> SparkSession:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--workload", choices=("copy", "words", "tap"), default="copy")
+    parser.add_argument("--workload", choices=(*PLAIN, "parse", "enrich"), default="copy")
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, choices=(1, 2, 5, 10), default=1)
@@ -177,12 +190,12 @@ def arguments() -> argparse.Namespace:
 
 
 def write_input(
-    embedded: EmbeddedTracker, directory: Path, rows: int, pipeline: str = "made"
-) -> list[str]:
+    embedded: EmbeddedTracker, directory: Path, rows: int, pipeline: str = "made",
+    workload: str = "copy",
+) -> list[str]:  # fmt: skip
     """Files of labelled rows, as a front publishes them; returns their unit names."""
     embedded.register(PipelineSpec(pipeline, ("in",), fronts=("front",)))
-    random = np.random.default_rng(7)
-    words = np.array([f"word{n:03d}" for n in range(1000)])
+    made = made_tables(rows) if workload in PLAIN else flights.tables(workload, rows)
     slots = iter(range(FILES + 1))
     slot = next(slots)
     paths = []
@@ -191,21 +204,27 @@ def write_input(
         clock=lambda: slot * 10_000_000,
     )  # fmt: skip
     with front:
-        for first in range(0, rows, rows // FILES):
-            count = min(rows // FILES, rows - first)
-            texts = [" ".join(row) for row in words[random.integers(0, 1000, (count, WORDS))]]
-            table = pa.table(
-                {
-                    "row": np.arange(first, first + count),
-                    "text": texts,
-                    "amount": random.random(count),
-                }
-            )
+        for table in made:
             written = front.write(table)
             assert written is not None
             paths.append(str(written.path))
             slot = next(slots, slot)
     return [unit_name(path) for path in paths]
+
+
+def made_tables(rows: int) -> Iterator[pa.Table]:
+    random = np.random.default_rng(7)
+    words = np.array([f"word{n:03d}" for n in range(1000)])
+    for first in range(0, rows, rows // FILES):
+        count = min(rows // FILES, rows - first)
+        texts = [" ".join(row) for row in words[random.integers(0, 1000, (count, WORDS))]]
+        yield pa.table(
+            {
+                "row": np.arange(first, first + count),
+                "text": texts,
+                "amount": random.random(count),
+            }
+        )
 
 
 class Bench:
@@ -272,20 +291,27 @@ class Bench:
             node.commit(content).result(_WAIT_S)
 
     def _writer(self, workload: str, way: str, out: Path) -> DataStreamWriter:
+        return (
+            self._frame(workload, way)
+            .writeStream.format("parquet")
+            .option("path", str(out / "out"))
+            .option("checkpointLocation", str(out / "cp"))
+        )
+
+    def _frame(self, workload: str, way: str) -> DataFrame:
+        given = str(self.directory / "in")
+        if workload not in PLAIN:
+            return flights.frame(workload, self.spark, given)
         frame: DataFrame = (
             self.spark.readStream.schema(SCHEMA)
             .option("maxFilesPerTrigger", self.files_per_batch)
-            .parquet(str(self.directory / "in"))
+            .parquet(given)
         )
         if workload == "words":
             frame = frame.withColumn("text", F.udf(counted, "string")("text"))
         if workload == "tap":
             frame = frame.mapInArrow(tap(way), SCHEMA)
-        return (
-            frame.writeStream.format("parquet")
-            .option("path", str(out / "out"))
-            .option("checkpointLocation", str(out / "cp"))
-        )
+        return frame
 
 
 def counted(text: str) -> str:
@@ -325,7 +351,7 @@ def tap(way: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 
 def measure(bench: Bench, workload: str, rounds: int) -> dict[str, list[Cost]]:
     """By turns, in another order each round, after one round that does not count."""
-    ways = TAPPED_WAYS if workload == "tap" else WAYS
+    ways = FLIGHTS_WAYS if workload not in PLAIN else TAPPED_WAYS if workload == "tap" else WAYS
     costs: dict[str, list[Cost]] = {way: [] for way in ways}
     for round_number in range(rounds + 1):
         first = round_number % len(ways)
