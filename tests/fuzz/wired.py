@@ -185,6 +185,9 @@ class WiredEngine:
     def check_lease(self) -> None:
         """Nobody takes a shard from its owner here."""
 
+    async def taken_up(self) -> None:
+        """Shards do not change here."""
+
     def add_session(self, name: Hashable, session: Session) -> None:
         self._cluster.sessions[name] = session
 

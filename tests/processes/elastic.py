@@ -18,7 +18,6 @@ from tracker.service.failpoints import VARIABLE
 
 MARGIN_MS = "50"
 """Short, so that new owners get something to do soon."""
-MORE_STEPS = 100
 
 
 class Loopback:
@@ -43,21 +42,19 @@ class Loopback:
 class Elastic(System):
     """It begins with one shard; clients are given that one's address alone."""
 
-    def __init__(self, directory: Path, *more: str) -> None:
-        """more: options of the first process."""
-        self._more = more
+    def __init__(self, directory: Path) -> None:
         self.newcomers: dict[int, Running] = {}
         self._newcomer_places: list[Place] = []
         super().__init__(directory, Loopback(), shards=1, standbys=0, store="sqlite", subscribers=1)
 
     def tracker(self, place: Place, *way: str, **environment: str) -> Running:
-        options = ("--rescale-margin-ms", MARGIN_MS, *self._more)
-        return super().tracker(place, *way, *options, **environment)
+        return super().tracker(place, *way, "--rescale-margin-ms", MARGIN_MS, **environment)
 
-    def first(self, failpoint: str = "") -> Running:
-        """Another process for the first shard, started; it dies at a failpoint, if one is given."""
+    def first(self, failpoint: str = "", *more: str) -> Running:
+        """Another process for the first shard, started, with more options; it dies at a failpoint, if one
+        is given."""
         environment = {VARIABLE: failpoint} if failpoint else {}
-        process = self.tracker(self.places[0], "--shard", "0", **environment)
+        process = self.tracker(self.places[0], "--shard", "0", *more, **environment)
         self.shards[0] = process
         process.start()
         return process
@@ -107,13 +104,6 @@ class Elastic(System):
     ) -> RoutingInfo:
         with Admin(self.target, WAIT_S) as admin:
             return admin.rescale(shards, evacuate=evacuate, timeout_s=timeout_s)
-
-    def works_on(self) -> None:
-        """Waits until many more steps are durable, whether or not min time moves."""
-        before, deadline = self.acknowledged(), time.monotonic() + WAIT_S
-        while self.acknowledged() < before + MORE_STEPS:
-            assert time.monotonic() < deadline, self.errors()
-            time.sleep(0.05)
 
     def serving(self) -> set[str]:
         return {shard.address for shard in self.until(lambda _: True).shards}

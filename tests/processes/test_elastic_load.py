@@ -18,13 +18,14 @@ from tests.processes.running import WAIT_S, Running
 from tracker.client import UnavailableError
 from tracker.core.describe import ShardRole
 
-JOIN_TIMEOUT_MS = "4000"
+UNDONE = 20
+"""Open slots at a shard: more than are open for a moment while all goes on."""
 OWNER, SPARE, JOINING = ShardRole.OWNER, ShardRole.SPARE, ShardRole.JOINING
 
 
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[Elastic]:
-    system = Elastic(tmp_path, "--join-timeout-ms", JOIN_TIMEOUT_MS)
+    system = Elastic(tmp_path)
     try:
         system.start()
         yield system
@@ -47,7 +48,7 @@ def test_one_shard_becomes_three_and_one_again_under_load(system: Elastic, tmp_p
     listener.until_line(0)
     # While work is left undone, those that go wait for it; then they hand it over.
     pause(system.worker.pid)
-    system.works_on()
+    system.until(lambda now: all(s.state.open_slots > UNDONE for s in now.of(OWNER)))
     with pytest.raises(UnavailableError, match=r"drains: .* slots are open there"):
         system.rescale(1, timeout_s=3)
     assert numbers(system.rescale(1, evacuate=True), OWNER) == [0]
@@ -84,9 +85,13 @@ def test_a_newcomer_its_peer_and_the_sequencer_die_while_it_joins(system: Elasti
     # One that does not begin is given up, told so, and is another one when it asks again.
     died(system.newcomer(1, "join-stored"))
     (given_up,) = numbers(system.until(lambda _: True), JOINING)
+    system.shards[0].kill()
+    system.first("", "--join-timeout-ms", "1000")
     system.until(lambda routing: not routing.of(JOINING))
     assert system.newcomer(1).end() == 1
     assert f"shard {given_up} has been given up" in system.newcomers[1].errors_of_run()
+    system.shards[0].kill()
+    system.first()
     system.newcomer(1)
     (later,) = numbers(system.until(lambda routing: routing.of(SPARE)), SPARE)
     assert later > given_up

@@ -48,6 +48,9 @@ SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 SMALL_SNAPSHOT_AFTER_RECORDS = 3_000
 """... where the snapshot is small: a log of twice its size takes longer to read than it does. So many
 records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
+MAX_TAKE_UP_S = 2.0
+"""How long a call waits, while shards change, until its node can be taken up; then it is refused, and the
+node asks again."""
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 1.0
 FLUSH_AT_STOP_S = 10.0
@@ -110,6 +113,7 @@ class Engine:
         self._writing: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
+        self._takes_up = asyncio.Event()
         self._write_began_ns: int | None = None
         self._store_error = ""
         self._records_since_snapshot = 0
@@ -213,19 +217,34 @@ class Engine:
         self._carry_out(effects)
 
     async def ask(self, event: Any) -> Any:
-        """Posts an event that has a request; returns the answer. Raises Refused."""
+        """Posts an event that has a request; returns the answer. Raises Refused. What has to wait because
+        shards are changing is asked for again when they have."""
+        answer = await self._ask(event)
+        if not self._takes_up.is_set() and _waits(answer):
+            await self.taken_up()
+            answer = await self._ask(event)
+        if isinstance(answer, Refusal):
+            raise _refused(answer)
+        return answer
+
+    async def _ask(self, event: Any) -> Any:
         if self._stopped:
             raise _refused(self._stopping)
         future = self._loop.create_future()
         self._answers[event.request] = future
         try:
             self.post(event)
-            answer = await future
+            return await future
         finally:
             self._answers.pop(event.request, None)
-        if isinstance(answer, Refusal):
-            raise _refused(answer)
-        return answer
+
+    async def taken_up(self) -> None:
+        """Returns when nodes that are at home here may be taken up, or after a while: no sooner could one
+        go on that has come because shards are changing."""
+        if not self._takes_up.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MAX_TAKE_UP_S):
+                    await self._takes_up.wait()
 
     async def room(self) -> None:
         """Returns when more ticks may be posted: back-pressure for nodes, while the store or another
@@ -255,6 +274,7 @@ class Engine:
 
     def dismiss(self) -> None:
         """Tells sessions and whoever waits for an answer that this process stops."""
+        self._takes_up.set()
         for session in list(self._sessions.values()):
             session.ended(self._stopping)
         for future in self._answers.values():
@@ -316,6 +336,7 @@ class Engine:
     def _set_room(self) -> None:
         backlog = self.process.position - self.process.committed
         _set(self._room_to_write, backlog < MAX_BACKLOG_RECORDS)
+        _set(self._takes_up, self.process.takes_up_nodes)
         _set(self._room, backlog < MAX_BACKLOG_RECORDS and not self.process.congested)
 
     def _wake_at(self, now_ns: int) -> None:
@@ -435,6 +456,10 @@ class Engine:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused(refusal.code, refusal.message, home=refusal.home, expected=refusal.expected)
+
+
+def _waits(answer: object) -> bool:
+    return isinstance(answer, Refusal) and answer.code is RefusalCode.NOT_READY
 
 
 def _is_step(record: m.Record) -> bool:

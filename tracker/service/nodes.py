@@ -189,6 +189,9 @@ class NodeServicer:
             self._engine.remove_session(stream)
         if stream.ended_by is not None:
             ended = stream.ended_by
+            if ended.code is RefusalCode.NOT_HOME:
+                # Sent away because shards change: its new home takes it up no sooner.
+                await self._engine.taken_up()
             raise Refused(ended.code, ended.message, home=ended.home, expected=ended.expected)
 
     async def _read(
@@ -218,8 +221,11 @@ class NodeServicer:
                 stream.spec = engine.process.spec(request.attach.pipeline)
                 stream.counts = engine.stats.of_pipeline(stream.spec.name)
                 rate = self._quotas.ticks_of(stream.spec.name)
-                engine.add_session(stream, stream)
                 key = convert.key_from_pb(request.attach.key)
+                home = engine.process.routing.home(stream.spec.name, key.node_id)
+                if home == engine.process.shard:
+                    await engine.taken_up()
+                engine.add_session(stream, stream)
                 engine.post(m.AttachSession(stream, request.attach.pipeline, key))
             else:
                 raise Refused(

@@ -89,6 +89,7 @@ class PeerLink:
         self._outgoing = Outgoing()
         self._news = asyncio.Event()
         self._ending = False
+        self._hurries = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
         addresses.on_move(shard, self._redirect)
 
@@ -109,6 +110,10 @@ class PeerLink:
         """The shard has left: the link ends with the stream that there is, or when there is none to be
         had. Until then its process may wait to hear that its last entry has come."""
         self._ending = True
+
+    def hurry(self) -> None:
+        """The other process is there: the next attempt to connect is made now."""
+        self._hurries.set()
 
     @property
     def ended(self) -> bool:
@@ -165,7 +170,10 @@ class PeerLink:
                 log.exception("peer_link_failed", shard=self.shard)
             if self._ending:
                 return
-            await asyncio.sleep(delay_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await self._hurries.wait()
+            self._hurries.clear()
             delay_s = min(2 * delay_s, RECONNECT_MOST_S)
 
     def _check_given_up(self, error: grpc.aio.AioRpcError) -> None:
@@ -186,6 +194,7 @@ class PeerLink:
                 self._addresses.learn(self.shard, lease.epoch, lease.address)
 
     async def _pump(self, call: grpc.aio.StreamStreamCall[Any, Any]) -> None:
+        self._hurries.clear()
         self._outgoing = Outgoing()  # what waits was meant for a stream that is gone
         process, here = self._engine.process, self._engine.process.shard
         hello = peer_pb.ExchangeRequest(

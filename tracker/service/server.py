@@ -283,6 +283,8 @@ class TrackerServer:
     def _heard_of(self, shard: int, address: str) -> None:
         """A process begins a stream: one whose shard has left may not know that its last entry has come."""
         link = self._peers.get(shard)
+        if link is not None:
+            link.hurry()
         if shard in self.engine.process.membership.former and (link is None or link.ended):
             self._addresses.set(shard, address)
             self._open_link(shard).finish()

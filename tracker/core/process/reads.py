@@ -87,6 +87,12 @@ class Reads(ProcessState):
         )
 
     @property
+    def takes_up_nodes(self) -> bool:
+        """Whether nodes that are at home here may be taken up: not while some shard still goes by the
+        table before."""
+        return self.membership.previous is None or self._all_adopted()
+
+    @property
     def home_log_entries(self) -> int:
         """Durable entries of this shard's home log since the shard began."""
         return self._home_last
