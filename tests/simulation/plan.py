@@ -113,8 +113,8 @@ def draw_plain(seed: int) -> Plan:
     # between them: what shards know of each other is then of moments far apart, and every item has
     # left one of them for another meanwhile. That is what the cut rule is for.
     uneven = not calm and rng.random() < 0.07
-    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [12, 20, 4, 1])[0]
-    faults_for_ns = (rng.randint(40, 60) if uneven else rng.randint(10, 22)) * MS
+    shards = 3 if uneven else rng.choices([1, 2, 3, 4], [13, 20, 3, 1])[0]
+    faults_for_ns = (rng.randint(40, 60) if uneven else rng.randint(10, 20)) * MS
     tight = rng.random() < 0.3
     pipeline_count = 1 if uneven else rng.choice([1] * 11 + [2])
     pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
@@ -152,7 +152,7 @@ def draw_plain(seed: int) -> Plan:
         # So that there is something to break for as long as there are faults.
         front_pause_ns=rng.choice([1.0, 2.0]) * MS
         if uneven
-        else faults_for_ns / rng.choice([4, 6, 8]),
+        else faults_for_ns / rng.choice([4, 5, 7]),
     )
 
 
@@ -184,7 +184,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
     for number in range(size):
         rng.choice(workers).add(number)
         rng.choice(workers).add(number)
-    visitors = rng.choice([0, 0, 0, 0, 0, 3])
+    visitors = rng.choice([0, 0, 0, 0, 0, 0, 3])
     spec = PipelineSpec(
         name,
         segments,

@@ -380,7 +380,7 @@ class Story:
         wanted, vectors = behind.process._applied(), running.process._vectors
         return self._has_open(late) and all(
             dict(vectors.of(other)).get(home, 0) >= number
-            for other in range(self.sim.plan.shards)
+            for other in vectors.shards
             if other != late
             for home, number in wanted.items()
         )
@@ -452,7 +452,7 @@ class Story:
     def _promised_ahead(self, shard: int, other: int, leader: str) -> int:
         """How far what a shard knows another one to be promised is ahead of what it announces."""
         pipeline = self._pipeline(shard)
-        if pipeline is None:
+        if pipeline is None or other not in pipeline.combiner.views:  # it has left
             return 0
         report = pipeline.combiner.views[other].fronts.get((leader, leader))
         return 0 if report is None else report.heartbeat - min(pipeline.announced)
