@@ -24,6 +24,7 @@ except ImportError as missing:  # an executor installs the client alone
 
 from tracker import (
     __version__,
+    cli_fit,
     cli_freshness,
     cli_operations,
     cli_periods,
@@ -85,6 +86,7 @@ app.command("min-time")(cli_wait.min_time)
 app.command()(cli_wait.wait)
 app.command()(cli_rescale.shards)
 app.command()(cli_rescale.rescale)
+app.command()(cli_fit.fit)
 app.command("rescale-query")(cli_rescale_query.rescale_query)
 pipelines_app.command("restart")(cli_operations.restart)
 app.add_typer(store_app, name="store")
@@ -143,6 +145,20 @@ def serve(
             "has makes it a standby",
         ),
     ] = None,
+    members: Annotated[
+        str | None,
+        typer.Option(
+            "--set",
+            help="with --member: host:port of the processes of the set that have shards, in order, with ,: "
+            "those that --peers does not name have come since, and join",
+        ),
+    ] = None,
+    left_file: Annotated[
+        str,
+        typer.Option(
+            help="with --set: where a process notes that its shard has left; then it waits to be ended"
+        ),
+    ] = "",
     standby: Annotated[
         bool,
         typer.Option(
@@ -239,9 +255,14 @@ def serve(
         raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning and error")
     if member is not None and (peers is None or shard is not None or standby):
         raise typer.BadParameter("--member needs --peers, and says what --shard and --standby say")
+    if (members is not None or left_file) and (member is None or peers is None):
+        raise typer.BadParameter("--set and --left-file need --member and --peers")
     if member is not None and peers is not None:
-        standby = member >= len(parse_targets(peers))
-        shard = None if standby else member
+        first, current = parse_targets(peers), parse_targets(members or peers)
+        standby = member >= max(len(first), len(current))
+        shard = member if member < len(first) else None
+        if len(first) <= member < len(current):
+            join, peers = peers, None
     if health_listen and peers is None and join is None:
         raise typer.BadParameter("--health-listen is for one process: it needs --peers or --join")
     if join is not None and (peers is not None or shard is not None or standby or shards != 1):
@@ -267,6 +288,7 @@ def serve(
         shard or 0, addresses, store, (listen or "") if peers or join else "", block_slots,
         process=ProcessConfig(join_timeout_ms=join_timeout_ms, rescale_margin_ms=rescale_margin_ms),
         join=parse_targets(join) if join else (), left_status=left_status,
+        members=parse_targets(members) if members else (), left_file=left_file,
         lease_ms=lease_ms, snapshot_after_records=snapshot_after_records,
         standby=standby, address=parse_targets(own)[0] if own else "",
         health_listen=parse_targets(health_listen)[0] if health_listen else "",

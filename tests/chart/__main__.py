@@ -3,8 +3,8 @@
     python -m tests.chart [--only PART ...] [--upgrades 3] [--sabotage early|lost|double]
 
 Parts: render (each example by Helm's engine: lint, schemas, rules; values that must be refused), alerts
-(promtool), image (the Dockerfile's steps in a chroot, and a pod's command in it), upgrade (the rendered
-pods, run and upgraded under load). With --sabotage the tracker has a planted fault, only the upgrade is
+(promtool), image (the Dockerfile's steps in a chroot, and a pod's command in it), shards (their number is
+changed by upgrades), upgrade (the rendered pods, run and upgraded under load). With --sabotage the tracker has a planted fault, only the upgrade is
 made, and the whole must fail.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 
 from scripts.summary import BUILD, finish
 from tests.chart.alerting import ALERT_TESTS, alerts, check_rules
+from tests.chart.growing import STEPS, change_shards
 from tests.chart.image import CannotTry, build, privileged, size_mb, writable
 from tests.chart.image_pod import run_pod_in
 from tests.chart.release import Release
@@ -31,7 +32,7 @@ from tests.chart.schemas import VERSIONS, schema_violations
 from tests.chart.test_bad_values import BAD
 from tests.sabotage import FAULTS
 
-PARTS = ("render", "alerts", "image", "upgrade")
+PARTS = ("render", "alerts", "image", "shards", "upgrade")
 MOST_IMAGE_MB = 400.0
 SHOWN = 10
 UPGRADES = (
@@ -91,6 +92,14 @@ def check_image(details: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def check_shards(details: dict[str, Any]) -> list[str]:
+    details["shards"] = {"changes": len(STEPS)}
+    try:
+        return change_shards(_directory("shards"))
+    except AssertionError as error:
+        return [str(error).splitlines()[0]]
+
+
 def check_upgrade(details: dict[str, Any], upgrades: int, sabotage: str) -> list[str]:
     release = Release(_directory("upgrade"), sabotage=sabotage)
     trouble, gaps = "", []
@@ -147,6 +156,7 @@ def main(arguments: list[str]) -> int:
                 "render": lambda: check_render(details),
                 "alerts": lambda: check_alerts(details),
                 "image": lambda: check_image(details),
+                "shards": lambda: check_shards(details),
                 "upgrade": lambda: check_upgrade(details, given.upgrades, given.sabotage),
             }[part]()
         except (Exception, subprocess.SubprocessError) as error:
@@ -166,6 +176,8 @@ def _shown(details: dict[str, Any]) -> dict[str, object]:
         shown["alerts"] = alerting["alerts"]
     if image := details.get("image"):
         shown["image_mb"] = image["mb"] if image["tried"] else "not-tried"
+    if changes := details.get("shards"):
+        shown["shard_changes"] = changes["changes"]
     if run := details.get("upgrade"):
         kinds = Counter(run["by_kind"])
         shown |= {key: run[key] for key in ("upgrades", "pods", "acknowledged", "announcements")}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -71,7 +74,10 @@ def values_of(path: Path) -> Values:
 
 def render(values: Values, release: str = RELEASE, namespace: str = NAMESPACE) -> Rendered:
     """Renders a release. Raises RefusedValues with what the chart says, or its schema."""
-    chart = _chart()
+    return _render(_chart(), values, release, namespace)
+
+
+def _render(chart: Any, values: Values, release: str, namespace: str) -> Rendered:
     try:
         merged = chart.merge_values(values)
         chart.validate_schema(merged)
@@ -88,6 +94,28 @@ def render(values: Values, release: str = RELEASE, namespace: str = NAMESPACE) -
                 objects.append(found)
                 files.append(path)
     return Rendered(objects, files, merged, notes, release, namespace)
+
+
+def render_upgrade(values: Values, running: Rendered | None = None, **was: str) -> Rendered:
+    """Renders an upgrade of a release that runs, or of one with these annotations: Helm's engine has no
+    cluster to ask here, so the answer is put into a copy of the chart. Raises RefusedValues."""
+    kept = dict(was)
+    if running is not None:
+        kept = running.one("StatefulSet")["metadata"]["annotations"]
+    words = " ".join(f'"{name}" "{value}"' for name, value in kept.items())
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "lowmark"
+        shutil.copytree(CHART, copy)
+        helpers = copy / "templates" / "_helpers.tpl"
+        text, answers = re.subn(
+            r'lookup "apps/v1" "StatefulSet" \.Release\.Namespace \(.*?\)',
+            f'dict "metadata" (dict "annotations" (dict {words}))',
+            helpers.read_text(),
+        )
+        assert answers == 1
+        helpers.write_text(text)
+        with helm_python.Chart.load(copy) as chart:
+            return _render(chart, values, RELEASE, NAMESPACE)
 
 
 def lint(values: Values) -> list[str]:

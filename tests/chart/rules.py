@@ -201,7 +201,7 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
     secrets = {
         values["store"]["redis"]["existingSecret"], values["tls"]["existingSecret"],
         values["auth"]["existingSecret"], values["auth"]["clientSecret"],
-        values["auth"]["peerSecret"], values["tls"]["clientSecret"],
+        values["auth"]["peerSecret"], values["auth"]["adminSecret"], values["tls"]["clientSecret"],
         *(s["name"] for s in values["image"]["pullSecrets"]),
         *(
             e["valueFrom"]["secretKeyRef"]["name"]
@@ -245,11 +245,25 @@ def shards_find_each_other(rendered: Rendered) -> Iterator[str]:
     if spec["replicas"] != values["shards"] + values["standbys"]:
         yield f"{spec['replicas']} pods for {values['shards']} shards, {values['standbys']} standbys"
     kept = found["metadata"]["annotations"]
-    wanted = {"shards": values["shards"], "blockSlots": values["tracker"]["blockSlots"]}
+    wanted = {
+        "shards": values["shards"], "standbys": values["standbys"],
+        "initialShards": kept.get("lowmark.dev/initialShards"),
+        "blockSlots": values["tracker"]["blockSlots"],
+    }  # fmt: skip
     if {f"lowmark.dev/{name}": str(value) for name, value in wanted.items()} != kept:
         yield f"the next upgrade would compare with {kept}"
-    if argument(container, "--peers").split(",") != pods[: values["shards"]]:
-        yield f"--peers is {argument(container, '--peers')}, not the names of the shards' pods"
+    first = int(kept.get("lowmark.dev/initialShards", 0))
+    names = [f"{found['metadata']['name']}-{n}.{tail}" for n in range(max(first, len(pods)))]
+    if argument(container, "--peers").split(",") != names[:first]:
+        yield f"--peers is {argument(container, '--peers')}, not the names of the first shards' pods"
+    if argument(container, "--set").split(",") != pods[: values["shards"]]:
+        yield f"--set is {argument(container, '--set')}, not the names of the shards' pods"
+    if not argument(container, "--left-file").startswith("/tmp/"):
+        yield "what says that a pod's shard has left outlives the pod"
+    for job in rendered.kind("Job"):
+        args = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        if args[0] == "fit" and f"--set={','.join(pods[: values['shards']])}" not in args:
+            yield f"{job['metadata']['name']} fits another set"
     if (
         argument(container, "--address").replace("$(POD_NAME)", f"{found['metadata']['name']}-0")
         != pods[0]

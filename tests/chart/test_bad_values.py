@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this machine")
 
-import helm_python
-
-from tests.chart.rendering import CHART, RefusedValues, render
+from tests.chart.rendering import RefusedValues, render, render_upgrade
+from tests.chart.rules import argument
 
 REDIS = {"kind": "redis", "redis": {"url": "redis://r:6379"}}
 PIPELINES = {"p": {"segments": ["a"], "fronts": ["f"]}}
@@ -120,34 +116,48 @@ def test_a_password_in_the_values_is_not_repeated() -> None:
     assert "open-sesame" not in str(refused.value)
 
 
+AUTH_OF_ALL = {
+    "enabled": True, "existingSecret": "t", "clientSecret": "c", "peerSecret": "p",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changed", "advice"),
     [
-        ({"shards": 3}, "shards is 3, and the tracker that runs has 2"),
-        ({"tracker": {"blockSlots": 32}}, "blockSlots is 32, and the tracker that runs has 64"),
+        (
+            {"tracker": {"blockSlots": 32}},
+            "tracker.blockSlots is 32, and the tracker that runs has 64",
+        ),
+        ({"initialShards": 3}, "initialShards is 3, and the release began with 2"),
+        ({"shards": 3, "standbys": 1}, "Set standbys to 0"),
+        ({"shards": 3, "hooks": {"enabled": False}}, "Set hooks.enabled to true"),
+        ({"shards": 1, "hooks": {"enabled": False}}, "Set hooks.enabled to true"),
+        ({"shards": 3, "tls": TLS, "auth": AUTH_OF_ALL}, "set auth.adminSecret"),
     ],
 )
-def test_an_upgrade_cannot_change_who_owns_what(
-    changed: dict[str, Any], advice: str, tmp_path: Path
-) -> None:
-    """Helm's engine has no cluster to ask here: the answer is put into a copy of the chart."""
-    annotations = 'dict "lowmark.dev/shards" "2" "lowmark.dev/blockSlots" "64"'
-    copy = tmp_path / "lowmark"
-    shutil.copytree(CHART, copy)
-    template = copy / "templates" / "_check.tpl"
-    asked, answer = re.subn(
-        r'lookup "apps/v1" "StatefulSet" \.Release\.Namespace \(.*?\)',
-        f'dict "metadata" (dict "annotations" ({annotations}))',
-        template.read_text(),
-    )
-    assert answer == 1
-    template.write_text(asked)
-    with helm_python.Chart.load(copy) as chart:
-        running = {"store": REDIS, "shards": 2}
-        chart.render({**running, "standbys": 2}, name="demo", namespace="prod")
-        with pytest.raises(helm_python.HelmError) as refused:
-            chart.render({**running, **changed}, name="demo", namespace="prod")
-    assert advice in str(refused.value) and "another release" in str(refused.value)
+def test_an_upgrade_that_would_lose_shards_is_refused(changed: dict[str, Any], advice: str) -> None:
+    running = {"store": REDIS, "shards": 2}
+    before = render(running)
+    render_upgrade({**running, "standbys": 2}, before)
+    render_upgrade({**running, "shards": 3}, before)
+    with pytest.raises(RefusedValues) as refused:
+        render_upgrade({**running, **changed}, before)
+    assert advice in str(refused.value)
+
+
+def test_shards_do_not_change_while_standbys_serve_them() -> None:
+    before = render({"store": REDIS, "shards": 2, "standbys": 1})
+    with pytest.raises(RefusedValues, match="set standbys to 0 in an upgrade of its own first"):
+        render_upgrade({"store": REDIS, "shards": 3}, before)
+
+
+def test_without_a_cluster_to_ask_the_values_say_how_it_began() -> None:
+    found = render({"shards": 3, "initialShards": 1}).one("StatefulSet")
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert argument(container, "--peers").count(",") == 0
+    assert argument(container, "--set").count(",") == 2
+    with pytest.raises(RefusedValues, match="Set standbys to 0"):
+        render({"store": REDIS, "shards": 3, "initialShards": 1, "standbys": 1})
 
 
 def test_good_values_beside_the_bad_ones_pass() -> None:

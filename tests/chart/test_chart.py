@@ -64,7 +64,7 @@ def test_what_is_off_is_not_there() -> None:
         "ConfigMap", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Service", "ServiceAccount",
         "StatefulSet",
     }  # fmt: skip
-    off = {"podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}}
+    off = {name: {"enabled": False} for name in ("podDisruptionBudget", "networkPolicy", "hooks")}
     rendered = render({**off, "serviceAccount": {"create": False}, "shards": 2})
     assert rule_violations(rendered) == []
     assert len(rendered.objects) == 5

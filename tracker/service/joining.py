@@ -105,6 +105,7 @@ class Newcomer:
 
     async def _join(self, stop: asyncio.Event) -> Owned | None:
         while True:
+            await self._behind_those_before()
             shard, taken = await self._number()
             if taken:
                 return await self._claim_taken(shard, stop)
@@ -130,6 +131,21 @@ class Newcomer:
                 "process with its own store, or join with another address (--listen, --address)"
             )
         return await self._claim(shard, stop)
+
+    async def _behind_those_before(self) -> None:
+        """Waits until the processes before this one in its set are shards: so numbers follow its order, and
+        those that go first are at its end."""
+        members = self._config.members
+        before = set(members[: members.index(self._address)]) if self._address in members else set()
+        backoff = Backoff()
+        while before:
+            there = await self._peers(self._targets.next())
+            if before <= set(there):
+                return
+            self._say(
+                f"{', '.join(sorted(before - set(there)))} come before it, and are not there yet"
+            )
+            await asyncio.sleep(backoff.pause_s())
 
     async def _number(self) -> tuple[int, bool]:
         """The number that shard 0 gives; or that of the shard whose address this one is, and True."""

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
@@ -113,7 +114,9 @@ def secure(config: ServerConfig) -> None:
     """Looks whether the files of certificates and tokens can be used, and says what is not secure.
     Raises CredentialsError."""
     security = config.security
-    alone = len(config.addresses) == 1 and not config.standby and not config.join
+    alone = (
+        len({*config.addresses, *config.members}) == 1 and not config.standby and not config.join
+    )
     security.check(alone=alone)
     if security.tokens:
         log.info("tokens_read", file=security.tokens, tokens=len(Tokens(security.tokens)))
@@ -143,6 +146,8 @@ def _dashboard(config: ServerConfig) -> Dashboard | None:
 
 async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
     while not stop.is_set():
+        if bool(config.left_file) and await asyncio.to_thread(Path(config.left_file).exists):
+            return await _stay(config, stop, beside)
         try:
             owned = await _own(config, stop, beside.probes)
             if owned is None:
@@ -155,6 +160,12 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
             continue
         except HasLeft as error:
             log.info("left", reason=str(error))
+            if len(config.members) > 1 and not config.join:
+                # It is not the one that has left: the set has become larger again.
+                here = config.own_address
+                others = tuple(address for address in config.addresses if address != here)
+                config = replace(config, shard=0, addresses=(), join=others, address=here)
+                continue
             return config.left_status
         except GivenUp as error:
             log.error("given_up", reason=str(error))
@@ -162,6 +173,9 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
         except (StoreError, LogLost, OSError, ValueError, CannotJoin) as error:
             log.error("cannot_start", shard=config.shard, reason=str(error))
             return 1
+        if left and config.left_file:  # before it is another one when it is started again
+            note = f"shard {owned.shard}\n"
+            await asyncio.to_thread(Path(config.left_file).write_text, note)
         if left or isinstance(failure, GivenUp):
             await _mark_gone(config, owned.shard)
         if left and (config.join or owned.shard == config.shard) and not config.standby:
@@ -171,11 +185,28 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
                 reason=f"shard {owned.shard} has left the tracker, and all that it had is with the "
                 "others: this process ends, and its store may be deleted",
             )
+            if config.left_file:
+                continue
             return config.left_status
         if isinstance(failure, GivenUp):
             log.error("given_up", shard=owned.shard, reason=str(failure))
         if failure is not None and not isinstance(failure, Fenced):
             return 1
+    return 0
+
+
+async def _stay(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
+    """Of a set from whose end it is about to be taken: it is as ready as it can be, and does nothing."""
+    log.info(
+        "stays", reason=f"its shard has left: {config.left_file} says so; it waits to be ended"
+    )
+    room = WaitingRoom(config.listen or config.own_address, config.security)
+    await room.open()
+    try:
+        await beside.probes.waits(all_served=True)
+        await stop.wait()
+    finally:
+        await room.close()
     return 0
 
 

@@ -88,7 +88,12 @@ class ServerConfig:
     dashboard_listen: host:port at which a page shows the tracker; empty: nowhere;
     join: host:port of processes of a tracker of which this one becomes a shard, at `address`; then
     `shard` and `addresses` are not known before;
-    left_status: what the process returns when its shard has left the tracker.
+    left_status: what the process returns when its shard has left the tracker;
+    members: host:port of the processes of a set, in order, of which this is one. It joins behind those
+    before it, so that shards are numbered in the order of the set; and one whose first shard has left
+    joins as another one;
+    left_file: where it notes that its shard has left. From then on it does nothing until it is told to
+    stop, also when it is started again: whoever keeps the processes of a set running is to remove it.
     """
 
     shard: int
@@ -109,6 +114,8 @@ class ServerConfig:
     dashboard_listen: str = ""
     join: tuple[str, ...] = ()
     left_status: int = 0
+    members: tuple[str, ...] = ()
+    left_file: str = ""
 
     def __post_init__(self) -> None:
         known = self.join or self.standby  # else its shard is one of those from the start

@@ -2,12 +2,30 @@
 {{- define "lowmark.check" -}}
 {{- $v := .Values -}}
 {{- /* What runs now; nothing where Helm has no cluster to ask. */ -}}
-{{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "lowmark.fullname" .) -}}
-{{- range $setting, $now := dict "shards" $v.shards "blockSlots" $v.tracker.blockSlots -}}
-{{- $was := dig "metadata" "annotations" (printf "lowmark.dev/%s" $setting) "" $running -}}
-{{- if and $was (ne (toString $was) (toString $now)) -}}
-{{- fail (printf "%s is %v, and the tracker that runs has %v: which shard owns a slot follows from it, so it cannot be changed in place. Set it back, or install another release and move the pipelines there." $setting $now $was) -}}
+{{- $was := fromJson (include "lowmark.was" .) -}}
+{{- $wasBlockSlots := index $was "lowmark.dev/blockSlots" | default "" -}}
+{{- if and $wasBlockSlots (ne $wasBlockSlots (toString $v.tracker.blockSlots)) -}}
+{{- fail (printf "tracker.blockSlots is %v, and the tracker that runs has %v: which shard owns a slot follows from it, so it cannot be changed in place. Set it back, or install another release and move the pipelines there." $v.tracker.blockSlots $wasBlockSlots) -}}
 {{- end -}}
+{{- $wasInitial := index $was "lowmark.dev/initialShards" | default "" -}}
+{{- if and $wasInitial $v.initialShards (ne $wasInitial (toString $v.initialShards)) -}}
+{{- fail (printf "initialShards is %v, and the release began with %v: set it to that, or leave it out." $v.initialShards $wasInitial) -}}
+{{- end -}}
+{{- $wasShards := index $was "lowmark.dev/shards" | default (toString $v.shards) -}}
+{{- $wasStandbys := index $was "lowmark.dev/standbys" | default "0" -}}
+{{- $changes := ne $wasShards (toString $v.shards) -}}
+{{- $joined := ne (include "lowmark.initialShards" .) (toString $v.shards) -}}
+{{- if and (or $changes $joined) (gt (int $v.standbys) 0) -}}
+{{- fail (printf "shards is %v, the release began with %v, and standbys is %v: a standby may serve the shard of any pod, so which pod is which shard is not known. Set standbys to 0." $v.shards (include "lowmark.initialShards" .) $v.standbys) -}}
+{{- end -}}
+{{- if and $changes (ne $wasStandbys "0") -}}
+{{- fail (printf "shards changes from %v to %v, and the release that runs has %v standbys, which may serve the shard of any pod: set standbys to 0 in an upgrade of its own first." $wasShards $v.shards $wasStandbys) -}}
+{{- end -}}
+{{- if and $changes (not $v.hooks.enabled) -}}
+{{- fail (printf "shards changes from %v to %v with hooks.enabled false: without its jobs shards would be gone before they have handed over what is open, or get no slots. Set hooks.enabled to true." $wasShards $v.shards) -}}
+{{- end -}}
+{{- if and $changes $v.auth.enabled (not $v.auth.adminSecret) -}}
+{{- fail (printf "shards changes from %v to %v with auth.enabled: set auth.adminSecret to a secret with a token that may do so (lowmark tokens create resizer --allow '*=administer')." $wasShards $v.shards) -}}
 {{- end -}}
 {{- if and (eq $v.store.kind "redis") $v.store.redis.url $v.store.redis.existingSecret -}}
 {{- fail "store.redis.url and store.redis.existingSecret are both set: keep one. An address with a password belongs into the secret." -}}
@@ -39,7 +57,7 @@
 {{- if and $v.auth.enabled (not $v.auth.clientSecret) -}}
 {{- fail "auth.enabled needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark tokens create)." -}}
 {{- end -}}
-{{- if and $v.auth.enabled (not $v.tls.requireClientCertificates) (not $v.auth.peerSecret) (gt (add (int $v.shards) (int $v.standbys)) 1) -}}
+{{- if and $v.auth.enabled (not $v.tls.requireClientCertificates) (not $v.auth.peerSecret) (gt (add (max (int $v.shards) (include "lowmark.initialShards" . | int)) (int $v.standbys)) 1) -}}
 {{- fail "auth.enabled without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark tokens create --peer)." -}}
 {{- end -}}
 {{- if and $v.auth.enabled $v.dashboard.enabled (not $v.auth.peerSecret) -}}

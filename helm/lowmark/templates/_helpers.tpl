@@ -54,10 +54,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ printf "%s-%v.%s.%s.svc.%s" (include "lowmark.fullname" $root) (index . 1) (include "lowmark.peersService" $root) $root.Release.Namespace $root.Values.clusterDomain }}
 {{- end -}}
 
-{{- /* host:port of the shards, in order. */ -}}
+{{- /* The annotations of the set that runs; none where Helm has no cluster to ask, and at an install. */ -}}
+{{- define "lowmark.was" -}}
+{{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "lowmark.fullname" .) -}}
+{{- dig "metadata" "annotations" (dict) $running | toJson -}}
+{{- end -}}
+
+{{- /* With how many shards the release began: what each of those pods was from the start never changes. */ -}}
+{{- define "lowmark.initialShards" -}}
+{{- $was := fromJson (include "lowmark.was" .) -}}
+{{- index $was "lowmark.dev/initialShards" | default .Values.initialShards | default .Values.shards -}}
+{{- end -}}
+
+{{- /* host:port of the pods that have shards now, in order. */ -}}
+{{- define "lowmark.members" -}}
+{{- $all := list -}}
+{{- range $pod := until (int .Values.shards) -}}
+{{- $all = append $all (printf "%s:%v" (include "lowmark.podHost" (list $ $pod)) $.Values.tracker.port) -}}
+{{- end -}}
+{{ join "," $all }}
+{{- end -}}
+
+{{- /* host:port of the first shards, in order. */ -}}
 {{- define "lowmark.peers" -}}
 {{- $all := list -}}
-{{- range $shard := until (int .Values.shards) -}}
+{{- range $shard := until (include "lowmark.initialShards" . | int) -}}
 {{- $all = append $all (printf "%s:%v" (include "lowmark.podHost" (list $ $shard)) $.Values.tracker.port) -}}
 {{- end -}}
 {{ join "," $all }}

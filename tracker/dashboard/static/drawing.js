@@ -31,7 +31,7 @@ export const count = (number) => number.toLocaleString("en");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 // Whoever consumes may commit before whoever created: then more has been taken out than put in.
 const items = (number) => number < 0 ? `${plural(-number, "item")} taken ahead` : plural(number, "item");
-const itemsOpen = (number) => number < 0 ? items(number) : `${items(number)} open`;
+const itemsOpen = (number) => number < 0 ? `${count(-number)} taken ahead` : `${items(number)} open`;
 
 const STATES = { complete: "✓ complete", moving: "▸ moving", waiting: "… waits for fronts", stuck: "! stuck" };
 export const stateText = (state) => STATES[state];

@@ -1,0 +1,124 @@
+"""A release whose number of shards is changed by upgrades, run on this machine: its jobs, and its pods as a
+stateful set makes, replaces and ends them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
+from tests.chart.rendering import Values, render, render_upgrade
+from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
+from tests.processes.running import WAIT_S, Running
+from tracker.client import Admin, NodeClient, Subscriber
+from tracker.core.describe import ShardRole
+
+VALUES: Values = {"shards": 2}
+STEPS = (3, 1, 2)
+"""Up; down to fewer than it began with; and up again."""
+OWNERS = ([(0, 0), (1, 1), (2, 2)], [(0, 0)], [(0, 0), (3, 1)])
+"""(shard, pod) behind each step: a number is never given twice."""
+
+
+class Grown:
+    """A release with SQLite whose number of shards is changed, as Helm and its cluster do it."""
+
+    def __init__(self, directory: Path, values: Values) -> None:
+        self.directory = directory
+        self.values = values
+        self.addresses = loopback_addresses(3)
+        self.host = Host(directory)
+        self.rendered = render(values)
+        self.running: dict[str, tuple[Pod, Running, Kubelet]] = {}
+        self._roll()
+
+    def upgrade(self, shards: int) -> None:
+        """The hook before it; then the pods: those behind the set go, new ones come at once, the others are
+        replaced one by one, the last first; then the hook behind it."""
+        self.values = {**self.values, "shards": shards}
+        self.rendered = render_upgrade(self.values, self.rendered)
+        self._hook("pre-upgrade")
+        self._roll()
+        self._hook("post-upgrade")
+
+    def _hook(self, when: str) -> None:
+        for job in self.rendered.kind("Job"):
+            if when in job["metadata"]["annotations"]["helm.sh/hook"].split(","):
+                name = job["metadata"]["name"]
+                done = other_pod(self.rendered, "Job", name, "127.0.0.1", self.host).run()
+                assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+
+    def _roll(self) -> None:
+        replicas = self.rendered.one("StatefulSet")["spec"]["replicas"]
+        pods = tracker_pods(self.rendered, self.host, self.addresses[:replicas])
+        wanted = {pod.name: pod for pod in pods}
+        for name in [name for name in self.running if name not in wanted]:
+            self._stop(name)
+        fresh = [pod for pod in pods if pod.name not in self.running]
+        for pod in fresh:
+            self._start(pod)
+        for pod in reversed(pods):
+            if pod not in fresh:
+                self._stop(pod.name)
+                self._start(pod)
+            self.running[pod.name][2].wait_until_ready()
+
+    def _start(self, pod: Pod) -> None:
+        process = pod.process(self.directory / f"{pod.name}.log")
+        process.start()
+        self.running[pod.name] = (pod, process, Kubelet(pod, process))
+
+    def _stop(self, name: str) -> None:
+        pod, process, kubelet = self.running.pop(name)
+        kubelet.end()
+        pod.terminate(process)
+        shutil.rmtree(pod.volume("tmp"))  # it goes with its pod, unlike what is claimed
+
+    def owners(self) -> list[tuple[int, str]]:
+        """(shard, address), by shard, of those that own slots."""
+        with Admin(self.target, WAIT_S) as admin:
+            found = admin.routing().of(ShardRole.OWNER)
+        return [(o.state.shard, o.address.rpartition(":")[0]) for o in found]
+
+    @property
+    def target(self) -> str:
+        return f"{self.addresses[0]}:{self.rendered.values['tracker']['port']}"
+
+    def close(self) -> None:
+        for _, process, kubelet in self.running.values():
+            kubelet._ended.set()
+            process.discard()
+
+
+def change_shards(directory: Path) -> list[str]:
+    """Makes the steps while items are open; returns what is wrong. Raises AssertionError."""
+    wrong: list[str] = []
+    grown = Grown(directory, VALUES)
+    try:
+        with (
+            Admin(grown.target, WAIT_S) as admin,
+            NodeClient(grown.target, "two", "F") as node,
+            Subscriber(grown.target, "two") as subscriber,
+        ):
+            admin.register(TWO_SEGMENTS)
+            joined_front(node)
+            for place, (shards, expected) in enumerate(zip(STEPS, OWNERS, strict=True)):
+                done(node.commit(create(100 * (place + 1), 7 + place)))
+                grown.upgrade(shards)
+                owners = grown.owners()
+                print(f"{shards} shards: {owners}", flush=True)
+                if owners != [(shard, grown.addresses[pod]) for shard, pod in expected]:
+                    wrong.append(f"{shards} shards: slots are owned by {owners}")
+            done(node.commit(promise(400)))
+            for place in range(len(STEPS)):
+                slot = 100 * (place + 1)
+                if not subscriber.wait_until(slot, "first", WAIT_S):
+                    wrong.append(f"slot {slot} is not announced")
+                if subscriber.min_time("first") > slot:
+                    wrong.append(f"slot {slot} is open, and announced as complete")
+                done(node.commit(consume(slot, 7 + place)))
+            if not subscriber.wait_until(400, "first", WAIT_S):
+                wrong.append("slot 400 is not announced")
+    finally:
+        grown.close()
+    return wrong

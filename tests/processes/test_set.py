@@ -1,0 +1,152 @@
+"""Processes of a set, as a StatefulSet is one: it grows at its end, shrinks from its end, and what is
+started again there is another shard."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from examples.children import free_ports
+from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
+from tests.processes.running import WAIT_S, Running, until
+from tests.security.serving import Said, lowmark
+from tracker.client import Admin, NodeClient, RoutingInfo, Subscriber
+from tracker.core.describe import ShardRole
+
+FIRST, MOST = 2, 4
+
+
+class Set:
+    """Member N listens at address N, and has a store that outlives it, and a directory that does not
+    outlive its pod."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        port = free_ports(MOST)
+        self.addresses = [f"127.0.0.1:{port + number}" for number in range(MOST)]
+        self.running: dict[int, Running] = {}
+
+    def target(self, size: int) -> str:
+        return ",".join(self.addresses[:size])
+
+    def start(self, number: int, size: int) -> Running:
+        """A new pod: what it noted of the one before is gone."""
+        self.left_file(number).unlink(missing_ok=True)
+        process = Running(
+            "tracker.cli", "serve", "--member", str(number), "--peers", self.target(FIRST),
+            "--set", self.target(size), "--left-file", str(self.left_file(number)),
+            "--listen", self.addresses[number], "--address", self.addresses[number],
+            "--store", f"sqlite:{self.directory / f'store-{number}'}", "--json",
+            "--rescale-margin-ms", "50", errors=self.directory / f"member-{number}.log",
+        )  # fmt: skip
+        self.running[number] = process
+        process.start()
+        return process
+
+    def left_file(self, number: int) -> Path:
+        return self.directory / f"left-{number}"
+
+    def fit(self, size: int, when: str, *, timeout_s: float = WAIT_S) -> Said:
+        return lowmark(
+            "fit", "--set", self.target(size), "--when", when, "--timeout", str(timeout_s),
+            environment={"LOWMARK_TARGET": self.target(1)},
+        )  # fmt: skip
+
+    def owners(self) -> list[tuple[int, int]]:
+        """(shard, member), by shard, of those that own slots."""
+        owners = self.routing().of(ShardRole.OWNER)
+        return [(shard.state.shard, self.addresses.index(shard.address)) for shard in owners]
+
+    def routing(self) -> RoutingInfo:
+        with Admin(self.target(1), WAIT_S) as admin:
+            return admin.routing()
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Set]:
+    made = Set(tmp_path)
+    for number in range(FIRST):
+        made.start(number, FIRST)
+    try:
+        yield made
+    finally:
+        for process in made.running.values():
+            process.discard()
+
+
+def until_stays(process: Running) -> None:
+    until(lambda: '"stays"' in process.errors_of_run(), "it does not stay")
+
+
+def fits(said: Said) -> None:
+    assert said.status == 0, said
+
+
+@pytest.mark.timeout(300)
+def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
+    with (
+        Admin(members.target(1), WAIT_S) as admin,
+        NodeClient(members.target(1), "two", "F") as node,
+        Subscriber(members.target(1), "two") as subscriber,
+    ):
+        admin.register(TWO_SEGMENTS)
+        joined_front(node)
+        done(node.commit(create(100, 7)))
+        fits(members.fit(FIRST, "after"))
+
+        # The last one begins first, and is the last shard all the same.
+        members.start(3, 4)
+        until(lambda: "not there yet" in members.running[3].errors(), "it does not wait")
+        members.start(2, 4)
+        fits(members.fit(4, "after"))
+        assert members.owners() == [(0, 0), (1, 1), (2, 2), (3, 3)]
+        fits(members.fit(4, "after"))
+
+        # To one: the others hand over, and wait to be ended, also when they are started again.
+        fits(members.fit(1, "before"))
+        assert members.owners() == [(0, 0)]
+        for number in (1, 2, 3):
+            process = members.running[number]
+            until(members.left_file(number).exists, "it has noted nothing")
+            process.kill()
+            process.start()
+            until_stays(process)
+        assert len(members.routing().shards) == 1, "nobody has joined again"
+        fits(members.fit(1, "before"))
+        for number in (1, 2, 3):
+            os.kill(members.running[number].pid, signal.SIGTERM)
+            assert members.running[number].end() == 0
+
+        # To two again: a new pod with the old store, whose first shard has left.
+        members.start(1, 2)
+        fits(members.fit(2, "after"))
+        assert members.owners() == [(0, 0), (4, 1)]
+
+        # A member that never got slots goes, too.
+        members.start(2, 3)
+        until(lambda: members.routing().of(ShardRole.SPARE), "it does not join")
+        fits(members.fit(2, "before"))
+        assert members.owners() == [(0, 0), (4, 1)]
+
+        done(node.commit(promise(400)))
+        assert subscriber.wait_until(100, "first", WAIT_S), "what was open is still open, and known"
+        assert not subscriber.wait_until(101, "first", 0.5)
+
+
+def test_a_set_that_is_not_that_of_the_shards_is_refused(members: Set) -> None:
+    until(lambda: all(shard.state.connected for shard in members.routing().shards))
+    turned = ",".join(reversed(members.addresses[:FIRST]))
+    fewer = lowmark(
+        "fit", "--set", members.addresses[1], "--when", "before",
+        environment={"LOWMARK_TARGET": turned},
+    )  # fmt: skip
+    assert fewer.status == 1 and "the shards of other processes would go" in fewer.errors
+    late = members.fit(3, "after", timeout_s=0.5)
+    assert late.status == 4 and "not all of the set have joined" in late.errors
+    above = members.fit(1, "after")
+    assert above.status == 1 and "--when before" in above.errors
+    assert members.owners() == [(0, 0), (1, 1)]

@@ -1,0 +1,136 @@
+"""`lowmark fit`: a tracker's shards follow the size of a set of processes, as a StatefulSet is one.
+
+Processes are added to such a set at its end, and taken from its end. So which shards are to go is not free:
+those of the last processes. Before some are taken away, their shards have to be gone; after some were added,
+they have to get slots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from tracker.cli_common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, EXIT_REFUSED, Target, fail
+from tracker.client import Admin, RoutingInfo, UnavailableError
+from tracker.client.connection import parse_targets
+from tracker.core.describe import ShardRole
+
+FIT_TIMEOUT_S = 600.0
+_LOOK_INTERVAL_S = 0.5
+_GOING = (ShardRole.DRAINING, ShardRole.LEAVING)
+
+
+class When(StrEnum):
+    """Before the set is made smaller, or after it was made larger."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Misfit(Exception):
+    """The shards are not those of the set; says what to do."""
+
+
+def fit(
+    members: Annotated[
+        str, typer.Option("--set", help="host:port of the set's processes, in order, with ,")
+    ],
+    when: Annotated[
+        When,
+        typer.Option(
+            help="before the set is made smaller (to these), or after it was made larger (to these)"
+        ),
+    ],
+    timeout: Annotated[float, typer.Option(min=0, help="seconds until it must be done")] = (
+        FIT_TIMEOUT_S
+    ),
+    target: Target = DEFAULT_TARGET,
+) -> None:
+    """Let a tracker have a shard for each process of a set, while ticks flow. For jobs that change the
+    size of the set; may be repeated."""
+    wanted = parse_targets(members)
+    fitting = Fitting(wanted, time.monotonic() + timeout)
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        try:
+            (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
+        except Misfit as misfit:
+            fail(misfit, EXIT_REFUSED)
+    typer.echo(f"{len(wanted)} shard{'s' if len(wanted) > 1 else ''}, one for each process")
+
+
+class Fitting:
+    """One attempt to fit, until a moment of the monotonic clock."""
+
+    def __init__(self, wanted: tuple[str, ...], deadline: float) -> None:
+        self._wanted, self._deadline = wanted, deadline
+
+    def let_go(self, admin: Admin) -> None:
+        """Those behind the set hand over what is open, and go. Raises Misfit if it would be others."""
+        count = len(self._wanted)
+        self._until(admin, lambda routing: not routing.of(ShardRole.JOINING), "one is joining")
+        while True:
+            routing = admin.routing()
+            if len(there := _members(routing)) <= count and not routing.of(*_GOING):
+                self._check(routing)
+                return
+            self._check(routing)
+            if spare := routing.of(ShardRole.SPARE):
+                # Only who has had slots can be let go: it gets some, for a moment.
+                self._rescale(admin, len(there))
+                typer.echo(f"{len(spare)} without slots are to go, too", err=True)
+            self._rescale(admin, count, evacuate=True)
+
+    def take_in(self, admin: Admin) -> None:
+        """Waits until the set's processes have joined, and gives them slots. Raises Misfit, and
+        UnavailableError if they have not joined in time."""
+        count = len(self._wanted)
+        if len(owners := admin.routing().of(ShardRole.OWNER)) > count:
+            raise Misfit(
+                f"{len(owners)} shards own slots, and the set has {count} processes: let the others go "
+                "before the set is made smaller (lowmark fit --when before)"
+            )
+        wanted = set(self._wanted)
+        self._until(
+            admin,
+            lambda routing: wanted <= {address for _, address in _members(routing)},
+            "not all of the set have joined",
+        )
+        self._check(admin.routing())
+        self._rescale(admin, count)
+
+    def _check(self, routing: RoutingInfo) -> None:
+        """The shards that stay are those with the lowest numbers: they must be the set's."""
+        staying = [address for _, address in _members(routing)][: len(self._wanted)]
+        if strangers := set(staying) - set(self._wanted):
+            raise Misfit(
+                f"the shards with the lowest numbers are at {', '.join(staying)}, and "
+                f"{', '.join(sorted(strangers))} would not be in the set: the shards of other processes would "
+                "go. Wait until each process serves its own shard (lowmark shards), or leave the set as it is"
+            )
+
+    def _rescale(self, admin: Admin, shards: int, *, evacuate: bool = False) -> None:
+        admin.rescale(
+            shards, evacuate=evacuate, timeout_s=max(0.0, self._deadline - time.monotonic()),
+            on_progress=lambda waits_for: typer.echo(f"waiting: {waits_for}", err=True),
+        )  # fmt: skip
+
+    def _until(self, admin: Admin, wanted: Callable[[RoutingInfo], bool], why: str) -> None:
+        """Looks until the shards are as wanted. Raises UnavailableError when the time is up."""
+        said = False
+        while not wanted(admin.routing()):
+            if time.monotonic() >= self._deadline:
+                raise UnavailableError(f"{why} in the time that was given; see lowmark shards")
+            if not said:
+                typer.echo(f"waiting: {why}", err=True)
+                said = True
+            time.sleep(_LOOK_INTERVAL_S)
+
+
+def _members(routing: RoutingInfo) -> list[tuple[int, str]]:
+    """Shards that own slots or could, by number, and where each is served."""
+    found = routing.of(ShardRole.OWNER, ShardRole.SPARE)
+    return sorted((shard.state.shard, shard.address) for shard in found)
