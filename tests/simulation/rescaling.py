@@ -67,7 +67,7 @@ class RescalingSimulator(Simulator):
         rng = random.Random(f"rescaling of {seed}")
         config = replace(
             self.plan.config,
-            join_timeout_ms=rng.choice([30, 100]),
+            join_timeout_ms=rng.choice([15, 30, 100]),
             rescale_margin_ms=rng.choice([0, 2, 10]),
         )
         # Restarts of pipelines and retirements are simulated in the other runs alone.
