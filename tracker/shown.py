@@ -242,9 +242,10 @@ def _fronts(info: PipelineInfo) -> Table:
 
 
 def _shards(shards: list[ShardInfo]) -> Table:
-    table = Table("shard", "address", "link", "entries behind")
+    table = Table("shard", "address", "link", "entries behind", "state")
     for shard in shards:
         state = shard.state
         link = Text("up", "green") if state.connected else Text("down", "red")
-        table.add_row(str(state.shard), shard.address, link, f"{state.entries_behind:,}")
+        behind = f"{state.entries_behind:,}"
+        table.add_row(str(state.shard), shard.address, link, behind, state.role.value)
     return table

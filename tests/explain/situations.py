@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ import tracker
 from tests.client.support import WAIT_S, done
 from tests.processes.running import Running
 from tests.store.redis_server import RedisServer
-from tracker.client import NodeClient, RefusedError
+from tracker.client import Admin, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.diagnosis import CauseKind
 from tracker.core.model import (
@@ -370,6 +371,7 @@ def shard_down() -> Iterator[World]:
 def shard_cut_off() -> Iterator[World]:
     with world(shards=3) as here:
         front = here.front(slots=())
+        _until_all_have_heard_of_it(here.tracker)
         _cut_links(here.tracker, 2)
         here.promise(front, 30)
         here.expected = {"shards": [2]}
@@ -387,6 +389,16 @@ def store_away() -> Iterator[World]:
         front.commit(TickContent(heartbeats=(Heartbeat("jfk", 30),)))
         here.expected = {"shards": [0]}
         yield here
+
+
+def _until_all_have_heard_of_it(running: EmbeddedTracker) -> None:
+    """The node knows that every shard has its front; each process hears that a little later."""
+    deadline = time.monotonic() + WAIT_S
+    for address in running.addresses:
+        with Admin(address) as admin:
+            while not all(front.settled for front in admin.pipeline("p").state.fronts):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
 
 
 def _cut_links(running: EmbeddedTracker, shard: int) -> None:

@@ -19,6 +19,7 @@ from tracker.core.describe import (
     PipelineDescription,
     RoutingDescription,
     ShardDescription,
+    ShardRole,
 )
 from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import PipelineExplanation
@@ -185,7 +186,9 @@ class Admin:
             strip_bins=strip_bins,
         )
         timeout_s = min(shard_timeout_s, self._timeout_s)
-        shards, credentials = self.shards(), self._connection.credentials
+        # One that joins holds nothing yet, and nobody waits for it.
+        shards = [s for s in self.shards() if s.state.role is not ShardRole.JOINING]
+        credentials = self._connection.credentials
         with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(shards))) as asking:
             answers = list(
                 asking.map(

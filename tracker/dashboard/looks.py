@@ -262,6 +262,7 @@ def _shard(shard: ShardInfo, explanation: Explanation) -> dict[str, Any]:
     return {
         "shard": number,
         "address": shard.address,
+        "role": shard.state.role.value,
         "answers": part is not None,
         "linked": shard.state.connected,
         "behind": shard.state.entries_behind,

@@ -219,10 +219,19 @@ function fronts() {
   ], last.complete ? "All fronts have left." : "No front has joined.", last.more_fronts);
 }
 
+const ROLES = { owner: "serves", spare: "owns nothing yet", joining: "joins", draining: "drains", leaving: "leaves" };
+
+function shardState(shard) {
+  if (shard.role === "joining") return { text: ROLES.joining, is: "warn" };
+  if (!shard.answers) return { text: "does not answer", is: "bad" };
+  if (!shard.linked) return { text: "cut off", is: "bad" };
+  return { text: ROLES[shard.role] || ROLES.owner, is: shard.role === "owner" ? "good" : "warn" };
+}
+
 function shards() {
   table("shards", ["Shard", "Address", "State", number("Behind"), "Store"], last.shards.map((shard) => [
     String(shard.shard), { text: shard.address, is: "time" },
-    shard.answers ? shard.linked ? { text: "serves", is: "good" } : { text: "cut off", is: "bad" } : { text: "does not answer", is: "bad" },
+    shardState(shard),
     number(count(shard.behind)),
     !shard.answers ? "–" : shard.store_error || shard.store_waiting_ms > 1000
       ? { text: `takes nothing for ${span(shard.store_waiting_ms)}${shard.store_error ? `: ${shard.store_error}` : ""}`, is: "bad" }
