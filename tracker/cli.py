@@ -245,6 +245,7 @@ def serve(
     from tracker.core.process import ProcessConfig
     from tracker.credentials import Credentials
     from tracker.service.limits import Limits
+    from tracker.service.peers import nobody_reaches
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
     from tracker.service.security import Security
@@ -284,8 +285,10 @@ def serve(
     if not peers and not join:
         addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
     own = (address or listen or "") if standby or join else (address or "")
+    if join and nobody_reaches(own):
+        raise typer.BadParameter(f"others cannot reach {own}: name an address by --address")
     config = ServerConfig(
-        shard or 0, addresses, store, (listen or "") if peers or join else "", block_slots,
+        shard or 0, addresses, store, (listen or "") if peers or join or address else "", block_slots,
         process=ProcessConfig(join_timeout_ms=join_timeout_ms, rescale_margin_ms=rescale_margin_ms),
         join=parse_targets(join) if join else (), left_status=left_status,
         members=parse_targets(members) if members else (), left_file=left_file,

@@ -180,7 +180,17 @@ def test_a_store_of_another_tracker_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_addresses_that_nobody_could_reach_are_refused() -> None:
-    for address in ("", "host", "host:0", "host:70000", ":1", "h\n:1", "h" * 300 + ":1"):
+    for address in (
+        "",
+        "host",
+        "host:0",
+        "host:70000",
+        ":1",
+        "0.0.0.0:1",
+        "[::]:1",
+        "h\n:1",
+        "h" * 300 + ":1",
+    ):
         with pytest.raises(Refused) as refused:
             peers._checked_address(address)
         assert refused.value.refusal.code is RefusalCode.INVALID
@@ -214,3 +224,39 @@ def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_bega
     lease = leases.read(1)
     assert lease is not None and lease.owner == GONE
     leases.close()
+
+
+def test_a_shard_that_left_and_begins_with_an_empty_store_is_told_so() -> None:
+    async def story() -> None:
+        one, two = addresses(2)
+        servers = [
+            TrackerServer(ServerConfig(n, (one, two), grace_s=0.1, process=CONFIG)) for n in (0, 1)
+        ]
+        for server in servers:
+            await server.start()
+        with Admin(one) as admin:
+            await in_thread(lambda: admin.rescale(1))
+        await asyncio.wait_for(servers[1].wait(), WAIT_S)
+        assert servers[1].left
+        await servers[1].stop()
+        again = TrackerServer(ServerConfig(1, (one, two), grace_s=0.1, process=CONFIG))
+        await again.start()
+        await asyncio.wait_for(again.wait(), WAIT_S)
+        assert isinstance(again.failure, GivenUp) and "shard 1 has left" in str(again.failure)
+        await again.stop()
+        await servers[0].stop()
+
+    run(story)
+
+
+def test_a_process_that_others_cannot_reach_says_so_to_a_newcomer() -> None:
+    async def story() -> None:
+        (port, other) = free_ports(2)
+        server = first(f"0.0.0.0:{port}")
+        await server.start()
+        config = joining(f"127.0.0.1:{other}", f"127.0.0.1:{port}", "memory:")
+        with pytest.raises(CannotJoin, match="give --address HOST:PORT"):
+            await owned_by(config)
+        await server.stop()
+
+    run(story)

@@ -63,7 +63,8 @@ _FAILPOINTS: dict[type, str] = {m.Entries: "forward", m.ShardReport: "report"}
 
 
 class GivenUp(Exception):
-    """This process was to become a shard, and the others wait for it no more."""
+    """This process was to become a shard, and the others wait for it no more; or it was one that has left,
+    and does not know."""
 
 
 class PeerLink:
@@ -177,11 +178,9 @@ class PeerLink:
             delay_s = min(2 * delay_s, RECONNECT_MOST_S)
 
     def _check_given_up(self, error: grpc.aio.AioRpcError) -> None:
-        """Stops the process if the others know no more of its shard, which was joining."""
+        """Stops the process if its shard is none of the tracker's any more."""
         refused = refusal_of(error)
-        if refused is None or self._engine.process.counts:
-            return
-        if refused.refusal.code is RefusalCode.FENCED:
+        if refused is not None and refused.refusal.code is RefusalCode.FENCED:
             self._engine.fail(GivenUp(refused.refusal.message))
 
     async def _look_up(self) -> None:
@@ -332,6 +331,17 @@ class PeerServicer:
                 "(--join-timeout-ms of shard 0); start its process again, and it gets another number",
             )
 
+    def _check_not_reborn(self, shard: int, report: m.ShardReport) -> None:
+        """Raises Refused(FENCED) for a process of a shard that has left and does not know: it was started
+        with a store that is empty, or older."""
+        last = self._engine.process.membership.former.get(shard)
+        if last is not None and dict(report.applied).get(shard, 0) < last:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"shard {shard} has left the tracker, and this process was started for it with a store "
+                "that does not say so; to have one more shard, start it with --join and another store",
+            )
+
     async def JoinShard(
         self, request: peer_pb.JoinShardRequest, context: Context
     ) -> peer_pb.JoinShardResponse:
@@ -412,10 +422,17 @@ class PeerServicer:
                 self._check_known(message.from_shard)
                 frame = convert.frame_from_pb(message)
                 check_frame(self._engine.process, frame)
+                if isinstance(frame.body, m.ShardReport):
+                    self._check_not_reborn(frame.shard, frame.body)
                 if isinstance(frame.body, m.EntriesReceived):
                     self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
                 self._engine.post(m.FrameArrived(frame))
                 await self._engine.room_to_write()
+
+
+def nobody_reaches(address: str) -> bool:
+    """Whether an address is one to listen on alone: no other machine reaches this one there."""
+    return address.rpartition(":")[0].strip("[]") in ("0.0.0.0", "::")
 
 
 def _checked_address(address: str) -> str:
@@ -426,7 +443,8 @@ def _checked_address(address: str) -> str:
         or not port.isdigit()
         or not 0 < int(port) < 65_536
         or not host.isprintable()
-        or (len(address) > MAX_ADDRESS_CHARACTERS)
+        or len(address) > MAX_ADDRESS_CHARACTERS
+        or nobody_reaches(address)
     ):
         raise Refused(
             RefusalCode.INVALID,

@@ -34,7 +34,7 @@ from tracker.service.decoding import RefuseMalformed
 from tracker.service.engine import SNAPSHOT_AFTER_RECORDS, Engine, Hooks
 from tracker.service.limits import CallRate, Limits, Quotas
 from tracker.service.nodes import NodeServicer
-from tracker.service.peers import PeerLink, PeerServicer
+from tracker.service.peers import PeerLink, PeerServicer, nobody_reaches
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
 from tracker.service.sampling import Sampler
@@ -249,7 +249,13 @@ class TrackerServer:
             )
 
     def _cannot_dial(self) -> str:
-        """Why another shard could not be reached, where this process was the only one at its start."""
+        """Why another shard could not be reached, or not reach this one, where it was the only one at its
+        start."""
+        if nobody_reaches(self.address):
+            return (
+                f"it was started to listen at {self.address}, and others have to be told another address: "
+                "give --address HOST:PORT"
+            )
         try:
             self.config.security.check(alone=False)
         except CredentialsError as error:
