@@ -230,11 +230,12 @@ def has_begun(owned: Owned) -> bool:
     return _has_begun(owned.store, owned.epoch)
 
 
-def mark_gone(url: str, shard: int) -> None:
-    """Writes into a shard's store that nobody is to serve it any more. Raises StoreError."""
+def mark_gone(url: str, shard: int, epoch: int = 0) -> None:
+    """Writes into a shard's store that nobody is to serve it any more; its last owner has this epoch, and
+    its lease may run still. Raises StoreError."""
     store = open_store(url, shard)
     try:
-        store.acquire(GONE)
+        store.acquire(GONE, replaces=epoch)
     finally:
         store.close()
 

@@ -177,7 +177,7 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
             note = f"shard {owned.shard}\n"
             await asyncio.to_thread(Path(config.left_file).write_text, note)
         if left or isinstance(failure, GivenUp):
-            await _mark_gone(config, owned.shard)
+            await _mark_gone(config, owned)
         if left and (config.join or owned.shard == config.shard) and not config.standby:
             log.info(
                 "left",
@@ -210,12 +210,12 @@ async def _stay(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> in
     return 0
 
 
-async def _mark_gone(config: ServerConfig, shard: int) -> None:
+async def _mark_gone(config: ServerConfig, owned: Owned) -> None:
     """So that nobody takes the shard over, and this process is another one if it joins again."""
     try:
-        await asyncio.to_thread(mark_gone, config.store, shard)
+        await asyncio.to_thread(mark_gone, config.store, owned.shard, owned.epoch)
     except StoreError as error:
-        log.warning("not_marked", shard=shard, reason=str(error))
+        log.warning("not_marked", shard=owned.shard, reason=str(error))
 
 
 async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:

@@ -34,7 +34,7 @@ from tracker.service.decoding import RefuseMalformed
 from tracker.service.engine import SNAPSHOT_AFTER_RECORDS, Engine, Hooks
 from tracker.service.limits import CallRate, Limits, Quotas
 from tracker.service.nodes import NodeServicer
-from tracker.service.peers import PeerLink, PeerServicer, nobody_reaches
+from tracker.service.peers import GivenUp, PeerLink, PeerServicer, nobody_reaches
 from tracker.service.pipelines import PipelineServicer
 from tracker.service.progress import Hub, ProgressServicer
 from tracker.service.sampling import Sampler
@@ -398,7 +398,8 @@ class TrackerServer:
         await self._stop_watching()
         await self.sampler.stop()
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()), *self._ending)
-        await self.engine.stop()
+        # A shard that is to be nobody's keeps its lease until that stands in its store.
+        await self.engine.stop(release=not self.left and not isinstance(self.failure, GivenUp))
         if self._leases is not None:
             await asyncio.to_thread(self._leases.close)
         self._ended.set()
