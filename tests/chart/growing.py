@@ -4,16 +4,36 @@ stateful set makes, replaces and ends them."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
+from tests.chart.release import (
+    ADMIN_TOKEN,
+    CERTIFICATE,
+    PODS_CERTIFICATE,
+    PROCESS_TOKEN,
+    TOKEN,
+    TOKENS,
+    client_environment,
+    made_secrets,
+)
 from tests.chart.rendering import Values, render, render_upgrade
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.processes.running import WAIT_S, Running
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.describe import ShardRole
 
-VALUES: Values = {"shards": 2}
+VALUES: Values = {
+    "shards": 2,
+    "tls": {"enabled": True, "existingSecret": PODS_CERTIFICATE, "clientSecret": CERTIFICATE},
+    "auth": {
+        "enabled": True, "existingSecret": TOKENS, "clientSecret": TOKEN, "adminSecret": ADMIN_TOKEN,
+        "peerSecret": PROCESS_TOKEN,
+    },
+}  # fmt: skip
+Secrets: TypeAlias = Mapping[str, Mapping[str, str]]
 STEPS = (3, 1, 2)
 """Up; down to fewer than it began with; and up again."""
 OWNERS = ([(0, 0), (1, 1), (2, 2)], [(0, 0)], [(0, 0), (3, 1)])
@@ -23,11 +43,11 @@ OWNERS = ([(0, 0), (1, 1), (2, 2)], [(0, 0)], [(0, 0), (3, 1)])
 class Grown:
     """A release with SQLite whose number of shards is changed, as Helm and its cluster do it."""
 
-    def __init__(self, directory: Path, values: Values) -> None:
-        self.directory = directory
-        self.values = values
-        self.addresses = loopback_addresses(3)
-        self.host = Host(directory)
+    def __init__(
+        self, directory: Path, values: Values, addresses: list[str], secrets: Secrets
+    ) -> None:
+        self.directory, self.values, self.addresses = directory, values, addresses
+        self.host = Host(directory, secrets=secrets)
         self.rendered = render(values)
         self.running: dict[str, tuple[Pod, Running, Kubelet]] = {}
         self._roll()
@@ -90,10 +110,21 @@ class Grown:
             process.discard()
 
 
-def change_shards(directory: Path) -> list[str]:
+def change_shards(
+    directory: Path, values: Values = VALUES, more_secrets: Secrets | None = None
+) -> list[str]:
     """Makes the steps while items are open; returns what is wrong. Raises AssertionError."""
+    addresses = loopback_addresses(3)
+    secrets = made_secrets(directory / "secrets", addresses, TWO_SEGMENTS.name)
+    with client_environment(directory / "client", secrets):
+        return _change_shards(directory, values, addresses, {**secrets, **(more_secrets or {})})
+
+
+def _change_shards(
+    directory: Path, values: Values, addresses: list[str], secrets: Secrets
+) -> list[str]:
     wrong: list[str] = []
-    grown = Grown(directory, VALUES)
+    grown = Grown(directory, values, addresses, secrets)
     try:
         with (
             Admin(grown.target, WAIT_S) as admin,

@@ -31,6 +31,7 @@ from tracker.service.tokens import digest_of, new_token
 SHARDS, STANDBYS = 2, 1
 REDIS_SECRET, PODS_CERTIFICATE, CERTIFICATE = "tracker-redis", "certificate", "release-certificate"
 TOKENS, TOKEN, PROCESS_TOKEN = "tokens", "release-token", "process-token"
+ADMIN_TOKEN = "admin-token"
 
 
 def values_of_release(**changes: Any) -> Values:
@@ -63,19 +64,23 @@ def values_of_release(**changes: Any) -> Values:
     }  # fmt: skip
 
 
-def made_secrets(directory: Path, addresses: list[str]) -> dict[str, dict[str, str]]:
+def made_secrets(
+    directory: Path, addresses: list[str], pipeline: str = nodes.PIPELINE
+) -> dict[str, dict[str, str]]:
     """What an administrator puts into the cluster: a certificate for the pods, another one for clients, the
-    hashes of tokens, and one token."""
+    hashes of tokens, and the tokens: of clients of one pipeline, of processes, and of the jobs that change
+    the number of shards."""
     authority = Authority(directory)
     # Names in DNS are addresses here, so the certificate is for those.
     hosts = ",".join(f"IP:{address}" for address in addresses)
     pods, client = authority._signed("pods", f"subjectAltName={hosts}"), authority.client()
-    token, process_token = new_token(), new_token()
+    token, process_token, admin_token = new_token(), new_token(), new_token()
     entries = [
         {"name": name, "sha256": digest_of(secret).hex(), "pipelines": rights}
         for name, secret, rights in (
-            ("release", token, {nodes.PIPELINE: ["register", "commit", "subscribe"]}),
+            ("release", token, {pipeline: ["register", "commit", "subscribe"]}),
             ("processes", process_token, {"*": ["subscribe"]}),
+            ("resizer", admin_token, {"*": ["administer"]}),
         )
     ]
     certificates = {
@@ -88,7 +93,7 @@ def made_secrets(directory: Path, addresses: list[str]) -> dict[str, dict[str, s
     tokens = yaml.safe_dump({"tokens": entries})
     return {
         **certificates, TOKENS: {"tokens.yaml": tokens}, TOKEN: {"token": token},
-        PROCESS_TOKEN: {"token": process_token},
+        PROCESS_TOKEN: {"token": process_token}, ADMIN_TOKEN: {"token": admin_token},
     }  # fmt: skip
 
 

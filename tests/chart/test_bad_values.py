@@ -133,6 +133,14 @@ AUTH_OF_ALL = {
         ({"shards": 3, "hooks": {"enabled": False}}, "Set hooks.enabled to true"),
         ({"shards": 1, "hooks": {"enabled": False}}, "Set hooks.enabled to true"),
         ({"shards": 3, "tls": TLS, "auth": AUTH_OF_ALL}, "set auth.adminSecret"),
+        (
+            {
+                "shards": 3,
+                "tls": TLS,
+                "auth": {**AUTH_OF_ALL, "adminSecret": "a", "peerSecret": ""},
+            },
+            "set auth.peerSecret",
+        ),
     ],
 )
 def test_an_upgrade_that_would_lose_shards_is_refused(changed: dict[str, Any], advice: str) -> None:

@@ -139,12 +139,16 @@ class Newcomer:
         before = set(members[: members.index(self._address)]) if self._address in members else set()
         backoff = Backoff()
         while before:
-            there = await self._peers(self._targets.next())
-            if before <= set(there):
-                return
-            self._say(
-                f"{', '.join(sorted(before - set(there)))} come before it, and are not there yet"
-            )
+            target = self._targets.next()
+            try:
+                missing = before - set(await self._shards(target))
+                if not missing:
+                    return
+                self._say(f"{', '.join(sorted(missing))} come before it, and are not there yet")
+            except grpc.aio.AioRpcError as error:
+                self._say(
+                    f"{target}: which shards there are is not told: {describe_failure(error)}"
+                )
             await asyncio.sleep(backoff.pause_s())
 
     async def _number(self) -> tuple[int, bool]:
@@ -211,18 +215,23 @@ class Newcomer:
     async def _peers(self, target: str) -> list[str]:
         """Where the shards are, as one process says; nothing if it says nothing."""
         try:
-            async with self._credentials.aio_channel(target, CHANNEL_OPTIONS) as channel:
-                stub: Any = pipeline_grpc.PipelineServiceStub(channel)
-                request = pipeline_pb.ListShardsRequest()
-                answer = await stub.ListShards(request, timeout=CALL_TIMEOUT_S)
+            found = await self._shards(target)
         except grpc.aio.AioRpcError:
             return []
-        joining = pipeline_pb.SHARD_ROLE_JOINING
-        found = [s.address for s in answer.shards if s.address and s.role != joining]
-        self._targets.learn(found)
         self._turn += 1
         start = self._turn % max(1, len(found))  # those that join at a time ask different ones
         return [*found[start:], *found[:start]]
+
+    async def _shards(self, target: str) -> list[str]:
+        """The addresses of the shards, by one process. Raises AioRpcError."""
+        async with self._credentials.aio_channel(target, CHANNEL_OPTIONS) as channel:
+            stub: Any = pipeline_grpc.PipelineServiceStub(channel)
+            request = pipeline_pb.ListShardsRequest()
+            answer = await stub.ListShards(request, timeout=CALL_TIMEOUT_S)
+        joining = pipeline_pb.SHARD_ROLE_JOINING
+        found = [s.address for s in answer.shards if s.address and s.role != joining]
+        self._targets.learn(found)
+        return found
 
     async def _fetch_from(self, peer: str, shard: int) -> bytes:
         pieces, size, total = [], 0, 0

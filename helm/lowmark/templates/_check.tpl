@@ -24,6 +24,9 @@
 {{- if and $changes (not $v.hooks.enabled) -}}
 {{- fail (printf "shards changes from %v to %v with hooks.enabled false: without its jobs shards would be gone before they have handed over what is open, or get no slots. Set hooks.enabled to true." $wasShards $v.shards) -}}
 {{- end -}}
+{{- if and (or $changes $joined) $v.auth.enabled (not $v.auth.peerSecret) -}}
+{{- fail (printf "shards is %v, and the release began with %v, with auth.enabled: set auth.peerSecret to a secret with a token, any will do: a pod that joins asks with it which shards there are (lowmark tokens create processes --allow '*=subscribe')." $v.shards (include "lowmark.initialShards" .)) -}}
+{{- end -}}
 {{- if and $changes $v.auth.enabled (not $v.auth.adminSecret) -}}
 {{- fail (printf "shards changes from %v to %v with auth.enabled: set auth.adminSecret to a secret with a token that may do so (lowmark tokens create resizer --allow '*=administer')." $wasShards $v.shards) -}}
 {{- end -}}
