@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tracker.client import NodeClient
+from tracker.core.describe import PipelineDescription
 from tracker.core.model import Cells, PipelineSpec, TickContent
 
 
@@ -71,6 +72,25 @@ class Recorder:
 
     def heard(self, subscriber: str, segment: str | None, min_time: int) -> None:
         self.write("heard", subscriber=subscriber, segment=segment, min_time=min_time)
+
+    def final(self, process: str, state: PipelineDescription, *, incarnations: bool = True) -> None:
+        """What a process of the tracker says of the pipeline at the end. incarnations: whether ticks were
+        written down by key (`node#incarnation`), not by node id."""
+        segments = {
+            segment.segment: {
+                "min_time": segment.min_time,
+                "open_slots": segment.open_slots,
+                "open_items": segment.open_items,
+            }
+            for segment in state.segments
+        }
+        nodes = {
+            str(node.key) if incarnations else node.key.node_id: node.node_time
+            for node in state.nodes
+        }
+        self.write(
+            "final", process=process, segments=segments, late_items=state.late_items, nodes=nodes
+        )
 
     def expected(self, min_times: Mapping[str, int]) -> None:
         self.write("expected", min_times=dict(min_times))

@@ -241,21 +241,7 @@ class Demo:
     def write_final(self) -> None:
         """Writes down what each process of the tracker says now, and what it should say."""
         for shard, state in enumerate(self._settled_states()):
-            segments = {
-                segment.segment: {
-                    "min_time": segment.min_time,
-                    "open_slots": segment.open_slots,
-                    "open_items": segment.open_items,
-                }
-                for segment in state.segments
-            }
-            self.recorder.write(
-                "final",
-                process=f"shard {shard}",
-                segments=segments,
-                late_items=state.late_items,
-                nodes={node.key.node_id: node.node_time for node in state.nodes},
-            )
+            self.recorder.final(f"shard {shard}", state, incarnations=False)
         self.recorder.expected(dict.fromkeys(SPEC.segments, FOREVER))
 
     def _settled_states(self) -> list[PipelineDescription]:

@@ -156,16 +156,7 @@ class Fleet:
         """What each process says of a pipeline at the end."""
         for address in self.addresses:
             with Admin(address, WAIT_S) as admin:
-                state = admin.pipeline(pipeline).state
-            recorder.write(
-                "final", process=address, late_items=state.late_items,
-                segments={
-                    s.segment: {"min_time": s.min_time, "open_slots": s.open_slots,
-                                "open_items": s.open_items}
-                    for s in state.segments
-                },
-                nodes={str(node.key): node.node_time for node in state.nodes},
-            )  # fmt: skip
+                recorder.final(address, admin.pipeline(pipeline).state)
 
     def errors(self) -> str:
         texts = []

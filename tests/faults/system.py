@@ -292,16 +292,7 @@ class System:
     def _record_final(self, recorder: Recorder) -> None:
         for address in self.serving():
             with Admin(address, WAIT_S) as admin:
-                state = admin.pipeline(PIPELINE).state
-            recorder.write(
-                "final", process=address, late_items=state.late_items,
-                segments={
-                    s.segment: {"min_time": s.min_time, "open_slots": s.open_slots,
-                                "open_items": s.open_items}
-                    for s in state.segments
-                },
-                nodes={f"{n.key.node_id}#{n.key.incarnation}": n.node_time for n in state.nodes},
-            )  # fmt: skip
+                recorder.final(address, admin.pipeline(PIPELINE).state)
 
     def serving(self) -> set[str]:
         """Where the shards are, in the end."""

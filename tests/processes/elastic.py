@@ -16,6 +16,7 @@ from tracker.client.embedded import free_ports
 from tracker.core.describe import ShardRole
 from tracker.service.failpoints import VARIABLE
 
+LOOK_S = 0.1
 MARGIN_MS = "50"
 """Short, so that new owners get something to do soon."""
 
@@ -37,6 +38,25 @@ class Loopback:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def until_routed(
+    target: str, wanted: Callable[[RoutingInfo], object], errors: Callable[[], str]
+) -> RoutingInfo:
+    """Waits until the shards are as wanted, as a process sees them. errors: what there is to say if they
+    are not in time."""
+    deadline, seen = time.monotonic() + WAIT_S, ""
+    while True:
+        try:
+            with Admin(target, WAIT_S) as admin:
+                routing = admin.routing()
+            if wanted(routing):
+                return routing
+            seen = str(routing)
+        except LowmarkError as error:
+            seen = str(error)
+        assert time.monotonic() < deadline, f"{seen}\n{errors()}"
+        time.sleep(LOOK_S)
 
 
 class Elastic(System):
@@ -79,18 +99,7 @@ class Elastic(System):
 
     def until(self, wanted: Callable[[RoutingInfo], object]) -> RoutingInfo:
         """Waits until the shards are as wanted, as the first process sees them."""
-        deadline, seen = time.monotonic() + WAIT_S, ""
-        while True:
-            try:
-                with Admin(self.target, WAIT_S) as admin:
-                    routing = admin.routing()
-                if wanted(routing):
-                    return routing
-                seen = str(routing)
-            except LowmarkError as error:
-                seen = str(error)
-            assert time.monotonic() < deadline, f"{seen}\n{self.errors()}"
-            time.sleep(0.1)
+        return until_routed(self.target, wanted, self.errors)
 
     def joins(self, count: int = 1) -> None:
         """Newcomers join, and own nothing yet."""

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from examples.children import free_ports
+from tests.processes.elastic import until_routed
 from tests.processes.running import WAIT_S, Running
-from tracker.client import Admin, LowmarkError, RoutingInfo
+from tracker.client import Admin, RoutingInfo
 from tracker.core.describe import ShardRole
 
 OWNER, SPARE = ShardRole.OWNER, ShardRole.SPARE
@@ -43,17 +44,7 @@ class Tracker:
 
     def until(self, wanted: Callable[[RoutingInfo], bool]) -> RoutingInfo:
         """Waits until the shards are as wanted, as the first process sees them."""
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                with Admin(self.target, WAIT_S) as admin:
-                    routing = admin.routing()
-                if wanted(routing):
-                    return routing
-            except LowmarkError as error:
-                routing = error  # type: ignore[assignment]
-            assert time.monotonic() < deadline, f"{routing}\n{self.errors()}"
-            time.sleep(0.1)
+        return until_routed(self.target, wanted, self.errors)
 
     def rescale(self, shards: int, *, evacuate: bool = False) -> RoutingInfo:
         with Admin(self.target, WAIT_S) as admin:

@@ -485,18 +485,7 @@ class World:
 
     def _write_final(self) -> None:
         for address, state in zip(self.trackers.addresses, self._settled(), strict=True):
-            segments = {
-                segment.segment: {
-                    "min_time": segment.min_time,
-                    "open_slots": segment.open_slots,
-                    "open_items": segment.open_items,
-                }
-                for segment in state.segments
-            }
-            self.recorder.write(
-                "final", process=address, segments=segments, late_items=state.late_items,
-                nodes={str(node.key): node.node_time for node in state.nodes},
-            )  # fmt: skip
+            self.recorder.final(address, state)
         self.recorder.expected(dict.fromkeys(self.spec.segments, FOREVER) | self.expected)
 
     def _settled(self) -> list[Any]:
