@@ -14,8 +14,16 @@ COLOURS = ("#1f6f8b", "#c8553d", "#588157", "#8d6a9f", "#b08900")
 Point = Sequence[float]
 
 
-def plot(title: str, x: str, y: str, lines: Mapping[str, Sequence[Point]], by_factors: bool) -> str:
-    """An SVG of lines by name; y begins at 0, unless the values span more than two factors of ten."""
+def plot(
+    title: str,
+    x: str,
+    y: str,
+    lines: Mapping[str, Sequence[Point]],
+    by_factors: bool,
+    marks: Sequence[tuple[float, str]] = (),
+) -> str:
+    """An SVG of lines by name; y begins at 0, unless the values span more than two factors of ten. marks:
+    places on x, each with what happened there."""
     xs = _Scale([p[0] for line in lines.values() for p in line], LEFT, WIDTH - RIGHT, by_factors)
     values = [p[1] for line in lines.values() for p in line]
     spans_much = min(values) > 0 and max(values) / min(values) > 100
@@ -34,6 +42,8 @@ def plot(title: str, x: str, y: str, lines: Mapping[str, Sequence[Point]], by_fa
     for value in xs.ticks():
         parts.append(_line(xs.at(value), HEIGHT - BOTTOM, xs.at(value), HEIGHT - BOTTOM + 4))
         parts.append(_text(xs.at(value), HEIGHT - BOTTOM + 18, shown(value)))
+    for place, (at, what) in enumerate(marks):
+        parts += _marked(xs.at(at), what, HEIGHT - BOTTOM - 6 - 12 * (place % 3))
     for place, (name, line) in enumerate(lines.items()):
         parts += _drawn(name, line, xs, ys, place, len(lines))
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -62,7 +72,9 @@ class _Scale:
         if self.by_factors:
             first, last = math.ceil(self._low - 1e-9), math.floor(self._high + 1e-9)
             return [10.0**power for power in range(first, last + 1)]
-        step = 10 ** math.floor(math.log10(self._high - self._low))
+        step = 10.0 ** math.floor(math.log10(self._high - self._low))
+        if (self._high - self._low) / step < 3:
+            step /= 5
         while (self._high - self._low) / step > 6:
             step *= 2
         first = math.ceil(self._low / step)
@@ -80,6 +92,11 @@ def _drawn(
     if count > 1:
         parts.append(_text(LEFT + 8, TOP + 12 + 14 * place, name, "start", fill=colour))
     return parts
+
+
+def _marked(x: float, what: str, y: float) -> list[str]:
+    line = f'<line x1="{x}" y1="{TOP}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="#999" stroke-dasharray="3 3"/>'
+    return [line, _text(x + 3, y, what, "start", size=10, fill="#666")]
 
 
 def _line(x1: float, y1: float, x2: float, y2: float) -> str:

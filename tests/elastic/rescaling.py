@@ -21,6 +21,7 @@ WARM_S = 3.0
 STEPS = ((2, False), (4, False), (3, False), (1, True))
 """How many shards there are to be, from one on, and whether those that go evacuate."""
 STANDING_CELLS = 4_000
+SENT = ("lowmark_peer_messages_sent_total", "lowmark_peer_bytes_sent_total")
 
 
 @dataclass
@@ -31,6 +32,9 @@ class Run:
     windows: list[Window] = field(default_factory=list)
     p50_ms: float = 0.0
     p99_ms: float = 0.0
+    messages_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    """Between the tracker's processes, while nothing changes; what HTTP/2 adds is not counted."""
     load: float = 0.0
     """Processor time of everything that takes part, as a share of all cores."""
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -53,8 +57,26 @@ class Run:
 class Clock:
     """Writes down when what happened, in seconds from its beginning."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.from_ns = run, time.monotonic_ns()
+    def __init__(self, run: Run, system: System) -> None:
+        self.run, self._system = run, system
+        self.begin()
+
+    def begin(self) -> None:
+        """What was before does not count."""
+        self.from_ns = time.monotonic_ns()
+        self._processor_s = self._system.processor_s()
+        self._sent = self._system.fleet.metrics(*SENT)
+
+    def steady(self) -> None:
+        """Nothing has changed since the beginning: notes what that took."""
+        took_s = self.now_s()
+        self.run.load = (
+            (self._system.processor_s() - self._processor_s) / took_s / (os.cpu_count() or 1)
+        )
+        sent = self._system.fleet.metrics(*SENT)
+        self.run.messages_per_s, self.run.bytes_per_s = (
+            (sent[name] - self._sent[name]) / took_s for name in SENT
+        )
 
     def now_s(self) -> float:
         return (time.monotonic_ns() - self.from_ns) / 1e9
@@ -75,8 +97,26 @@ def control(directory: Path, shards: int, seconds: float, **options: Any) -> Run
 
     def stay(system: System, clock: Clock) -> None:
         time.sleep(seconds)
+        clock.steady()
 
     return _run(run, directory, stay, None, options)
+
+
+def grown(directory: Path, steps: Sequence[int], seconds: float, **options: Any) -> Run:
+    """A tracker that stays as it is after it has had other numbers of shards."""
+    run = Run(1)
+
+    def change(system: System, clock: Clock) -> None:
+        for shards in steps:
+            while len(system.fleet.addresses) < shards:
+                system.fleet.join()
+            system.fleet.rescale(shards)
+        time.sleep(WARM_S)
+        clock.begin()
+        time.sleep(seconds)
+        clock.steady()
+
+    return _run(run, directory, change, None, options)
 
 
 def rescaled(
@@ -126,11 +166,9 @@ def _run(
             if standing_cells:
                 system.standing = Standing(system.fleet, directory / "standing")
             time.sleep(WARM_S)
-            clock, before_s = Clock(run), system.processor_s()
+            clock = Clock(run, system)
             work(system, clock)
-            to_ns, took_s = time.monotonic_ns(), clock.now_s()
-            if not run.timeline or len({count for _, count in run.timeline}) == 1:
-                run.load = (system.processor_s() - before_s) / took_s / (os.cpu_count() or 1)
+            to_ns = time.monotonic_ns()
             if system.standing is not None:
                 system.standing.finish()
             history = system.finish()
