@@ -6,7 +6,14 @@ import pytest
 
 from tests.core.driver import Cluster, HandNode
 from tracker.core.membership import Membership
-from tracker.core.messages import Answer, JoinNode, JoinShard, RescaleShards, SessionRefused
+from tracker.core.messages import (
+    Answer,
+    JoinNode,
+    JoinShard,
+    RescaleShards,
+    SessionRefused,
+    ShardNumber,
+)
 from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Refused, Unit
 from tracker.core.process import ProcessConfig
 from tracker.core.rescaling import SEQUENCER, ShardLeaving, ShardLeft
@@ -245,6 +252,24 @@ def test_only_the_sequencer_changes_the_shards() -> None:
     for make, what in ((RescaleShards, 1), (JoinShard, "host:1")):
         refusal = cluster.ask(1, make, what)
         assert (refusal.code, refusal.home) == (RefusalCode.NOT_HOME, 0)
+
+
+def test_one_that_has_begun_cannot_begin_again_from_the_same_address() -> None:
+    """What it has confirmed, nobody keeps for it any more: with another peer's state it would lack that."""
+    cluster = Cluster(1, config=CONFIG)
+    sequencer = cluster.processes[SEQUENCER]
+    first, again = (cluster.ask(SEQUENCER, JoinShard, "host:1") for _ in range(2))
+    assert first == again == ShardNumber(1)
+    newcomer = cluster.bootstrap(1, SEQUENCER)
+    cluster.settle(until=lambda: sequencer.links[1].confirmed > 0)
+    assert not newcomer.counts
+    refusal = cluster.ask(SEQUENCER, JoinShard, "host:1")
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.home) == (RefusalCode.CONFLICT, 1)
+    cluster.settle()
+    assert newcomer.counts
+    joined = cluster.ask(SEQUENCER, JoinShard, "host:1")
+    assert isinstance(joined, Refusal) and joined.code is RefusalCode.CONFLICT
 
 
 def test_a_newcomer_that_never_comes_is_forgotten() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tracker.core.cut import Vectors
 from tracker.core.home import HomeNode
 from tracker.core.messages import PipelineReport
-from tracker.core.model import Batch, NodeKey
+from tracker.core.model import Batch, Cells, NodeKey
 from tracker.core.pipeline import Pipeline
 from tracker.core.rescaling import LateSnapshot, NodeSnapshot
 from tracker.core.shard import FrontState, LateEntry, ShardPipeline
@@ -20,16 +21,15 @@ from tracker.core.snapshot import (
 )
 
 
-def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> PipelineSnapshot:
-    """The durable part of a pipeline at one process, as plain data; `applied`: by home how much of
-    its log the process has applied."""
+def snapshot_for_newcomer(pipeline: Pipeline, applied: Mapping[int, int]) -> PipelineSnapshot:
+    """What a process knows of a pipeline that every shard has to know, and nothing that is its own."""
     shard = pipeline.shard
     return PipelineSnapshot(
         spec=pipeline.spec,
         said=tuple(pipeline.said),
         begun=shard.begun,
         joined=tuple(shard.joined),
-        cells=shard.cells.open_cells(),
+        cells=Cells.empty(),
         keys=tuple(
             KeySnapshot(key, shard.kinds[key], number, key in shard.closed)
             for key, number in shard.node_times.items()
@@ -38,11 +38,29 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
             FrontSnapshot(*front, s.segment, s.incarnation, s.number, s.pin, s.promised)
             for front, s in shard.fronts.items()
         ),
+        units=(),
+        late=(),
+        runs=pipeline.combiner.own_runs() + shard.unreported_runs(applied),
+        nodes=(),
+        staged=(),
+        restarts=tuple(pipeline.restarts),
+        reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
+        history=tuple(_snapshot_history(pipeline)),
+        floors=tuple(pipeline.floors),
+    )
+
+
+def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> PipelineSnapshot:
+    """The durable part of a pipeline at one process, as plain data; `applied`: by home how much of
+    its log the process has applied."""
+    shard = pipeline.shard
+    return replace(
+        snapshot_for_newcomer(pipeline, applied),
+        cells=shard.cells.open_cells(),
         units=tuple(
             unit for segment, names in shard.units.items() for unit in names.units(segment)
         ),
         late=snapshot_late(shard),
-        runs=pipeline.combiner.own_runs() + shard.unreported_runs(applied),
         nodes=tuple(snapshot_node(node) for node in pipeline.home.nodes.values()),
         staged=tuple(
             (node_id, contribution)
@@ -51,10 +69,6 @@ def snapshot_pipeline(pipeline: Pipeline, applied: Mapping[int, int]) -> Pipelin
         ),
         written_off=tuple(shard.written_off.cells.values()),
         written_off_items=tuple(shard.written_off.items.items()),
-        restarts=tuple(pipeline.restarts),
-        reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
-        history=tuple(_snapshot_history(pipeline)),
-        floors=tuple(pipeline.floors),
         early_units=tuple((s, name) for s, names in shard.units.items() for name in names.early),
     )
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from tracker.core.cut import Vectors
 from tracker.core.links import Link
 from tracker.core.membership import Membership
 from tracker.core.messages import Effect, PipelineRegistered, Record
-from tracker.core.model import Cells, RefusalCode, Refused
+from tracker.core.model import RefusalCode, Refused
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.state import LogLost
 from tracker.core.process.timers import Timers
 from tracker.core.rescaling import SEQUENCER
-from tracker.core.restore import restore_pipeline, snapshot_pipeline
+from tracker.core.restore import restore_pipeline, snapshot_for_newcomer, snapshot_pipeline
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 
@@ -37,26 +36,23 @@ class Recovery(Timers):
                 RefusalCode.NOT_READY,
                 f"not every shard is known to keep what it logs for shard {shard}; ask again",
             )
-        own = self.snapshot()
+        links = self.links.items()
         return ProcessSnapshot(
             position=0,
             home_last=0,
-            next_incarnation=own.next_incarnation,
+            next_incarnation=self._next_incarnation,
             outbox=(),
             confirmed=(),
-            received=((self.shard, self._home_last), *own.received),
+            received=((self.shard, self._home_last), *((s, link.received) for s, link in links)),
             closed=(),
-            cut=own.cut,
+            cut=self._let_go_by(),
             pipelines=tuple(
-                replace(
-                    pipeline, cells=Cells.empty(), units=(), early_units=(), late=(), nodes=(), staged=(),
-                    written_off=(), written_off_items=(),
-                )
-                for pipeline in own.pipelines
+                snapshot_for_newcomer(pipeline, self._applied())
+                for pipeline in self._pipelines.values()
             ),
-            membership=own.membership,
+            membership=known.copy(),
             tables=((1, known.table),),
-        )  # fmt: skip
+        )
 
     def snapshot(self) -> ProcessSnapshot:
         """Everything durable, as of the record at `committed`."""
