@@ -221,7 +221,8 @@ def what_is_left(world: World, process: Process, present: set[str]) -> list[str]
     held = {
         "open cells": any(state.shard.cells.open_slots),
         "open units": any(len(names) for names in state.shard.units.values()),
-        "staged contributions": state.home.staged_count,
+        # What an executor hands over of a run from before a restart waits for the query's next batch.
+        "staged contributions": 0 if world.generation else state.home.staged_count,
         "unconfirmed entries": len(process._outbox),
         "closed keys": len(process._closed_keys),
         "runs outside the cut": len(state.combiner.own_runs()),
