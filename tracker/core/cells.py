@@ -107,27 +107,27 @@ class CellTable:
 
     def open_cells(self) -> Cells:
         """All cells with a non-zero checksum, by segment and slot."""
-        parts = []
-        for segment, rows in enumerate(self._rows):
-            for page in sorted(rows):
-                parts.append(self._page_cells(segment, page))
+        parts = [self._cells_of(segment, sorted(rows)) for segment, rows in enumerate(self._rows)]
         return Cells.concatenate(parts)
 
     def segment_cells(self, segment: int, below: int = FOREVER) -> Cells:
         """A segment's cells with a non-zero checksum and a slot below `below`, by slot."""
         last = (below - 1) >> _PAGE_BITS
-        parts = [self._page_cells(segment, p) for p in sorted(self._rows[segment]) if p <= last]
-        cells = Cells.concatenate(parts)
+        cells = self._cells_of(segment, sorted(p for p in self._rows[segment] if p <= last))
         return cells.select(cells.slots < below) if len(cells) else cells
 
-    def _page_cells(self, segment: int, page: int) -> Cells:
-        row = self._rows[segment][page]
-        places = np.flatnonzero(self._checksums[row])
+    def _cells_of(self, segment: int, pages: list[int]) -> Cells:
+        """The cells with a non-zero checksum of some of a segment's pages, in the order of the pages."""
+        if not pages:
+            return Cells.empty()
+        rows = np.array([self._rows[segment][page] for page in pages], np.intp)
+        checksums = self._checksums[rows]
+        which, places = np.nonzero(checksums)
         return Cells(
-            np.full(len(places), segment, np.int32),
-            (page << _PAGE_BITS) + places.astype(np.int64),
-            self._checksums[row, places],
-            self._counts[row, places],
+            np.full(len(which), segment, np.int32),
+            (np.array(pages, np.int64)[which] << _PAGE_BITS) + places,
+            checksums[which, places],
+            self._counts[rows[which], places],
         )
 
     def _row(self, segment: int, page: int) -> int:
