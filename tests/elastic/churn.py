@@ -12,7 +12,8 @@ from typing import Any
 from tests.elastic.shared import share
 from tests.elastic.standing import Standing
 from tests.elastic.system import Judged, System, judge
-from tests.elastic.traces import counted, names_in_stores, wait_for_snapshots
+from tests.elastic.traces import PREFIX, counted, names_in_stores, wait_for_snapshots
+from tests.processes.running import Running
 
 STANDING_CELLS = 2_000
 STEPS = ((3, False), (2, True), (3, False), (1, True))
@@ -53,10 +54,16 @@ def come_and_go(directory: Path, pairs: int, threads: int, shared_s: float) -> C
         system.standing = Standing(fleet, directory / "standing")
         system.standing.open_cells(STANDING_CELLS)
         _comers(came, system, pairs, threads)
+        meanwhile = system.other(
+            "tests.elastic.comings", fleet.target, str(system.parts), "later", str(pairs // 4), "2",
+            errors="later.log",
+        )  # fmt: skip
+        meanwhile.start()
         rescales = threading.Thread(target=_guarded, args=(came, lambda: _rescale(came, system)))
         rescales.start()
         shared = share(fleet, directory / "shared", shared_s)
         rescales.join()
+        _ended(came, meanwhile)
         came.joins += shared.joins
         came.leaves += shared.leaves
         came.kills, came.files = shared.kills, shared.files
@@ -88,19 +95,15 @@ def _comers(came: Came, system: System, pairs: int, threads: int) -> None:
     """They come and go, while shards do, and leave nothing."""
     fleet = system.fleet
     comers = system.other(
-        "tests.elastic.comings", fleet.target, str(system.parts), str(pairs), str(threads),
+        "tests.elastic.comings", fleet.target, str(system.parts), PREFIX, str(pairs), str(threads),
         errors="comings.log",
     )  # fmt: skip
     began_s = time.monotonic()
     comers.start()
     comers.until(lambda line: line.startswith("left") and int(line.split()[1]) >= 3 * pairs // 5)
     came.memory_bytes["early"] = fleet.memory_bytes()
-    while comers._process is not None and comers._process.poll() is None:
-        time.sleep(0.1)
-    assert comers.end() == 0, comers.errors()
+    _ended(came, comers)
     came.seconds = round(time.monotonic() - began_s, 1)
-    _, joins, _, leaves, *_ = comers.lines[-1][1].split()
-    came.joins, came.leaves = int(joins), int(leaves)
     came.memory_bytes["late"] = fleet.memory_bytes()
     came.left = counted(fleet)
     for process in came.left:
@@ -117,6 +120,16 @@ def _comers(came: Came, system: System, pairs: int, threads: int) -> None:
                 f"{address} has grown by {grown:,} bytes with those who came and went"
             )
     wait_for_snapshots(fleet)
+
+
+def _ended(came: Came, comers: Running) -> None:
+    """Waits until all of them have come and gone."""
+    while comers._process is not None and comers._process.poll() is None:
+        time.sleep(0.1)
+    assert comers.end() == 0, comers.errors()
+    _, joins, _, leaves, *_ = comers.lines[-1][1].split()
+    came.joins += int(joins)
+    came.leaves += int(leaves)
 
 
 def _rescale(came: Came, system: System) -> None:

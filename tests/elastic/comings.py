@@ -1,8 +1,8 @@
 """Fronts and nodes that come, do some work, and go for good, many of them, in one process.
 
-    python -m tests.elastic.comings TARGET DIRECTORY PAIRS THREADS
+    python -m tests.elastic.comings TARGET DIRECTORY PREFIX PAIRS THREADS
 
-Each pair is a front under a name of its own, which labels items in the first slot that it may, and a node
+Each pair is a front under a name of its own, which begins with PREFIX and labels items in the first slot that it may, and a node
 that passes them on and lets go of them. Says `left N` now and then, and `joins N leaves N labelled N`
 in the end.
 """
@@ -19,8 +19,6 @@ from tests.elastic.record import WAIT_S, Steps
 from tests.elastic.serving import end_with_parent
 from tracker.client import NodeClient
 
-PREFIX = "comer"
-"""Begins the names of all of them: nothing by such a name is to be found afterwards."""
 ITEMS = 3
 SAID_EVERY = 20
 
@@ -28,15 +26,15 @@ SAID_EVERY = 20
 class Comings:
     """Counts, and the record."""
 
-    def __init__(self, target: str, directory: Path) -> None:
-        self.target = target
-        self.steps = Steps(directory / "comings.jsonl")
+    def __init__(self, target: str, directory: Path, prefix: str) -> None:
+        self.target, self.prefix = target, prefix
+        self.steps = Steps(directory / f"{prefix}.jsonl")
         self.joins = self.leaves = 0
         self._lock = threading.Lock()
 
     def come_and_go(self, number: int) -> None:
         """One pair."""
-        name, taker_name = f"{PREFIX}-{number}", f"{PREFIX}-taker-{number}"
+        name, taker_name = f"{self.prefix}-{number}", f"{self.prefix}-taker-{number}"
         front = NodeClient(self.target, PIPELINE, name, kind="front")
         taker = NodeClient(self.target, PIPELINE, taker_name)
         try:
@@ -67,9 +65,9 @@ class Comings:
                 print(f"left {self.leaves}", flush=True)
 
 
-def main(target: str, directory: str, pairs: str, threads: str) -> int:
+def main(target: str, directory: str, prefix: str, pairs: str, threads: str) -> int:
     end_with_parent()
-    comings = Comings(target, Path(directory))
+    comings = Comings(target, Path(directory), prefix)
     with ThreadPoolExecutor(int(threads)) as pool:
         for _ in pool.map(comings.come_and_go, range(int(pairs))):
             pass

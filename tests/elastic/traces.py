@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.elastic.comings import PREFIX
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import PIPELINE
 from tracker.client import Admin
 
+PREFIX = "comer"
+"""Begins the names of those that are looked for."""
 SNAPSHOT_S = 120.0
 POLL_S = 0.2
 
