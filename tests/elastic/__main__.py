@@ -37,7 +37,7 @@ from tests.elastic.rescaling import Run, control, ratios, rescaled
 from tests.sabotage import FAULTS
 
 PARTS = ("rescaling", "comings", "words", "experiments")
-EXPERIMENTS = ("original", "overhead", "saturated", "simulated", "sizes", "bootstrap")
+EXPERIMENTS = ("original", "overhead", "saturated", "simulated", "halfload", "sizes", "bootstrap")
 MOST_RATIO = 2.0
 CONTROL_S, PAUSE_S = 8.0, 4.0
 CONTROLS = (1, 2, 3, 4)

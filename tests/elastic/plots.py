@@ -43,6 +43,13 @@ def draw(found: dict[str, Any]) -> list[Path]:
             "ms",
             False,
         ),
+        (
+            "halfload",
+            "less than half load, each on its own machine (simulated)",
+            "seconds",
+            "ms",
+            False,
+        ),
         ("sizes", "progress state: bytes of a snapshot", "seconds", "KiB", False),
         (
             "bootstrap",

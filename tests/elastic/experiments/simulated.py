@@ -60,13 +60,21 @@ SLOT_NS = 10 * MS
 NETWORK_NS, DISK_NS, RETRY_NS = 200_000, 1 * MS, 5 * MS
 TICK_NS, ENTRY_NS, OTHER_NS = 270_000, 40_000, 30_000
 """What it takes to handle a tick, an entry of another home's log, anything else."""
-NODES = 40
-"""Each commits a tick a slot: 4,000 a second, more than one process can do."""
 WINDOW = 25
 """Ticks of a node that are on their way: the others wait at the node, and count all the same."""
-SECONDS = 11
-CHANGES = ((3.0, 2), (7.0, 4))
-"""(second, shards from then on)."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """nodes: each commits a tick a slot. changes: (second, shards from then on, evacuating)."""
+
+    nodes: int
+    seconds: int
+    changes: tuple[tuple[float, int, bool], ...]
+
+
+TOO_MUCH = Workload(40, 11, ((3.0, 2, False), (7.0, 4, False)))
+"""4,000 ticks a second are more than one process can do."""
 
 
 @dataclass
@@ -222,21 +230,21 @@ class World:
 
         begin()
 
-    def rescale(self, shards: int, done: Callable[[], None]) -> None:
+    def rescale(self, shards: int, evacuate: bool, done: Callable[[], None]) -> None:
         """Lets processes join until there are enough, then changes the table."""
         request = f"rescale-{self.now}"
         members = self.servers[0].process.membership
         if len(members.members) < shards:
             if not members.joining and len(self.servers) == len(members.members):
                 self.add_shard()
-            self.at(self.now + 2 * MS, lambda: self.rescale(shards, done))
+            self.at(self.now + 2 * MS, lambda: self.rescale(shards, evacuate, done))
             return
-        self.post(0, RescaleShards(request, shards))
+        self.post(0, RescaleShards(request, shards, evacuate))
 
         def wait() -> None:
             answer = self._answers.pop(request, None)
             if isinstance(answer, Refusal):
-                self.rescale(shards, done)
+                self.rescale(shards, evacuate, done)
             elif answer is None:
                 self.at(self.now + MS, wait)
             else:
@@ -305,14 +313,19 @@ class Node:
 
 
 def find() -> dict[str, Any]:
+    return simulate(TOO_MUCH)
+
+
+def simulate(work: Workload) -> dict[str, Any]:
+    """p50 and p99 of each second, by the moment in which a slot could be known."""
     world = World()
     spec = PipelineSpec("p", ("in",), front_count=1, horizon_slots=1 << 40)
     world.ask(0, RegisterPipeline("spec", spec), "spec")
     front = Node(world, "front")
-    nodes = [Node(world, f"node-{number}") for number in range(NODES)]
+    nodes = [Node(world, f"node-{number}") for number in range(work.nodes)]
     front.commit(TickContent(joins=(FrontJoin("front", 0),)))
     world.run_until(lambda: front.granted)
-    began, slots, marks = world.now, SECONDS * 100, []
+    began, slots, marks = world.now, work.seconds * 100, []
 
     def step(slot: int) -> None:
         front.commit(TickContent(heartbeats=(Heartbeat("front", slot),)))
@@ -324,12 +337,14 @@ def find() -> dict[str, Any]:
         if slot + 1 < slots:
             world.at(began + (slot + 1) * SLOT_NS, lambda: step(slot + 1))
 
-    for second, shards in CHANGES:
-        marks.append((second, f"to {shards}"))
+    for second, shards, evacuate in work.changes:
+        marks.append((second, f"to {shards}{', evacuating' if evacuate else ''}"))
         world.at(
             began + int(second * 1e9),
-            lambda shards=shards: world.rescale(  # type: ignore[misc]
-                shards, lambda: marks.append(((world.now - began) / 1e9, f"{shards} shards"))
+            lambda shards=shards, evacuate=evacuate: world.rescale(  # type: ignore[misc]
+                shards,
+                evacuate,
+                lambda: marks.append(((world.now - began) / 1e9, f"{shards} shards")),
             ),
         )
     step(0)
