@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.figures import Bar, Budget, Figure
 from local_tracker.core.window import FlushWindow, Step, merged_content
+from tracker.core.ack_values import child_value, root_value
 from tracker.core.messages import (
     Announced,
     Answer,
@@ -223,7 +224,7 @@ class Evaluation:
             return
         after = value
         if not self.passed_on:
-            after = value + (1 << 20)
+            after = child_value(value, "re-partition", 0)
             machine.hand_over(slot, value, after)
         pause = self._random.randrange(*HOP_NS)
         self.at(self.now + pause, lambda: self.hop(item, slot, after, hops + 1))
@@ -331,7 +332,7 @@ class Front:
 
     def enter(self, item: int) -> None:
         """Its slot begins now: whatever lies below it was created by ticks before this one."""
-        slot, value = self._world.now // SLOT_NS, (item + 1) << 32
+        slot, value = self._world.now // SLOT_NS, root_value("front", item, 0)
         content = TickContent(created=Cells.of([(0, slot, value, 1)]))
         if self.node.idle:
             content.heartbeats = (Heartbeat("front", slot),)
