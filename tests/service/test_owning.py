@@ -360,3 +360,33 @@ def test_the_newest_owner_says_where_a_shard_is() -> None:
     addresses.learn(7, 9, "x:1")  # no such shard
     addresses.learn(0, 1, "")
     assert (dict(addresses), moved) == ({0: "a:1", 1: "c:1"}, ["c:1"])
+
+
+@pytest.mark.parametrize(
+    ("addresses", "block_slots", "why"),
+    [
+        (3, 64, "began with 2 shards and blocks of 64 slots"),
+        (1, 64, "started for 1 shard and blocks of 64 slots"),
+        (2, 32, "started for 2 shards and blocks of 32 slots"),
+    ],
+)
+def test_a_process_does_not_start_for_another_number_of_shards(
+    tmp_path: Path, addresses: int, block_slots: int, why: str
+) -> None:
+    """The others would not be waited for, and what is open there be announced as complete."""
+
+    def server(count: int, block_slots: int = 64) -> TrackerServer:
+        places = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
+        return TrackerServer(ServerConfig(0, places, f"sqlite:{tmp_path}", block_slots=block_slots))
+
+    async def start_again() -> None:
+        first = server(2)
+        await first.start()
+        await first.stop()
+        with pytest.raises(StoreError, match=why):
+            await server(addresses, block_slots).start()
+        again = server(2)
+        await again.start()
+        await again.stop()
+
+    asyncio.run(start_again())

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery
 from tests.security.serving import Served, serving, wait_for
-from tests.spark.conftest import ONLY_LOCAL
+from tests.spark.conftest import CLUSTER, ONLY_LOCAL
 from tests.spark.support import (
     SCHEMA,
     WAIT_S,
@@ -60,10 +60,12 @@ def start(tracked: Tracked, spark: SparkSession, pipeline: Pipeline) -> TrackedQ
     )  # fmt: skip
 
 
+@pytest.mark.timeout(600)  # it may be the first here, and start the session
+@pytest.mark.parametrize("spark", [CLUSTER], indirect=True)
 def test_a_query_is_tracked_over_mutual_tls_with_a_token(
     served: Served, spark: SparkSession, pipeline: Pipeline
 ) -> None:
-    """Its driver and its tasks, on executors too, by a token for this pipeline alone."""
+    """Its driver, and its tasks on executors, by a token for this pipeline alone."""
     served.token("query", orders=["commit", "subscribe"])
     tracked = Tracked(spark, target_of(served, "query"), pipeline.name)
     done = published_rows(str(pipeline.directory / "cp"), str(pipeline.directory / "out"))
@@ -82,6 +84,7 @@ def test_a_query_is_tracked_over_mutual_tls_with_a_token(
 
 
 @ONLY_LOCAL
+@pytest.mark.timeout(600)
 def test_the_credentials_of_executors_count_there_and_a_wrong_token_fails_the_batch(
     served: Served, spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,8 @@ class Engine:
         snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
         self._records_since_snapshot = len(records)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
+        if snapshot is None and not records:
+            await self.write_snapshot()  # so that the store knows with how many shards it began
         log.info("recovered", shard=self.process.shard, epoch=self.epoch, records=len(records))
 
     def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]]]:

@@ -211,6 +211,7 @@ class TrackerServer:
             raise
         try:
             await self.engine.start()
+            self._check_beginning(routing)
             self._find_shards()
             self.sampler = Sampler(self.engine.process)
             if self.failure is not None:  # it was taken over while it recovered
@@ -307,6 +308,17 @@ class TrackerServer:
         log.info("has_left", shard=self.config.shard)
         self.left = True
         self._ended.set()
+
+    def _check_beginning(self, routing: RoutingTable) -> None:
+        """Another number of shards than before: some of them would be left out of the minimum, and what is
+        open there be announced as complete. Raises StoreError."""
+        table = self.engine.process.membership.table
+        if self.config.addresses and table.version == 0 and table != routing:
+            raise StoreError(
+                f"the store of shard {self.config.shard} is of a tracker that began with {_dealt(table)}, and "
+                f"this process was started for {_dealt(routing)}: start it as it was. Shards come and go by "
+                "lowmark serve --join and lowmark rescale"
+            )
 
     @property
     def parts(self) -> Parts:
@@ -414,3 +426,9 @@ class TrackerServer:
             await self._server.stop(None)
         await self._stop_watching()
         await self.engine.stop(release=False)
+
+
+def _dealt(table: RoutingTable) -> str:
+    """How slots are dealt by a table of the beginning."""
+    count = len(table.shards)
+    return f"{count} shard{'s' if count > 1 else ''} and blocks of {table.entries[0].block_slots} slots"
