@@ -138,5 +138,5 @@ def _rescale(came: Came, system: System) -> None:
         time.sleep(PAUSE_S)
         while len(fleet.addresses) < shards:
             fleet.join()
-        came.moved_cells += fleet.rescale(shards, evacuate=evacuate)
+        came.moved_cells += fleet.rescale(shards, evacuate=evacuate, by_command=True)
         came.rescales += 1

@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 from benchmarks.processes import processor_s
 from examples.history import Recorder
@@ -73,13 +72,17 @@ class Fleet:
             assert time.monotonic() < deadline, f"{address} has not joined\n{self.errors()}"
             time.sleep(POLL_S)
 
-    def rescale(self, shards: int, *, evacuate: bool = False) -> int:
+    def rescale(self, shards: int, *, evacuate: bool = False, by_command: bool = False) -> int:
         """Returns when it is done, and those that were to go have ended by themselves: how many cells
-        were moved."""
+        were moved. by_command: as an operator does it."""
         before = self.metrics(MOVED)[MOVED]
-        with self.admin() as admin:
-            routing = admin.rescale(shards, evacuate=evacuate, timeout_s=RESCALE_S)
-        staying = {shard.address for shard in routing.shards}
+        if by_command:
+            more = ["--evacuate"] if evacuate else []
+            command("rescale", "--shards", str(shards), "--target", self.target, *more)
+        else:
+            with self.admin() as admin:
+                admin.rescale(shards, evacuate=evacuate, timeout_s=RESCALE_S)
+        staying = {shard.address for shard in self.routing().shards}
         gone = [address for address in self.addresses if address not in staying]
         self.gone += gone
         return int(self.metrics(MOVED)[MOVED] - before) + sum(map(self._gone, gone))
@@ -179,12 +182,10 @@ class Fleet:
         self.close()
 
 
-def command(*arguments: str) -> dict[str, Any]:
-    """Runs `lowmark ... --json`; returns what it says. Raises AssertionError if it fails."""
+def command(*arguments: str) -> None:
+    """Runs `lowmark ...`. Raises AssertionError if it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "tracker.cli", *arguments, "--json"],
+        [sys.executable, "-m", "tracker.cli", *arguments],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=RESCALE_S,
     )  # fmt: skip
     assert done.returncode == 0, f"{arguments}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
