@@ -34,6 +34,7 @@ from scripts.summary import BUILD, ROOT, finish
 from tests.elastic import churn
 from tests.elastic.plots import draw
 from tests.elastic.rescaling import Run, control, ratios, rescaled
+from tests.elastic.serving import end_with_parent
 from tests.sabotage import FAULTS
 
 PARTS = ("rescaling", "comings", "words", "experiments")
@@ -231,6 +232,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if "LOWMARK_ELASTIC" not in os.environ:
         return _in_a_group(arguments)
+    end_with_parent()
     root = given.directory or (MEMORY if MEMORY.parent.is_dir() else BUILD / "elastic")
     facts, found, began_s = machine(), Found(_before(given)), time.monotonic()
     print(described(facts), flush=True)
@@ -284,10 +286,13 @@ def _before(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _in_a_group(arguments: list[str]) -> int:
-    """Runs all of it in a session of its own, of which nothing is left when it ends."""
+    """Runs all of it in a session of its own, of which nothing is left when it ends; should this process be
+    killed itself, each of the others ends with the one that has started it."""
     command = [sys.executable, "-m", "tests.elastic", *arguments]
     environment = {**os.environ, "LOWMARK_ELASTIC": "1"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, start_new_session=True
+    )
     try:
         return process.wait()
     finally:
