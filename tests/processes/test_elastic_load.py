@@ -104,8 +104,12 @@ def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: 
     system.goes_on()
     system.joins(2)
     with ThreadPoolExecutor(2) as asking:
-        # Two at once: one after the other is in force.
-        both = [asking.submit(system.rescale, shards) for shards in (2, 3)]
+        # Two at once: one after the other is in force. A newcomer dies at its first step of one of them.
+        system.newcomers[0].kill()
+        doomed = system.newcomer(0, "step-append")
+        both = [asking.submit(system.rescale, n, timeout_s=2 * WAIT_S) for n in (2, 3)]
+        died(doomed)
+        system.newcomer(0)
         for asked in both:
             asked.result()
         owners = system.until(lambda routing: not routing.table.changing).of(OWNER)

@@ -53,6 +53,7 @@ class EmbeddedTracker:
         self._configs: list[ServerConfig] = []
         self._memory = [MemoryStore() for _ in range(shards)] if store == "memory:" else None
         self._servers: dict[int, TrackerServer] = {}
+        self._looking: dict[int, asyncio.Future[None]] = {}
         self._closing: list[NodeClient | Subscriber | Admin] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -105,8 +106,16 @@ class EmbeddedTracker:
             server = TrackerServer(self._configs[shard], store)
             await server.start()
             self._servers[shard] = server
+            self._looking[shard] = asyncio.ensure_future(self._look_after(shard, server))
 
         self._do(start())
+
+    async def _look_after(self, shard: int, server: TrackerServer) -> None:
+        """Ends a shard that has left, as its process would."""
+        await server.wait()
+        if server.left and self._servers.get(shard) is server:
+            del self._servers[shard]
+            await server.stop()
 
     def kill_shard(self, shard: int) -> None:
         """Ends a shard as a crash would."""
@@ -148,9 +157,13 @@ class EmbeddedTracker:
         self._closing.clear()
         for shard in list(self._servers):
             self.stop_shard(shard)
+        self._do(self._looked_after())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _looked_after(self) -> None:
+        await asyncio.gather(*self._looking.values())
 
     def __enter__(self) -> EmbeddedTracker:
         return self

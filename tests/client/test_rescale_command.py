@@ -1,0 +1,77 @@
+"""`lowmark shards` and `lowmark rescale`, against a tracker of two shards in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import tracker
+from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
+from tracker.cli import app
+from tracker.cli_common import EXIT_REFUSED, EXIT_UNAVAILABLE
+from tracker.client.embedded import EmbeddedTracker
+
+BLOCK_SLOTS = 1
+OPEN_SLOT = 21
+"""Of the second shard, as every odd slot."""
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=2, block_slots=BLOCK_SLOTS) as embedded:
+        yield embedded
+
+
+def run(running: EmbeddedTracker, *words: str) -> Result:
+    environment = {"LOWMARK_TARGET": running.addresses[0], "COLUMNS": "200"}
+    return CliRunner().invoke(app, list(words), env=environment)
+
+
+def test_shards_are_shown_with_what_each_is_for(running: EmbeddedTracker) -> None:
+    said = run(running, "shards").stdout
+    assert "owns slots" in said and "version 0 of the table" in said
+    shown = json.loads(run(running, "shards", "--json").stdout)
+    assert (shown["version"], shown["changing"], shown["asked"]) == (0, False, [])
+    assert [(s["shard"], s["role"], s["address"]) for s in shown["shards"]] == [
+        (0, "owner", running.addresses[0]), (1, "owner", running.addresses[1]),
+    ]  # fmt: skip
+
+
+def test_asking_for_what_is_there_changes_nothing(running: EmbeddedTracker) -> None:
+    done = run(running, "rescale", "--shards", "2")
+    assert (done.exit_code, done.stdout) == (0, "2 shards: 0, 1 (version 0 of the table)\n")
+
+
+def test_more_shards_than_processes_are_refused_with_what_to_do(running: EmbeddedTracker) -> None:
+    refused = run(running, "rescale", "--shards", "3")
+    assert refused.exit_code == EXIT_REFUSED
+    assert "3 shards are asked for, and 2 processes are there" in refused.stderr
+    assert f"lowmark serve --join {running.addresses[0]}" in refused.stderr
+    assert run(running, "rescale", "--shards", "0").exit_code == 2
+
+
+def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTracker) -> None:
+    running.register(TWO_SEGMENTS)
+    node = joined_front(running.node("two", "n"))
+    done(node.commit(create(OPEN_SLOT, 7)))
+    done(node.commit(promise(OPEN_SLOT + 1)))
+    waits = run(running, "rescale", "--shards", "1", "--timeout", "1")
+    assert waits.exit_code == EXIT_UNAVAILABLE
+    assert "shard 1 drains: 1 slots are open there" in waits.stderr
+    assert "goes on by itself" in waits.stderr
+    shown = json.loads(run(running, "shards", "--json").stdout)
+    assert [(s["role"], s["open_slots"]) for s in shown["shards"]] == [
+        ("owner", 0),
+        ("draining", 1),
+    ]
+    gone = run(running, "rescale", "--shards", "1", "--evacuate", "--json")
+    assert gone.exit_code == 0, gone.output
+    assert [s["shard"] for s in json.loads(gone.stdout)["shards"]] == [0]
+    # What was open has moved, and is done where it is now.
+    with running.subscriber("two") as subscriber:
+        assert not subscriber.wait_until(OPEN_SLOT + 1, timeout_s=0.2)
+        done(node.commit(consume(OPEN_SLOT, 7)))
+        assert subscriber.wait_until(OPEN_SLOT + 1, timeout_s=WAIT_S)
