@@ -90,14 +90,14 @@ def find(budget: Budget) -> Iterable[Figure]:
         )
     if budget is not Budget.QUICK:
         for shards in (1, 2):
-            counted = Evaluation(shards, items // 5, passed_on=False).run()
+            counted = Evaluation(shards, items // 20, passed_on=False).run()
             one_way = sum(counted.values()) - counted["answers"]
             yield Figure(
                 f"... where every re-partition makes a new item, {shards} shards",
-                (one_way * scale * 5,),
+                (one_way * scale * 20,),
                 "",
-                f"published {PUBLISHED[shards]:,}; {_kinds(counted, scale * 5)}; "
-                f"{items // 5:,} items simulated, and multiplied",
+                f"published {PUBLISHED[shards]:,}; {_kinds(counted, scale * 20)}; "
+                f"{items // 20:,} items simulated, and multiplied",
             )
 
 
