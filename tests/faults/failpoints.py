@@ -27,6 +27,9 @@ def died_at(system: System, name: str) -> None:
     doomed = system.tracker(place, *way, **{VARIABLE: f"{name}:{times}"})
     system.shards[VICTIM] = doomed
     doomed.start()
+    if name == "announce-after":
+        # Subscribers that have found the other processes stay with them: a new one begins with this.
+        system.subscriber(place.address).start()
     status = doomed.end()
     assert status == -signal.SIGKILL, f"{name}: it ended with {status}: {doomed.errors()}"
     system.shards[VICTIM] = system.tracker(place, *way)

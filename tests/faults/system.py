@@ -94,13 +94,17 @@ class System:
         turns = [self._turned(turn) for turn in range(subscribers)]
         if hears_last_shard:
             turns[-1] = self.places[-1].address
-        self.subscribers = [
-            Running(
-                "tests.processes.listener", turns[turn], PIPELINE,
-                errors=directory / f"subscriber-{turn}.log",
-            )
-            for turn in range(subscribers)
-        ]  # fmt: skip
+        self.subscribers: list[Running] = []
+        for turn in turns:
+            self.subscriber(turn)
+
+    def subscriber(self, target: str) -> Running:
+        """One more, which asks there first; not started."""
+        errors = self.directory / f"subscriber-{len(self.subscribers)}.log"
+        self.subscribers.append(
+            Running("tests.processes.listener", target, PIPELINE, errors=errors)
+        )
+        return self.subscribers[-1]
 
     def _turned(self, by: int) -> str:
         targets = self.target.split(",")
