@@ -6,6 +6,7 @@ The processes that write are never killed, so nothing is flushed while the run i
 from __future__ import annotations
 
 import json
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -39,6 +40,9 @@ class Steps:
     def __init__(self, path: Path) -> None:
         self._recorder = Unhurried(path)
         self.failures: list[str] = []
+        self._untold = 0
+        """Ticks that are handed over, and not written down yet."""
+        self._told = threading.Condition()
 
     def commit(
         self,
@@ -76,12 +80,21 @@ class Steps:
                 self.failures.append(f"{key}: {error}")
             else:
                 self._recorder.tick(key, future.result(), at_ns, content, segments)
+            with self._told:
+                self._untold -= 1
+                self._told.notify_all()
 
         future = node.commit(content, WAIT_S)
+        with self._told:
+            self._untold += 1
         future.add_done_callback(done)
         return future
 
     def close(self) -> None:
+        """When all is written down: a tick's result can be had a little before that."""
+        with self._told:
+            if not self._told.wait_for(lambda: self._untold == 0, WAIT_S):
+                self.failures.append(f"{self._untold} ticks were neither durable nor refused")
         self._recorder.close()
 
 

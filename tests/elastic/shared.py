@@ -123,6 +123,8 @@ class Directory:
         for number in range(self.found.files):
             if read_times[number] != 1:
                 self.found.wrong.append(f"file {number} was published {read_times[number]} times")
+        # A tick's result can be had a little before it is written down.
+        self._until(lambda: self._written() == self.found.files, "all ticks are written down")
         self.fleet.record_final(self.recorder, PIPELINE)
         self.recorder.expected({"in": FOREVER})
         self.recorder.close()
@@ -179,6 +181,10 @@ class Directory:
                 self._reader.commit(content, WAIT_S)
                 self.read[name] = int(path.read_text())
         self._reader.flush(WAIT_S)
+
+    def _written(self) -> int:
+        """The reader's ticks: one for each file."""
+        return sum(line["kind"] == "tick" for line in read(self.recorder.path))
 
     def _waiting(self) -> list[str]:
         return [name for name in os.listdir(self.source) if name[0] != "."]
