@@ -190,6 +190,10 @@ class Node:
         result = answer.result
         if isinstance(result, Joined):
             self._joined(result)
+        elif self.on_left and _says(result, JOIN_AGAIN) and "taken its place" in result.message:
+            # An earlier life asked to join, and is heard only now. Whoever is told so starts again.
+            self.on_left = False
+            self._begin_anew(RETRY_NS)
         elif self.on_left and (result is None or _says(result, JOIN_AGAIN)):
             if self.session is not None:
                 self.sim.stream(self, DetachSession(self.session))
