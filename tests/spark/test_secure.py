@@ -30,13 +30,19 @@ def served(tmp_path: Path) -> Iterator[Served]:
     """A process with mutual TLS and tokens."""
     made = Served(tmp_path / "tracker")
     made.token("operator", _any=["register", "commit", "subscribe"])
+    made.token("query", orders=["commit", "subscribe"])
+    made.token("other", payments=["commit", "subscribe"])
     with serving(made, "--tls-ca", made.authority.cert, "--tokens", str(made.tokens_file)):
         wait_for(target_of(made, "operator"))
         yield made
 
 
+def token_file(served: Served, token: str) -> str:
+    return str(served.directory / f"{token}.token")
+
+
 def target_of(served: Served, token: str) -> SecureTarget:
-    return served.target(served.client, str(served.directory / f"{token}.token"))
+    return served.target(served.client, token_file(served, token))
 
 
 @pytest.fixture
@@ -66,7 +72,6 @@ def test_a_query_is_tracked_over_mutual_tls_with_a_token(
     served: Served, spark: SparkSession, pipeline: Pipeline
 ) -> None:
     """Its driver, and its tasks on executors, by a token for this pipeline alone."""
-    served.token("query", orders=["commit", "subscribe"])
     tracked = Tracked(spark, target_of(served, "query"), pipeline.name)
     done = published_rows(str(pipeline.directory / "cp"), str(pipeline.directory / "out"))
     with Witness(pipeline, {"parse": done}):
@@ -88,10 +93,9 @@ def test_a_query_is_tracked_over_mutual_tls_with_a_token(
 def test_the_credentials_of_executors_count_there_and_a_wrong_token_fails_the_batch(
     served: Served, spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = served.token("other", payments=["commit", "subscribe"])
     of_executors = {  # as spark.executorEnv would have set them when the session began
         "LOWMARK_TLS_CA": served.authority.cert, "LOWMARK_TLS_CERT": served.client.cert,
-        "LOWMARK_TLS_KEY": served.client.key, "LOWMARK_TOKEN_FILE": other,
+        "LOWMARK_TLS_KEY": served.client.key, "LOWMARK_TOKEN_FILE": token_file(served, "other"),
     }  # fmt: skip
     for name, path in of_executors.items():
         monkeypatch.setitem(spark.sparkContext.environment, name, path)
