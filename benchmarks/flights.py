@@ -28,7 +28,7 @@ def tables(workload: str, rows: int) -> Iterator[pa.Table]:
         if workload == "parse":
             yield pa.table({"row": [row for row, _ in part], "line": [line for _, line in part]})
         else:
-            yield pa.Table.from_pylist(list(_flights(part)))
+            yield pa.Table.from_pylist(list(_flights(part)), schema=queries.ARROW_FLIGHT)
 
 
 def _flights(lines: list[tuple[int, str]]) -> Iterator[dict[str, object]]:

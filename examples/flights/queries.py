@@ -24,7 +24,7 @@ FLIGHT_SCHEMA = (
 )
 ENRICHED_SCHEMA = FLIGHT_SCHEMA + ", seats INT, dest_name STRING"
 
-_ARROW_FLIGHT = pa.schema(
+ARROW_FLIGHT = pa.schema(
     [
         ("row", pa.int64()),
         ("scheduled_s", pa.int64()),
@@ -58,7 +58,7 @@ def parser(
                     flights.append({"row": row, **parse_line(line)})
                 except ValueError as error:
                     malformed.append((row, raw["file_name"], line, str(error)))
-            yield pa.RecordBatch.from_pylist(flights, schema=_ARROW_FLIGHT)
+            yield pa.RecordBatch.from_pylist(flights, schema=ARROW_FLIGHT)
         if malformed:
             hand_over(malformed)
 
