@@ -33,6 +33,10 @@ periods_app = typer.Typer(
 Every = Annotated[
     str, typer.Option(help="length of a period: 1h, 15m, 1d; or slots, where slots are numbers")
 ]
+Since = Annotated[
+    str | None,
+    typer.Option(help="where to begin, if the record does not say: a moment, or slot:N"),
+]
 
 
 def periods_of(spec: PipelineSpec, every: str) -> Periods:
@@ -81,16 +85,22 @@ def periods_list(
         typer.echo(f"{span}  {state}")
 
 
+def follower_of(
+    target: str, pipeline: str, segment: str | None, every: str, record: str, since: str | None
+) -> PeriodFollower:
+    """Who follows a pipeline's periods, by what the options of a command say."""
+    spec = spec_of(target, pipeline)
+    begin = None if since is None else parse_slot(since, spec.slack_ns)
+    return PeriodFollower(target, pipeline, segment, periods_of(spec, every), record, since=begin)
+
+
 @periods_app.command("follow")
 def periods_follow(
     pipeline: PipelineName,
     record: Annotated[str, typer.Option(help="the consumer's own file: which period is next")],
     every: Every = "1h",
     segment: SegmentName = None,
-    since: Annotated[
-        str | None,
-        typer.Option(help="where to begin, if the record does not say: a moment, or slot:N"),
-    ] = None,
+    since: Since = None,
     table: Annotated[
         str | None, typer.Option(help="a directory: write marker files into its partition folders")
     ] = None,
@@ -110,11 +120,7 @@ def periods_follow(
     with --table, write a marker file instead. Until SIGTERM, --timeout, or the end of the pipeline."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
-    spec = spec_of(target, pipeline)
-    begin = None if since is None else parse_slot(since, spec.slack_ns)
-    with PeriodFollower(
-        target, pipeline, segment, periods_of(spec, every), record, since=begin
-    ) as follower:
+    with follower_of(target, pipeline, segment, every, record, since) as follower:
         if table is not None:
             Markers(follower, table, layout, marker).run(timeout)
             return

@@ -18,11 +18,10 @@ from tracker.cli_common import (
     Target,
     fail,
 )
-from tracker.cli_periods import Every, periods_of, spec_of
-from tracker.consumers.periods import PeriodFollower
+from tracker.cli_periods import Every, Since, follower_of
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import NotDeliveredError, Patience, Webhook
-from tracker.moments import parse_duration_ns, parse_slot
+from tracker.moments import parse_duration_ns
 
 webhook_app = typer.Typer(
     no_args_is_help=True, help="Post each hour to a URL when it is complete, signed."
@@ -56,10 +55,7 @@ def follow(
     record: Annotated[str, typer.Option(help="the webhook's own file: which period is next")],
     every: Every = "1h",
     segment: SegmentName = None,
-    since: Annotated[
-        str | None,
-        typer.Option(help="where to begin, if the record does not say: a moment, or slot:N"),
-    ] = None,
+    since: Since = None,
     give_up_after: Annotated[
         str, typer.Option(help="end when one period was not taken in so long: 24h, 10m")
     ] = "24h",
@@ -87,11 +83,7 @@ def follow(
         give_up_s=parse_duration_ns(give_up_after) / 1e9,
     )
     webhook = Webhook(url, secret_file, ca=receiver_ca, patience=patience, plain=plain)
-    spec = spec_of(target, pipeline)
-    begin = None if since is None else parse_slot(since, spec.slack_ns)
-    with PeriodFollower(
-        target, pipeline, segment, periods_of(spec, every), record, since=begin
-    ) as follower:
+    with follower_of(target, pipeline, segment, every, record, since) as follower:
         try:
             webhook.run(follower, timeout)
         except NotDeliveredError as error:

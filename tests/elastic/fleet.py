@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.processes import processor_s
 from examples.history import Recorder
 from scripts.summary import ROOT
-from tests.processes.running import WAIT_S, Running
+from tests.processes.running import WAIT_S, Running, ends_of_logs
 from tracker.client import Admin, LowmarkError, RoutingInfo
 from tracker.client.embedded import free_ports
 from tracker.core.describe import ShardRole
@@ -162,11 +162,7 @@ class Fleet:
                 recorder.final(address, admin.pipeline(pipeline).state)
 
     def errors(self) -> str:
-        texts = []
-        for path in sorted(self.directory.glob("tracker-*.log")):
-            lines = path.read_text(errors="replace").splitlines()[-6:]
-            texts.append("\n".join([f"-- {path.name}", *lines]))
-        return "\n".join(texts)
+        return ends_of_logs(self.directory, "tracker-*.log")
 
     # --- ending -----------------------------------------------------------------------------------
 

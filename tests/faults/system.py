@@ -15,7 +15,7 @@ from tests.check.history import read_history
 from tests.check.rules import violations
 from tests.faults.network import Network, Place
 from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, now_slot, read, spec
-from tests.processes.running import WAIT_S, Running
+from tests.processes.running import WAIT_S, Running, ends_of_logs
 from tests.store.redis_server import STRICT, RedisServer
 from tracker.client import Admin, LowmarkError, UnavailableError
 from tracker.core.slots import FOREVER
@@ -248,11 +248,7 @@ class System:
         return None
 
     def errors(self) -> str:
-        texts = []
-        for path in sorted(self.directory.glob("*.log")):
-            lines = path.read_text(errors="replace").splitlines()[-6:]
-            texts.append("\n".join([f"-- {path.name}", *lines]))
-        return "\n".join(texts)
+        return ends_of_logs(self.directory)
 
     # --- ending and judging -----------------------------------------------------------------------
 

@@ -24,6 +24,15 @@ def until(is_so: Callable[[], object], what: str = "it does not come to be so") 
         time.sleep(0.02)
 
 
+def ends_of_logs(directory: Path, pattern: str = "*.log") -> str:
+    """The last lines of each log of a directory, for a failure's message."""
+    texts = []
+    for path in sorted(directory.glob(pattern)):
+        lines = path.read_text(errors="replace").splitlines()[-6:]
+        texts.append("\n".join([f"-- {path.name}", *lines]))
+    return "\n".join(texts)
+
+
 class Running:
     """A Python process: `python -m MODULE ARGUMENTS`, started anew as often as is wanted. The lines
     of its standard output are kept over all its runs."""

@@ -191,8 +191,8 @@ class Connection:
         """Makes a unary call at the process that can answer it; returns the answer and the address.
 
         make: from a channel to the stub's method; `prefer`: the address to ask first;
-        `retry_not_ready`: whether a process that is not ready is asked again. Raises RefusedError, UnavailableError when no process answered within `timeout_s` seconds, or
-        ClosedError.
+        `retry_not_ready`: whether a process that is not ready is asked again. Raises RefusedError,
+        UnavailableError when no process answered within `timeout_s` seconds, or ClosedError.
         """
         deadline = time.monotonic() + timeout_s
         backoff, redirects = Backoff(), 0
