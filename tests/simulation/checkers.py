@@ -167,8 +167,9 @@ class SubscriberChecker:
 
 MAX_SESSIONS = 24
 """Streams of ticks: of each of the few nodes the newest, and what a death has left of older ones."""
-MAX_UNCONFIRMED = 192
-"""Entries that some shard has not confirmed, while one is away for as long as a run lets it."""
+MAX_UNCONFIRMED = 384
+"""Entries that some shard has not confirmed, while one is away for as long as a run lets it; to a process
+that has just restarted none is confirmed since its snapshot."""
 MAX_NOT_DURABLE = 48
 """Records that wait for the store, while it stalls for as long as a run lets it."""
 MAX_HELD_REPORTS = 24

@@ -92,6 +92,8 @@ class Node:
         """Ticks that wait for room in the window."""
         self.progress_ns = self.sim.now
         self.on_left = False
+        self._judge: object = None
+        """The process of the home whose log makes a tick one that must be refused; None without such."""
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -308,6 +310,11 @@ class Node:
     def _hear_session(self, effect: Effect) -> None:
         self.progress_ns = self.sim.now
         if isinstance(effect, SessionAttached):
+            if self._judge not in (None, self.sim.shards[self.home].running):
+                # What the judge had logged may have died with it: the tick may be accepted now.
+                self._judge = None
+                self._begin_anew()
+                return
             self.attached = True
             self.window.attached(effect.last_number)
             self._send()
@@ -353,6 +360,7 @@ class Node:
             return
         for content, why in self.window.refused(number, refusal):
             if content in self._bad:
+                self._judge = None
                 if why.code not in (*self._bad.pop(content), *TRY_AGAIN):
                     raise Failure("broken", f"{self.name}: refused, but so: {why.message}")
                 continue
@@ -392,14 +400,16 @@ class Node:
         if self.last_batch:
             batch = Batch(self.name, self.last_batch, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
-        content, codes = rng.choice(choices)
-        self._bad[content] = codes
-        self.commit(content)
+        self._commit_refused(*rng.choice(choices))
 
     def commit_just_below_min_time(self) -> None:
         """Commits what must be refused since its home has logged a min time beyond it."""
-        content = self._just_below_min_time()
-        self._bad[content] = (RefusalCode.BELOW_MIN_TIME,)
+        self._commit_refused(self._just_below_min_time(), (RefusalCode.BELOW_MIN_TIME,))
+
+    def _commit_refused(self, content: TickContent, codes: tuple[RefusalCode, ...]) -> None:
+        self._bad[content] = codes
+        if codes == (RefusalCode.BELOW_MIN_TIME,):
+            self._judge = self.sim.shards[self.home].running
         self.commit(content)
 
     def _just_below_min_time(self) -> TickContent:

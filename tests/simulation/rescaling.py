@@ -199,7 +199,7 @@ class RescalingSimulator(Simulator):
         elif isinstance(result, Refusal) and result.code is RefusalCode.FULL:
             self.count("rescales_without_processes")
             wish.done = True
-        elif not (isinstance(result, Refusal) and result.code is RefusalCode.NOT_READY):
+        elif not _is_not_ready(result):
             raise Failure("broken", f"{wish} was answered {result}")
 
     # --- what processes say -----------------------------------------------------------------------
@@ -225,6 +225,8 @@ class RescalingSimulator(Simulator):
                 self._is_numbered(self.newcomers[rest[0]], effect.result.shard)
         elif str(name).startswith("wish-"):
             self._hear_of(self.wishes[rest[0]], effect.result)
+        elif name == "bad" and _is_not_ready(effect.result):
+            pass  # the pipeline is on its way to that shard: whether the name is taken, it will know
         else:
             super()._tell_answer(effect)
 
@@ -256,3 +258,7 @@ class RescalingSimulator(Simulator):
             and not process.membership.is_busy
             for process in processes
         )
+
+
+def _is_not_ready(result: object) -> bool:
+    return isinstance(result, Refusal) and result.code is RefusalCode.NOT_READY

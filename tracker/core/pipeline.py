@@ -170,7 +170,8 @@ class Pipeline:
         that everything there is complete."""
         sweeps = []
         for segment, announced in enumerate(self.announced):
-            floor = max(announced, self.combiner.announced_anywhere(segment) or announced)
+            heard = self.combiner.announced_anywhere(segment)
+            floor = announced if heard is None else max(announced, heard)
             beyond = floor > self.sweeping.get(segment, LOWEST_SLOT)
             if beyond and self.shard.cells.lowest(segment) < floor:
                 sweeps.append((segment, floor))
