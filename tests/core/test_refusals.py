@@ -274,6 +274,30 @@ def test_items_of_a_front_that_was_passed_end_in_the_late_ledger_of_every_shard(
     assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {2}
 
 
+@pytest.mark.parametrize("reached", [-7, 0, 7])
+def test_what_is_late_for_another_shard_does_not_hold_min_time(reached: int) -> None:
+    """Whatever slot the other one has announced: 0 is one like any other."""
+    spec = replace(SPEC, fronts=("EWR",), start_slot=-50)
+    cluster = Cluster(2)
+    cluster.register(spec)
+    front = cluster.node(spec, "newark")
+    front.join_front("EWR")
+    front.commit(heartbeats={"EWR": -20})
+    names = (f"w{n}" for n in range(20))
+    worker = cluster.node(
+        spec, next(n for n in names if cluster.routing.home("flights", n) == front.home)
+    )
+    cluster.held = {(1 - front.home, front.home)}
+    front.begin(heartbeats={"EWR": reached})
+    cluster.settle()
+    worker.begin(consumed=[(0, reached - 2, 1), (0, reached - 1, 2)])
+    cluster.settle()
+    cluster.held = set()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert cluster.agreed(spec) == (reached, reached + 3)
+    assert {p.describe("flights", 0).late_items for p in cluster.processes.values()} == {2}
+
+
 def test_what_comes_late_again_does_not_hold_min_time() -> None:
     """A shard that has swept its cells does so again when more comes late under the same min time, and
     counts each item once, also where more comes into a cell that was swept before."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -245,8 +247,9 @@ where = sys.argv[2]
 if where == "before a commit":
     os.kill(os.getpid(), signal.SIGKILL)
 if where == "within a commit" and sys.argv[1].startswith("sqlite"):
-    store._db.set_trace_callback(
-        lambda statement: os.kill(os.getpid(), signal.SIGKILL) if statement == "COMMIT" else None
+    store._db.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    store._db.execute(
+        "CREATE TEMP TRIGGER dies AFTER INSERT ON main.log WHEN NEW.position = 3 BEGIN SELECT die(); END"
     )
 if where == "within a commit" and sys.argv[1].startswith("redis"):
     # The request leaves in part: the server must not carry out half of it.
@@ -291,6 +294,24 @@ def test_a_commit_whose_answer_was_lost_is_there_once_when_it_is_made_again(
     assert held(store, epoch) == (None, [(1, b"one"), *batch, (4, b"four")])
 
 
+class AnswerLost:
+    """A connection to SQLite that fails after what it has written is there."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        written = self._connection.total_changes
+        done = self._connection.execute(statement, *values)
+        ends = statement == "COMMIT" or self._connection.total_changes > written
+        if ends and not self._connection.in_transaction:
+            raise sqlite3.OperationalError("disk I/O error")
+        return done
+
+
 def lose_answer(
     store: Store, kind: str, monkeypatch: pytest.MonkeyPatch, commit: Callable[[], None]
 ) -> None:
@@ -300,20 +321,7 @@ def lose_answer(
         return
     with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
         if kind == "sqlite":
-            import sqlite3
-            from contextlib import contextmanager
-
-            from tracker.store import sqlite as module
-
-            transaction = module._transaction
-
-            @contextmanager
-            def answer_lost(db: sqlite3.Connection) -> Iterator[None]:
-                with transaction(db):
-                    yield
-                raise sqlite3.OperationalError("disk I/O error")
-
-            patched.setattr(module, "_transaction", answer_lost)
+            patched.setattr(store, "_db", AnswerLost(store._db))  # type: ignore[attr-defined]
         else:
             import redis
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tracker.store import SqliteStore, StoreError, open_store
+from tracker.store import sqlite as sqlite_store
 
 CRASH_IN_COMMIT = """
 import os, sys
@@ -21,8 +22,12 @@ from tracker.store import SqliteStore
 store = SqliteStore(Path(sys.argv[1]), 0)
 epoch = store.acquire("doomed")
 store.commit(epoch, [(1, b"kept")])
-store._db.set_trace_callback(lambda statement: os._exit(9) if statement == "COMMIT" else None)
-store.commit(epoch, [(2, b"half"), (3, b"the other half")])
+last = 1 + int(sys.argv[2])
+store._db.create_function("die", 0, lambda: os._exit(9))
+store._db.execute(
+    f"CREATE TEMP TRIGGER dies AFTER INSERT ON main.log WHEN NEW.position = {last} BEGIN SELECT die(); END"
+)
+store.commit(epoch, [(n, b"half") for n in range(2, last + 1)])
 """
 
 
@@ -83,14 +88,46 @@ def test_damage_in_the_middle_of_the_log_is_noticed_when_it_is_read(tmp_path: Pa
     damaged.close()
 
 
-def test_a_process_that_dies_within_a_commit_leaves_none_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", [2, 200], ids=["one statement", "several statements"])
+def test_a_process_that_dies_within_a_commit_leaves_none_of_it(
+    tmp_path: Path, records: int
+) -> None:
     path = tmp_path / "s.db"
     died = subprocess.run(
-        [sys.executable, "-c", CRASH_IN_COMMIT, str(path)], check=False, timeout=60
+        [sys.executable, "-c", CRASH_IN_COMMIT, str(path), str(records)], check=False, timeout=60
     )
     assert died.returncode == 9
     store = SqliteStore(path, 0)
     assert list(store.load(store.acquire("next")).records) == [(1, b"kept")]
+    store.close()
+
+
+def test_a_commit_of_few_records_is_one_statement_and_of_many_few(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db", 0)
+    epoch = store.acquire("a")
+    statements: list[str] = []
+    store._db.set_trace_callback(lambda statement: statements.append(statement.split()[0]))
+    store.commit(epoch, [(n, b"few") for n in range(1, 65)])
+    assert statements == ["INSERT"]
+    store.commit(epoch, [(n, b"many") for n in range(65, 265)])
+    assert statements.count("INSERT") == 1 + 4
+    assert [p for p, _ in store.load(epoch).records] == list(range(1, 265))
+    store.close()
+
+
+def test_a_lease_is_renewed_by_commits_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each renewal writes a page more than the commit by itself."""
+    now_ms = 1_000_000
+    monkeypatch.setattr(sqlite_store, "_now_ms", lambda: now_ms)
+    store = SqliteStore(tmp_path / "s.db", 0)
+    epoch = store.acquire("a", lease_ms=800)
+    for position, (passed_ms, left_ms) in enumerate([(0, 800), (99, 701), (1, 800), (500, 800)], 1):
+        now_ms += passed_ms
+        store.commit(epoch, [(position, b"x")])
+        lease = sqlite_store.read_lease(tmp_path / "s.db")
+        assert lease is not None and lease.remaining_ms == left_ms
     store.close()
 
 

@@ -1,9 +1,10 @@
 """Drives one `Process`: events in, effects out, records to the store in group commits.
 
 Everything runs in one asyncio loop but the writes, which a single thread makes: while one commit is
-on its way, what comes meanwhile gathers and goes with the next. A write that fails is tried again,
-with nothing acknowledged in between; an owner that has been replaced, or a state machine that raises,
-stops the process, since only recovery from the store is sure to be right then.
+on its way, what comes meanwhile gathers and goes with the next; in a busy process it gathers longer. A
+write that fails is tried again, with nothing acknowledged in between; an owner that has been replaced, or
+a state machine that raises, stops the process, since only recovery from the store is sure to be right
+then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,9 @@ from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 from tracker.service.failpoints import WATCHES_STEPS, failpoint
 from tracker.service.leasing import LeaseKeeper
+from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
+from tracker.service.store_thread import StoreThread
 from tracker.store import Fenced, LogShortened, Store, StoreError
 
 log = structlog.get_logger(__name__)
@@ -109,7 +111,8 @@ class Engine:
         self._sessions: dict[Hashable, Session] = {}
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
         self._unwritten: deque[tuple[int, m.Record]] = deque()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="lowmark-store")
+        self._store_thread = StoreThread("lowmark-store")
+        self._pace = Pace()
         self._writing: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
@@ -133,7 +136,7 @@ class Engine:
         missing from it."""
         if self._keeper is not None:
             await asyncio.to_thread(self._keeper.start)
-        snapshot, records = await self._loop.run_in_executor(self._writer, self._load)
+        snapshot, records = await self._store_thread.call(self._load)
         self._records_since_snapshot = len(records)
         self._carry_out(self.process.recover(snapshot, records, time.monotonic_ns()))
         if snapshot is None and not records:
@@ -353,6 +356,8 @@ class Engine:
         """Writes until nothing is left: one call of the store for all that has gathered."""
         try:
             while self._unwritten and not self._stopped:
+                if pause_s := self._pace.pause_s():
+                    await asyncio.sleep(pause_s)
                 count = min(len(self._unwritten), MAX_RECORDS_PER_COMMIT)
                 batch = [self._unwritten.popleft() for _ in range(count)]
                 await self._write(batch)
@@ -380,7 +385,7 @@ class Engine:
         while not self._stopped:
             start = time.monotonic()
             try:
-                size = await self._loop.run_in_executor(self._writer, self._commit, batch)
+                size = await self._store_thread.call(partial(self._commit, batch))
             except (Fenced, LogShortened):
                 raise
             except StoreError as error:
@@ -427,7 +432,7 @@ class Engine:
             failpoint("snapshot-after")
 
         try:
-            await self._loop.run_in_executor(self._writer, write)
+            await self._store_thread.call(write)
             self.stats.snapshots += 1
         except (Fenced, LogShortened):
             raise
@@ -452,8 +457,8 @@ class Engine:
             await asyncio.gather(self._doubting, return_exceptions=True)
         if self._keeper is not None:
             await asyncio.to_thread(partial(self._keeper.stop, release=release))
-        await self._loop.run_in_executor(self._writer, self.store.close)
-        self._writer.shutdown()
+        await self._store_thread.call(self.store.close)
+        self._store_thread.end()
 
 
 def _refused(refusal: Refusal) -> Refused:

@@ -30,6 +30,8 @@ from tracker.store.interface import (
 _APPLICATION_ID = 0x4C4F574D  # "LOWM"
 _VERSION = 2
 _BUSY_TIMEOUT_MS = 5_000
+_RENEWALS_PER_LEASE = 8
+"""A commit renews the lease when it has run for that part of its length."""
 _WAL_BYTES = 4 * 1024 * 1024 + 64 * 1024
 """How large the write-ahead log grows before SQLite begins it anew: a thousand pages of 4 KiB."""
 
@@ -38,6 +40,25 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE log (position INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER, data BLOB);
 """
+_ROWS = 64
+"""Records that one statement writes, at most."""
+
+
+def _values(rows: int) -> str:
+    return ", ".join(["(?, ?)"] * rows)
+
+
+_LAST = (
+    "SELECT max((SELECT ifnull(max(position), 0) FROM log),"
+    " (SELECT ifnull(max(position), 0) FROM snapshot))"
+)
+_INSERT = [f"INSERT INTO log VALUES {_values(rows)}" for rows in range(_ROWS + 1)]
+_APPEND = [
+    f"INSERT INTO log SELECT column1, column2 FROM (VALUES {_values(rows)})"
+    " WHERE (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'epoch') = ?"
+    f" AND ({_LAST}) = ?"
+    for rows in range(_ROWS + 1)
+]
 _SINCE_VERSION_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing": ""}
 
 
@@ -48,7 +69,7 @@ class SqliteStore:
         self.path = path
         self._leasing: sqlite3.Connection | None = None
         self._leasing_lock = threading.Lock()
-        self._lease_ms = 0
+        self._lease_ms = self._renew_from_ms = 0
         self._known_last = 0
         """The log was seen to reach up to here."""
         try:
@@ -144,10 +165,15 @@ class SqliteStore:
             with _transaction(self._db):
                 _check(self._db, self.path, epoch)
                 yield
+                now_ms = _now_ms()
                 if self._lease_ms:
-                    self._set(lease_until_ms=_now_ms() + self._lease_ms)
+                    self._set(lease_until_ms=now_ms + self._lease_ms)
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
+            raise self._unwritable(error) from error
+        self._renew_from_ms = now_ms + self._lease_ms // _RENEWALS_PER_LEASE
+
+    def _unwritable(self, error: sqlite3.Error) -> StoreUnavailable:
+        return StoreUnavailable(f"store {self.path} cannot be written: {error}")
 
     def acquire(
         self,
@@ -229,6 +255,32 @@ class SqliteStore:
         batch = list(records)
         if not batch:
             return
+        if not self._append_at_once(epoch, batch):
+            self._append(epoch, batch)
+        self._known_last = batch[-1][0]
+
+    def _append_at_once(self, epoch: int, batch: list[tuple[int, bytes]]) -> bool:
+        """A group commit of few records as one statement, which is a transaction by itself and writes
+        nothing unless all is as it should be. False if it is not, if there are many, or if it is time
+        to renew the lease with them.
+
+        Each statement gives up the interpreter's lock, and has to wait until the loop gives it back:
+        that costs a busy process more than the writing."""
+        first, count = batch[0][0], len(batch)
+        if count > _ROWS or first != self._known_last + 1 or self._renews_with_next():
+            return False
+        if any(position != first + place for place, (position, _) in enumerate(batch)):
+            return False
+        values = [value for row in batch for value in row]
+        try:
+            done = self._db.execute(_APPEND[count], (*values, epoch, self._known_last))
+        except sqlite3.Error as error:
+            raise self._unwritable(error) from error
+        return done.rowcount == count
+
+    def _append(self, epoch: int, batch: list[tuple[int, bytes]]) -> None:
+        """The same, step by step: says what is wrong, knows a batch that is there already, and renews
+        the lease."""
         shortened = ""
         with self._write(epoch):
             last = self._last()
@@ -243,10 +295,14 @@ class SqliteStore:
                 due = last + 1
                 if [position for position, _ in batch] != list(range(due, due + len(batch))):
                     raise StoreError(f"store {self.path}: records must continue at position {due}")
-                self._db.executemany("INSERT INTO log VALUES (?, ?)", batch)
+                for at in range(0, len(batch), _ROWS):
+                    rows = batch[at : at + _ROWS]
+                    self._db.execute(_INSERT[len(rows)], [value for row in rows for value in row])
         if shortened:
             raise LogShortened(shortened)
-        self._known_last = batch[-1][0]
+
+    def _renews_with_next(self) -> bool:
+        return bool(self._lease_ms) and _now_ms() >= self._renew_from_ms
 
     def _is_repeated(self, batch: list[tuple[int, bytes]], last: int) -> bool:
         """Whether the log ends with just these records: an earlier attempt of this owner whose
@@ -260,11 +316,7 @@ class SqliteStore:
 
     def _last(self) -> int:
         """Position of the last record, kept or replaced by the snapshot."""
-        row = self._db.execute(
-            "SELECT max((SELECT ifnull(max(position), 0) FROM log),"
-            " (SELECT ifnull(max(position), 0) FROM snapshot))"
-        ).fetchone()
-        return int(row[0])
+        return int(self._db.execute(_LAST).fetchone()[0])
 
     def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
         with self._write(epoch):
@@ -300,7 +352,11 @@ def read_lease(path: Path) -> Lease | None:
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=_BUSY_TIMEOUT_MS / 1000
+        path,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=_BUSY_TIMEOUT_MS / 1000,
+        cached_statements=4 * _ROWS,
     )
 
 
