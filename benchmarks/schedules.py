@@ -1,8 +1,9 @@
 """Random schedules in simulation without false or lost completion, as run before with `make sim`.
 
 A million of them take a machine hours: this runs none itself. It counts what `make sim` has run of just
-this code. If `build/sim-recorded.json` is there, the `build/sim.json` of a longer run of some commit, that
-counts instead, with the commit, and with what has changed since then of the code that is simulated.
+this code. If that is less than what `recorded_schedules.json` beside this file tells, the `build/sim.json` of
+a longer run of some commit, that counts instead, with the commit, and with what has changed since then of
+the code that is simulated.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 
 from benchmarks.figures import Bar, Budget, Figure
-from scripts.summary import BUILD, ROOT
+from scripts.summary import ROOT
 from tests.simulation.progress import PROGRESS, SIMULATED, Progress, add_up, commit
 
 MILLION = 1_000_000
-RECORDED = BUILD / "sim-recorded.json"
+RECORDED = Path(__file__).with_name("recorded_schedules.json")
 
 
 def find(budget: Budget) -> Iterable[Figure]:

@@ -11,7 +11,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from functools import partial
+from typing import Any, NoReturn
 
 import grpc
 import structlog
@@ -20,6 +21,7 @@ from tracker.credentials import CredentialsError
 from tracker.service.errors import Context
 from tracker.service.stats import CALLS_REFUSED
 from tracker.service.tokens import Right, Token, Tokens
+from tracker.service.wrapping import Handler, wrapped
 
 log = structlog.get_logger(__name__)
 
@@ -31,8 +33,6 @@ LOGGED_PERIOD_S = 10.0
 
 CLIENT: ContextVar[str] = ContextVar("lowmark_client", default="")
 """Within a call: the name of its token, if it has one."""
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 _OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Probes have no tokens, and the contract is no secret."""
@@ -208,16 +208,8 @@ class Access(grpc.aio.ServerInterceptor):
                 return handler
         except Denied as denied:
             return _denying(method, denied)
-        if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(
-                self._unary(method, token, handler.unary_unary),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return grpc.stream_stream_rpc_method_handler(
-            self._stream(method, token, handler.stream_stream),
-            handler.request_deserializer,
-            handler.response_serializer,
+        return wrapped(
+            handler, partial(self._unary, method, token), partial(self._stream, method, token)
         )
 
     def _unary(self, method: str, token: Token, serve: Any) -> Any:

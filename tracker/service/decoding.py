@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.service.errors import Context, abort
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+from tracker.service.wrapping import Handler, wrapped
 
 
 class _Malformed:
@@ -34,20 +33,7 @@ class RefuseMalformed(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_deserializer is None:
             return handler
-        read = _reading(handler.request_deserializer)
-        if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(
-                _of_unary(handler.unary_unary), read, handler.response_serializer
-            )
-        if handler.stream_stream is not None:
-            return grpc.stream_stream_rpc_method_handler(
-                _of_stream(handler.stream_stream), read, handler.response_serializer
-            )
-        if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(
-                _of_unary(handler.unary_stream), read, handler.response_serializer
-            )
-        return handler
+        return wrapped(handler, _of_unary, _of_stream, _reading(handler.request_deserializer))
 
 
 def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -12,15 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.service.access import CLIENT, is_open
 from tracker.service.errors import Context, abort
-
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+from tracker.service.wrapping import Handler, wrapped
 
 MAX_SUBSCRIBERS = 20_000
 MAX_STREAMS_PER_CLIENT = 20_000
@@ -136,12 +135,7 @@ class CallRate(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or is_open(handler_call_details.method):
             return handler
-        ends = (handler.request_deserializer, handler.response_serializer)
-        if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary), *ends)
-        if handler.stream_stream is not None:
-            return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream), *ends)
-        return handler
+        return wrapped(handler, self._unary, self._stream)
 
     def _unary(self, serve: Any) -> Any:
         async def served(request: Any, context: Context) -> Any:
