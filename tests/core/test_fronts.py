@@ -159,6 +159,29 @@ def test_a_front_may_leave_and_come_again(shards: int) -> None:
         assert cluster.agreed(spec) == (slot, slot + 4)
 
 
+@pytest.mark.parametrize("shards", SHARDS)
+def test_an_open_segment_without_fronts_waits_where_the_next_one_will_be_pinned(
+    shards: int,
+) -> None:
+    """Else what an evicted front has left would be consumed at slots that nobody waits for any more, and
+    hold min time for good."""
+    spec = replace(SPEC, open=True)
+    cluster, first = begun(shards, spec)
+    second = cluster.node(spec, "second")
+    second.join_front("b", segment=1)
+    second.commit(heartbeats={"b": 100})
+    assert cluster.agreed(spec) == (50, 54)
+    first.commit(leaves=["a"])
+    assert cluster.agreed(spec) == (96, 100)
+    worker = cluster.node(spec, "worker")
+    worker.commit(consumed=[(0, 60, 1)])
+    assert worker.refused(created=[(0, 95, 1)]).code is RefusalCode.BELOW_MIN_TIME
+    second.commit(heartbeats={"b": 110})
+    assert cluster.agreed(spec) == (106, 110)
+    assert {p.describe("p", 0).late_items for p in cluster.processes.values()} == {1}
+    assert first.join_front("a").slot == 106
+
+
 def test_a_front_that_joined_and_left_unseen_by_a_shard_still_holds() -> None:
     """One shard is heard of no more since before a front joined; the front labels an item that this
     shard keeps, and leaves. Whoever goes by the old report of that shard must not pass the item."""

@@ -157,13 +157,26 @@ class Pipeline:
         if not self.shard.begun:
             return ()
         allowed = self.combiner.candidates()
+        if self.spec.open:
+            allowed = self._held_open(allowed)
         return tuple(
             (segment, slot)
             for segment, slot in enumerate(allowed)
-            if slot is not None
-            and slot >= self.announced[segment] + (segment not in self.unsaid)
-            and not (slot == FOREVER and self.spec.open)
+            if slot is not None and slot >= self.announced[segment] + (segment not in self.unsaid)
         )
+
+    def _held_open(self, allowed: Sequence[int | None]) -> list[int | None]:
+        """An open pipeline is never complete: a segment in which nothing is, and that nothing can reach,
+        waits for the next front. It waits where that one will be pinned at least: what is said of the
+        segments that it leads to already rules out everything below."""
+        said = [
+            before if slot is None or slot == FOREVER else max(before, slot)
+            for before, slot in zip(self.announced, allowed, strict=True)
+        ]
+        return [
+            self.graph.pin(said, segment) if slot == FOREVER else slot
+            for segment, slot in enumerate(allowed)
+        ]
 
     def new_sweeps(self) -> list[tuple[int, int]]:
         """(segment, slot) below which this shard has open cells though some process has announced
