@@ -740,8 +740,8 @@ class WorkerNode(Node):
         if self.sim.workers_wait:
             self._later(WAIT_NS, self._claim)
             return
-        takeable = [i for i in self.world.takeable(self.reads) if self.sim.may_take(i)]
-        ready = [item for item in takeable if self._is_resolved(item)]
+        takeable = [*self.world.takeable(self.reads)]  # a story may hold some back for a while
+        ready = [i for i in takeable if self.sim.may_take(i) and self._is_resolved(i)]
         if not ready:
             self.busy = False
             if takeable:
