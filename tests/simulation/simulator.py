@@ -84,6 +84,10 @@ class Simulator(Processes):
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         super().__init__(seed, traced=traced)
         self._last_on_stream: dict[Any, int] = {}
+        self._last_number: dict[Any, int] = {}
+        """By stream of ticks, the number that was sent last."""
+        self._renumbered: set[Any] = set()
+        """Streams on which a number has been given to another tick, since one was refused."""
         self._names = 0
         self.worlds: dict[str, World] = {}
         """Of each pipeline its newest generation."""
@@ -444,13 +448,23 @@ class Simulator(Processes):
         if self.faulty and self.rng.random() < self.plan.loss:
             self.count("lost_requests")
             return
-        self.after(self.latency(), self._deliver, node, shard, event)
+        self.after(self.latency(), self._deliver_call, node, shard, event)
+
+    def _deliver_call(self, node: Node | None, shard: int, event: Any) -> None:
+        if node is not None and node.finished and event.request[1] != node.life:
+            self.not_a_step()  # what it opened nobody would close: an operator would have to
+            return
+        self._deliver(node, shard, event)
 
     def stream(self, node: Node, event: Event) -> None:
         """The next message of a node's stream of ticks. Now and then a tick comes twice: at once, or
         later, from a stream that is not the node's any more. (Later on the same stream its number
         may be another tick's, if it was refused; but streams repeat nothing.) Copies go unanswered."""
         delay = self._in_order(node.session, self.latency())
+        if type(event) is SubmitTick:
+            if event.number <= self._last_number.get(node.session, 0):
+                self._renumbered.add(node.session)
+            self._last_number[node.session] = event.number
         copied = type(event) is SubmitTick and self.faulty
         if copied and self.rng.random() < self.plan.tick_duplication:
             self.count("duplicated_ticks")
@@ -466,7 +480,7 @@ class Simulator(Processes):
             self._deliver_copy(node, event)
 
     def _deliver_late(self, node: Node, event: SubmitTick) -> None:
-        if node.session != event.session:
+        if node.session != event.session and event.session not in self._renumbered:
             self.count("ticks_of_older_streams")
             self._deliver_copy(node, event)
         else:
