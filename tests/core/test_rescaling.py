@@ -10,18 +10,30 @@ from tests.core.driver import Cluster, HandNode
 from tracker.core.membership import Membership
 from tracker.core.messages import (
     Answer,
+    Append,
     Effect,
     Entries,
     Entry,
     Event,
     FrameArrived,
+    HomeEntry,
     JoinNode,
     JoinShard,
+    KeyClosed,
     RescaleShards,
     SessionRefused,
     ShardNumber,
 )
-from tracker.core.model import Batch, Edge, PipelineSpec, Refusal, RefusalCode, Refused, Unit
+from tracker.core.model import (
+    Batch,
+    Edge,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    SilentFront,
+    Unit,
+)
 from tracker.core.process import ProcessConfig
 from tracker.core.rescaling import SEQUENCER, ShardLeaving, ShardLeft
 from tracker.core.routing import RoutingTable
@@ -215,6 +227,36 @@ def test_a_node_is_not_taken_up_before_all_that_its_old_home_logged_has_arrived(
     load.follow_all()
     load.step()
     load.finish()
+
+
+def test_nobody_is_evicted_before_all_that_its_old_home_logged_has_arrived() -> None:
+    """Its key would be closed, and forgotten, at a shard that has yet to hear of its last ticks."""
+    spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=500, open=True)
+    cluster = Cluster(3, config=CONFIG)
+    cluster.register(spec)
+    front = cluster.node(spec, next(n for n in (f"n{i}" for i in range(99)) if _moves(n)))
+    front.join_front("f")
+    cluster.held.add((2, 1))  # shard 1 does not hear what shard 2 logs from here on
+    front.commit(created=[(0, 1, 1), (0, 2, 2), (0, 3, 3)], heartbeats={"f": 3})
+    cluster.handle(0, RescaleShards("r", 2))
+    cluster.settle()
+    assert front.key.node_id in cluster.processes[0]._pipelines["p"].home.nodes
+    for _ in range(4):
+        cluster.pass_time(400)
+    ends = [e for e in cluster.effects if isinstance(e, Append) and _closes(e.record)]
+    assert not ends
+    cluster.held.clear()
+    for _ in range(4):
+        cluster.pass_time(400)
+    assert [e for e in cluster.effects if isinstance(e, Append) and _closes(e.record)]
+    cluster.settle()
+    left = {s: p._pipelines["p"].shard for s, p in cluster.processes.items()}
+    assert not any(shard.fronts for shard in left.values())
+    assert sum(sum(shard.cells.open_slots) for shard in left.values()) == 3
+
+
+def _closes(record: object) -> bool:
+    return isinstance(record, HomeEntry) and isinstance(record.entry, KeyClosed)
 
 
 def _moves(node_id: str) -> bool:

@@ -36,6 +36,8 @@ class Timers(Changing):
         """Closes the keys of nodes whose fronts have been silent for too long, where the pipeline
         says so (rule 8)."""
         self._evict_check_ns = now_ns + self.config.evict_check_ms * _MS
+        if not self.takes_up_nodes:
+            return  # some shard may still have to hear what a node's home before said of it
         for name in self._evicting:
             pipeline = self._pipelines[name]
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
