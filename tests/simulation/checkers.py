@@ -204,6 +204,8 @@ def check_bounds(process: Process) -> None:
 def has_arrived(world: World, process: Process) -> bool:
     """Whether a process says the final min times (promise 2). In an open pipeline a segment that
     nothing can reach any more holds where it is; after a restart, one that had come further does."""
+    if world.spec.name not in process._pipelines:
+        return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
     reached = process._pipelines[world.spec.name].reached
     return all(
