@@ -12,7 +12,9 @@ import time
 GATHER_S = 0.003
 """How long a busy process lets records gather between two group commits."""
 BUSY_SHARE = 0.6
-"""A loop whose thread has had that share of a processor since the last group commit is busy."""
+"""A loop whose thread has had that share of a processor is busy."""
+HORIZON_S = 0.02
+"""It is looked at over at least so long: between two commits in a row it is always busy."""
 
 
 class Pace:
@@ -20,10 +22,14 @@ class Pace:
 
     def __init__(self) -> None:
         self._wall_s, self._busy_s = time.monotonic(), time.thread_time()
+        self._is_busy = False
 
     def pause_s(self) -> float:
         """How long to wait before the next group commit."""
-        wall_s, busy_s = time.monotonic(), time.thread_time()
-        is_busy = busy_s - self._busy_s > BUSY_SHARE * (wall_s - self._wall_s)
-        self._wall_s, self._busy_s = wall_s, busy_s
-        return GATHER_S if is_busy else 0.0
+        wall_s = time.monotonic()
+        passed_s = wall_s - self._wall_s
+        if passed_s >= HORIZON_S:
+            busy_s = time.thread_time()
+            self._is_busy = busy_s - self._busy_s > BUSY_SHARE * passed_s
+            self._wall_s, self._busy_s = wall_s, busy_s
+        return GATHER_S if self._is_busy else 0.0
