@@ -38,14 +38,14 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 )
 def test_only_a_busy_process_gathers(clocks: Clocks, share: float, pause_s: float) -> None:
     pace = Pace()
-    clocks.pass_by(HORIZON_S, share)
+    clocks.pass_by(2 * HORIZON_S, share)
     assert pace.pause_s() == pause_s
 
 
 def test_an_announcement_that_follows_a_tick_at_once_does_not_look_busy(clocks: Clocks) -> None:
     pace = Pace()
     for _ in range(10):
-        clocks.pass_by(HORIZON_S, 0.1)
+        clocks.pass_by(2 * HORIZON_S, 0.1)
         assert pace.pause_s() == 0.0
         clocks.pass_by(0.0003, 1.0)
         assert pace.pause_s() == 0.0
@@ -55,7 +55,7 @@ def test_what_counts_is_the_time_since_it_was_looked_at_last(clocks: Clocks) -> 
     pace = Pace()
     clocks.pass_by(60.0, 0.0)  # long ago it had nothing to do
     pace.pause_s()
-    clocks.pass_by(HORIZON_S, 0.9)
+    clocks.pass_by(2 * HORIZON_S, 0.9)
     assert pace.pause_s() == GATHER_S
     clocks.pass_by(1.0, 0.1)
     assert pace.pause_s() == 0.0
