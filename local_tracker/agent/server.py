@@ -198,9 +198,12 @@ class Server:
             if connection.family != socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._changed:
-                full = len(self._busy) >= MAX_CONNECTIONS or self._stopping
-                if not full:
+                stopping, full = self._stopping, len(self._busy) >= MAX_CONNECTIONS
+                if not (stopping or full):
                     self._busy[connection] = False
+            if stopping:
+                connection.close()  # as if it had come a moment later
+                continue
             if full:
                 self._turn_away(connection)
                 continue
