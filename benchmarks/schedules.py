@@ -26,8 +26,9 @@ def find(budget: Budget) -> Iterable[Figure]:
     run, failed = total.schedules, total.kinds.total()
     of = f"code {commit()[:12]}"
     recorded = json.loads(RECORDED.read_text())
-    if sum(each["schedules"] for each in recorded) > run:
-        run = sum(each["schedules"] for each in recorded)
+    recorded_run = sum(each["schedules"] for each in recorded)
+    if recorded_run > run:
+        run = recorded_run
         failed = sum(sum(each["kinds"].values()) for each in recorded)
         of = "; ".join(
             f"seeds {each['seeds']} of {each['commit'][:12]}, {_changed_since(each['commit'])}"

@@ -145,8 +145,12 @@ class Membership:
     @property
     def hands_over(self) -> bool:
         """Whether some shard may have something to hand over, also under a table not heard of yet."""
-        newest = self.table.version
-        return not self.is_done or any(version > newest for version in self.adopted)
+        return not self.is_done or self.table_is_older
+
+    @property
+    def table_is_older(self) -> bool:
+        """Whether some home splits by a table that has not arrived here."""
+        return any(version > self.table.version for version in self.adopted)
 
     @property
     def is_busy(self) -> bool:

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 from tracker.store.interface import (
@@ -266,14 +267,12 @@ class SqliteStore:
 
         Each statement gives up the interpreter's lock, and has to wait until the loop gives it back:
         that costs a busy process more than the writing."""
-        first, count = batch[0][0], len(batch)
-        if count > _ROWS or first != self._known_last + 1 or self._renews_with_next():
+        count, last = len(batch), self._known_last
+        if count > _ROWS or self._renews_with_next() or not _continues(batch, last):
             return False
-        if any(position != first + place for place, (position, _) in enumerate(batch)):
-            return False
-        values = [value for row in batch for value in row]
+        values = chain.from_iterable(batch)
         try:
-            done = self._db.execute(_APPEND[count], (*values, epoch, self._known_last))
+            done = self._db.execute(_APPEND[count], (*values, epoch, last))
         except sqlite3.Error as error:
             raise self._unwritable(error) from error
         return done.rowcount == count
@@ -292,12 +291,13 @@ class SqliteStore:
                 )
                 self._set(missing=shortened)
             elif not self._is_repeated(batch, last):
-                due = last + 1
-                if [position for position, _ in batch] != list(range(due, due + len(batch))):
-                    raise StoreError(f"store {self.path}: records must continue at position {due}")
+                if not _continues(batch, last):
+                    raise StoreError(
+                        f"store {self.path}: records must continue at position {last + 1}"
+                    )
                 for at in range(0, len(batch), _ROWS):
                     rows = batch[at : at + _ROWS]
-                    self._db.execute(_INSERT[len(rows)], [value for row in rows for value in row])
+                    self._db.execute(_INSERT[len(rows)], [*chain.from_iterable(rows)])
         if shortened:
             raise LogShortened(shortened)
 
@@ -358,6 +358,11 @@ def _connect(path: Path) -> sqlite3.Connection:
         timeout=_BUSY_TIMEOUT_MS / 1000,
         cached_statements=4 * _ROWS,
     )
+
+
+def _continues(batch: Sequence[tuple[int, bytes]], last: int) -> bool:
+    """Whether records follow each other, the first upon position `last`."""
+    return [position for position, _ in batch] == [*range(last + 1, last + 1 + len(batch))]
 
 
 def _sealed(record: bytes) -> bytes:

@@ -181,9 +181,9 @@ class Reads(ProcessState):
     def _owns_what_it_has(self) -> bool:
         known = self.membership
         version = known.table.version
-        if any(newer > version for newer in known.adopted):
-            return False  # some home splits by a table that has not arrived here
-        return not version or self.shard in known.done.get(version, ())
+        return not known.table_is_older and (
+            not version or self.shard in known.done.get(version, ())
+        )
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant of the protocol does not hold."""
