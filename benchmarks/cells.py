@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 
 from acker.v1 import types_pb2 as pb
 from benchmarks.core import HORIZON, Cluster, Node, cells
@@ -82,7 +83,7 @@ def _bytes_per_cell(count: int, step: int) -> float:
     before = tracemalloc.get_traced_memory()[0]
     for first in range(0, count, CELLS_PER_TICK):
         each = cells(0, CELLS_PER_TICK, first)
-        each.slots = (first + each.slots) * step
+        each = replace(each, slots=(first + each.slots) * step)
         node.tick(TickContent(created=each))
         cluster.commit()
     cluster.settle()

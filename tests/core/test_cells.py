@@ -137,3 +137,27 @@ def test_a_million_open_cells_would_fit_in_64_mb(count: int) -> None:
     assert table.open_slots == [count]
     room = table._checksums.nbytes + table._counts.nbytes
     assert room <= 64 * count + 64 * 1024
+
+
+@given(st.lists(items, min_size=1, max_size=20))
+def test_cells_know_how_far_they_reach(chosen: list[Item]) -> None:
+    cells = Cells.of(cell(item) for item in chosen)
+    slots_of: dict[int, list[int]] = {}
+    for segment, slot, _ in chosen:
+        slots_of.setdefault(segment, []).append(slot)
+
+    assert cells.segment_span() == (min(slots_of), max(slots_of))
+    assert cells.lowest_slots() == {segment: min(slots) for segment, slots in slots_of.items()}
+    assert cells.highest_slot() == max(slot for _, slot, _ in chosen)
+
+
+@given(
+    st.lists(items, min_size=1, max_size=20),
+    st.lists(slots, min_size=SEGMENTS, max_size=SEGMENTS),
+)
+def test_cells_below_the_bound_of_their_segment(chosen: list[Item], bounds: list[int]) -> None:
+    below = Cells.of(cell(item) for item in chosen).below(bounds)
+
+    expected = [slot < bounds[segment] for segment, slot, _ in chosen]
+    assert (below is not None) == any(expected)
+    assert below is None or below.tolist() == expected

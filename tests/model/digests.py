@@ -12,9 +12,10 @@ import numpy as np
 _LEFT_OUT = {"routing", "config", "graph", "spec", "_routing", "_owners", "_out"} | {
     "_wake_ns", "_last_report_ns", "_announced_due_ns", "_evict_check_ns",
     "progress_ns", "front_heard_ns", "last_heard_ns",
+    "_segment_span", "_lowest_slots", "_highest_slot",
 }  # fmt: skip
-"""Fields that never differ, are emptied before anything looks, or hold moments that only matter after
-a time that never passes in the model."""
+"""Fields that never differ, are emptied before anything looks, are kept of others once they were asked
+for, or hold moments that only matter after a time that never passes in the model."""
 _AS_THEY_ARE = (int, str, bytes, float, type(None))
 
 

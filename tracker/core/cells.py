@@ -36,6 +36,7 @@ class CellTable:
         self._page_heaps: list[list[int]] = [[] for _ in range(segments)]  # may hold freed pages
         self._checksums = np.zeros((_FIRST_ROWS, _PAGE), np.uint64)
         self._counts = np.zeros((_FIRST_ROWS, _PAGE), np.int64)
+        self._filled = [0] * _FIRST_ROWS  # how many checksums of a row are not zero
         self._free = list(range(_FIRST_ROWS - 1, -1, -1))
         self.open_slots = [0] * segments
         self.open_items = [0] * segments
@@ -46,45 +47,45 @@ class CellTable:
             for segment, slot, checksum, count in cells.rows():
                 self._apply_one(segment, slot, checksum, sign * count)
             return
-        first = int(cells.segments[0])
-        if (cells.segments == first).all():
-            self._apply_segment(first, cells.slots, cells.checksums, sign * cells.counts)
-            return
-        for segment in np.unique(cells.segments).tolist():
-            part = cells.select(cells.segments == segment)
-            self._apply_segment(segment, part.slots, part.checksums, sign * part.counts)
+        lowest = cells.lowest_slots()
+        for segment in lowest:
+            part = cells if len(lowest) == 1 else cells.select(cells.segments == segment)
+            self._apply_segment(segment, part, sign)
 
     def _apply_one(self, segment: int, slot: int, checksum: int, count: int) -> None:
-        row = self._row(segment, slot >> _PAGE_BITS)
+        page = slot >> _PAGE_BITS
+        row = self._row(segment, page)
         place = slot & (_PAGE - 1)
         before = self._checksums.item(row, place)
         after = before ^ checksum
         self._checksums[row, place] = after
         self._counts[row, place] += count
         self.open_items[segment] += count
-        self.open_slots[segment] += bool(after) - bool(before)
-        if not after:
-            self._free_if_zero(segment, slot >> _PAGE_BITS)
+        change = bool(after) - bool(before)
+        self.open_slots[segment] += change
+        self._filled[row] += change
+        if not self._filled[row]:
+            self._free_page(segment, page, row)
 
-    def _apply_segment(
-        self,
-        segment: int,
-        slots: NDArray[np.int64],
-        checksums: NDArray[np.uint64],
-        counts: NDArray[np.int64],
-    ) -> None:
-        numbers, place_of_page = _pages_of(slots)
-        rows = np.array([self._row(segment, page) for page in numbers], np.intp)
-        before = np.count_nonzero(self._checksums[rows])
-        index = rows[place_of_page] * _PAGE + (slots & (_PAGE - 1))
-        np.bitwise_xor.at(self._checksums.reshape(-1), index, checksums)
-        np.add.at(self._counts.reshape(-1), index, counts)
-        filled = np.count_nonzero(self._checksums[rows], axis=1)
-        self.open_slots[segment] += int(filled.sum()) - int(before)
-        self.open_items[segment] += int(counts.sum())
-        zero = np.flatnonzero(filled == 0)
-        if len(zero):
-            self._free_pages(segment, [numbers[place] for place in zero.tolist()], rows[zero])
+    def _apply_segment(self, segment: int, cells: Cells, sign: int) -> None:
+        slots = cells.slots
+        pages, place_of_page = _pages_of(slots, cells.lowest_slots()[segment], cells.highest_slot())
+        rows = [self._row(segment, page) for page in pages]
+        # Where a page's slots begin in the table, less where they begin among all slots (modulo 2^64).
+        shifts = (np.array(rows, np.int64) - np.array(pages, np.int64)) << _PAGE_BITS
+        index = slots + shifts[place_of_page]
+        np.bitwise_xor.at(self._checksums.reshape(-1), index, cells.checksums)
+        add = np.add if sign > 0 else np.subtract
+        add.at(self._counts.reshape(-1), index, cells.counts)
+        self.open_items[segment] += sign * int(np.add.reduce(cells.counts))
+        opened, filled = 0, self._filled
+        for page, row in zip(pages, rows, strict=True):
+            now = int(np.count_nonzero(self._checksums[row]))
+            opened += now - filled[row]
+            filled[row] = now
+            if not now:
+                self._free_page(segment, page, row)
+        self.open_slots[segment] += opened
 
     def value(self, segment: int, slot: int) -> tuple[int, int]:
         """A cell's checksum and advisory count; (0, 0) where nothing is open."""
@@ -143,24 +144,20 @@ class CellTable:
         rows = len(self._checksums)
         self._checksums = np.concatenate([self._checksums, np.zeros_like(self._checksums)])
         self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+        self._filled += [0] * rows
         self._free = list(range(2 * rows - 1, rows - 1, -1))
 
-    def _free_if_zero(self, segment: int, page: int) -> None:
-        row = self._rows[segment][page]
-        if not self._checksums[row].any():
-            self._free_pages(segment, [page], np.array([row], np.intp))
-
-    def _free_pages(self, segment: int, pages: list[int], rows: NDArray[np.intp]) -> None:
-        """Gives back pages that are all zero, and the rows that they lie in."""
+    def _free_page(self, segment: int, page: int, row: int) -> None:
+        """Gives back a page that is all zero, and the row that it lies in."""
         # Counts are advisory: where a zero page's do not add up to zero, they end with the page.
-        self.open_items[segment] -= int(self._counts[rows].sum())
-        self._counts[rows] = 0
-        for page in pages:
-            del self._rows[segment][page]
-        self._free.extend(rows.tolist())
-        heap = self._page_heaps[segment]
-        if len(heap) > 4 * len(self._rows[segment]) + 64:
-            self._page_heaps[segment] = sorted(self._rows[segment])
+        counts = self._counts[row]
+        self.open_items[segment] -= int(np.add.reduce(counts))
+        counts.fill(0)
+        rows, heap = self._rows[segment], self._page_heaps[segment]
+        del rows[page]
+        self._free.append(row)
+        if len(heap) > 4 * len(rows) + 64:
+            self._page_heaps[segment] = sorted(rows)
 
     def open_slot_numbers(self) -> list[int]:
         """The slots of all cells with a non-zero checksum, of whatever segment."""
@@ -180,6 +177,7 @@ class CellTable:
             for row in rows.values():
                 in_row = int(np.count_nonzero(self._checksums[row]))
                 assert in_row, "an empty page is kept"
+                assert in_row == self._filled[row], "a page's open slots are miscounted"
                 open_slots += in_row
             assert open_slots == self.open_slots[segment], "open slots are miscounted"
             filled += open_slots
@@ -191,13 +189,18 @@ class CellTable:
         assert filled == int(np.count_nonzero(self._checksums)), "a free row holds a checksum"
 
 
-def _pages_of(slots: NDArray[np.int64]) -> tuple[list[int], NDArray[np.intp]]:
-    """The pages that some slots lie in, by number, and each slot's place among them."""
-    of_slots = slots >> _PAGE_BITS
-    lowest, highest = int(of_slots.min()), int(of_slots.max())
-    if highest - lowest < len(slots):  # mostly: counting takes less than sorting
-        offsets = of_slots - lowest
-        used = np.bincount(offsets) != 0
-        return (np.flatnonzero(used) + lowest).tolist(), (np.cumsum(used) - 1)[offsets]
-    pages, place_of_page = np.unique(of_slots, return_inverse=True)
-    return pages.tolist(), place_of_page
+def _pages_of(
+    slots: NDArray[np.int64], lowest: int, highest: int
+) -> tuple[list[int], NDArray[np.int64]]:
+    """The pages that some slots lie in, by number, and each slot's place among them. lowest, highest:
+    the least slot of them, and one that is at least the greatest."""
+    first, last = lowest >> _PAGE_BITS, highest >> _PAGE_BITS
+    if last - first < len(slots):  # mostly: counting takes less than sorting
+        offsets = (slots >> _PAGE_BITS) - first
+        used = np.bincount(offsets).tolist()
+        pages = [first + offset for offset, count in enumerate(used) if count]
+        if len(pages) == len(used):
+            return pages, offsets
+        return pages, (np.cumsum(np.array(used, np.bool_)) - 1)[offsets]
+    numbers, place_of_page = np.unique(slots >> _PAGE_BITS, return_inverse=True)
+    return numbers.tolist(), place_of_page

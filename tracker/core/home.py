@@ -216,7 +216,12 @@ class HomePipeline:
             )
 
     def _check_lengths(self, what: str, cells: Cells) -> None:
-        lengths = [len(a) for a in (cells.segments, cells.slots, cells.checksums, cells.counts)]
+        lengths = (
+            len(cells.segments),
+            len(cells.slots),
+            len(cells.checksums),
+            len(cells.counts),
+        )
         if lengths.count(lengths[0]) != len(lengths):
             raise self._refuse(
                 RefusalCode.INVALID,
@@ -224,7 +229,7 @@ class HomePipeline:
             )
 
     def _check_cells(self, what: str, cells: Cells) -> None:
-        low, high = span(cells.segments)
+        low, high = cells.segment_span()
         if low < 0 or high >= len(self.spec.segments):
             bad = low if low < 0 else high
             raise self._refuse(
@@ -232,7 +237,7 @@ class HomePipeline:
                 f"{what} cells name segment number {bad}; the pipeline has "
                 f"{len(self.spec.segments)} segments, numbered from 0",
             )
-        highest = span(cells.slots)[1]
+        highest = cells.highest_slot()
         if highest > HIGHEST_SLOT:
             raise self._refuse(
                 RefusalCode.INVALID,
@@ -250,7 +255,7 @@ class HomePipeline:
 
     def _check_created(self, created: Cells, announced: Sequence[int]) -> None:
         below = created.below(announced)
-        if below.any():
+        if below is not None:
             at = int(below.argmax())
             number = int(created.segments[at])
             raise self._refuse(
@@ -260,7 +265,7 @@ class HomePipeline:
                 "below it is complete; label it with a later slot",
             )
         horizon = add_delay(min(announced), self.spec.horizon_slots)
-        highest = span(created.slots)[1]
+        highest = created.highest_slot()
         if highest >= horizon and horizon != FOREVER:
             at = int(created.slots.argmax())
             segment = self.spec.segments[int(created.segments[at])]
@@ -274,7 +279,7 @@ class HomePipeline:
     def _check_granted(self, node: HomeNode, created: Cells) -> None:
         for front in node.ungranted:
             segment = node.fronts[front][0]
-            if (created.segments == segment).any():
+            if segment in created.lowest_slots():
                 raise self._refuse(
                     RefusalCode.NOT_READY,
                     f"segment {self.spec.segments[segment]!r}: front {front!r} of node {node.key} "

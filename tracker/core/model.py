@@ -25,7 +25,7 @@ def span(values: NDArray[Any]) -> tuple[int, int]:
     if len(values) <= _FEW:
         listed = values.tolist()
         return min(listed), max(listed)
-    return int(values.min()), int(values.max())
+    return int(np.minimum.reduce(values)), int(np.maximum.reduce(values))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,12 +45,16 @@ class Cells:
 
     segments: int32 numbers of segments; slots: int64; checksums: uint64, the XOR of the ack values;
     counts: int64, how many items (shown to people, never decided by). A pair may occur repeatedly.
+    Nobody writes into the arrays: what is asked of them often is found once, and kept.
     """
 
     segments: NDArray[np.int32]
     slots: NDArray[np.int64]
     checksums: NDArray[np.uint64]
     counts: NDArray[np.int64]
+    _segment_span: tuple[int, int] | None = field(default=None, init=False, repr=False)
+    _lowest_slots: dict[int, int] | None = field(default=None, init=False, repr=False)
+    _highest_slot: int | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def empty(cls) -> Cells:
@@ -84,11 +88,44 @@ class Cells:
             self.counts[mask],
         )
 
-    def below(self, bounds: Sequence[int]) -> NDArray[np.bool_]:
-        """Which cells have a slot below their segment's bound (by segment number)."""
+    def segment_span(self) -> tuple[int, int]:
+        """The least and the greatest number of a segment; there is at least one cell."""
+        if self._segment_span is None:
+            self._segment_span = span(self.segments)
+        return self._segment_span
+
+    def lowest_slots(self) -> dict[int, int]:
+        """The lowest slot of each segment that there is a cell of; no segment number is negative."""
+        if self._lowest_slots is None:
+            self._lowest_slots = self._find_lowest_slots()
+        return self._lowest_slots
+
+    def _find_lowest_slots(self) -> dict[int, int]:
         if len(self.slots) <= _FEW:
-            pairs = zip(self.segments.tolist(), self.slots.tolist(), strict=True)
-            return np.array([slot < bounds[segment] for segment, slot in pairs], np.bool_)
+            lowest: dict[int, int] = {}
+            for segment, slot in zip(self.segments.tolist(), self.slots.tolist(), strict=True):
+                lowest[segment] = min(slot, lowest.get(segment, slot))
+            return lowest
+        first, last = self.segment_span()
+        if first == last:
+            return {first: int(np.minimum.reduce(self.slots))}
+        by_segment = np.full(last + 1, np.iinfo(np.int64).max)
+        np.minimum.at(by_segment, self.segments, self.slots)
+        segments = np.unique(self.segments)
+        return dict(zip(segments.tolist(), by_segment[segments].tolist(), strict=True))
+
+    def highest_slot(self) -> int:
+        """The highest slot of all cells, of which there is at least one."""
+        if self._highest_slot is None:
+            few = len(self.slots) <= _FEW
+            self._highest_slot = max(self.slots.tolist()) if few else int(self.slots.max())
+        return self._highest_slot
+
+    def below(self, bounds: Sequence[int]) -> NDArray[np.bool_] | None:
+        """Which cells have a slot below their segment's bound (by segment number); None: not one has,
+        as mostly."""
+        if all(slot >= bounds[segment] for segment, slot in self.lowest_slots().items()):
+            return None
         return self.slots < np.array(bounds, np.int64)[self.segments]
 
     def rows(self) -> list[tuple[int, int, int, int]]:

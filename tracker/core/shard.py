@@ -194,17 +194,7 @@ class ShardPipeline:
 
     def _touch(self, home: int, cells: Cells) -> None:
         touched = self.changes.touched.setdefault(home, {})
-        if len(cells) == 1:
-            lowest = {int(cells.segments[0]): int(cells.slots[0])}
-        else:
-            first = int(cells.segments[0])
-            lowest = {}
-            if (cells.segments == first).all():
-                lowest[first] = int(cells.slots.min())
-            else:
-                for segment in set(cells.segments.tolist()):
-                    lowest[segment] = int(cells.slots[cells.segments == segment].min())
-        for segment, slot in lowest.items():
+        for segment, slot in cells.lowest_slots().items():
             touched[segment] = min(slot, touched.get(segment, slot))
             self.changes.segments[segment] = None
 

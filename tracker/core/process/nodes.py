@@ -369,7 +369,7 @@ class Nodes(Exchange):
         late = Cells.empty()
         if len(content.consumed):
             is_late = content.consumed.below(pipeline.announced)
-            if is_late.any():
+            if is_late is not None:
                 late = content.consumed.select(is_late)
                 content = replace(content, consumed=content.consumed.select(~is_late))
         pipeline.home.accept(node, content)
@@ -387,12 +387,12 @@ class Nodes(Exchange):
             bound = (max(grant.slot, promised), front)
             floors[segment] = min(bound, floors.get(segment, bound))
         for segment, (floor, front) in floors.items():
-            slots = created.slots[created.segments == segment]
-            if len(slots) and slots.min() < floor:
+            lowest = created.lowest_slots().get(segment, floor)
+            if lowest < floor:
                 raise Refused(
                     RefusalCode.BELOW_MIN_TIME,
                     f"pipeline {pipeline.spec.name!r}, segment {pipeline.spec.segments[segment]!r}: "
-                    f"front {front!r} of node {node.key} created an item at slot {slots.min()}, but "
+                    f"front {front!r} of node {node.key} created an item at slot {lowest}, but "
                     f"it may label from slot {floor} on: it has promised that much, or was granted "
                     "it when it joined; label the item with a later slot",
                 )
