@@ -402,7 +402,8 @@ def _first(effects: list[Effect], kinds: tuple[type, ...]) -> Any:
 def plain(thing: Any) -> Any:
     """A value that compares by contents, from nested dataclasses and arrays."""
     if is_dataclass(thing) and not isinstance(thing, type):
-        return (type(thing).__name__, *(plain(getattr(thing, f.name)) for f in fields(thing)))
+        given = [field.name for field in fields(thing) if field.init]
+        return (type(thing).__name__, *(plain(getattr(thing, name)) for name in given))
     if isinstance(thing, np.ndarray):
         return thing.tolist()
     if isinstance(thing, (tuple, list)):

@@ -10,8 +10,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tracker.core.model import (
     Batch,
     Cells,
@@ -89,22 +87,15 @@ class HomeNode:
 
     def note_segments(self, content: TickContent, late: Cells) -> None:
         """Remembers in which segments a durable tick consumed and created."""
-        _note_segments(self.creates, content.created)
-        _note_segments(self.consumes, content.consumed)
-        _note_segments(self.consumes, late)
+        self.creates.update(content.created.lowest_slots())
+        self.consumes.update(content.consumed.lowest_slots())
+        self.consumes.update(late.lowest_slots())
 
     def last_batches(self) -> tuple[Batch, ...]:
         """The last durable batch of each scope."""
         return tuple(
             Batch(scope, *next(reversed(kept.items()))) for scope, kept in self.batches.items()
         )
-
-
-def _note_segments(known: set[int], cells: Cells) -> None:
-    if len(cells) == 1:
-        known.add(int(cells.segments[0]))
-    elif len(cells):
-        known.update(np.flatnonzero(np.bincount(cells.segments)).tolist())
 
 
 class HomePipeline:

@@ -91,7 +91,9 @@ class Cells:
     def segment_span(self) -> tuple[int, int]:
         """The least and the greatest number of a segment; there is at least one cell."""
         if self._segment_span is None:
-            self._segment_span = span(self.segments)
+            one = self.segments.item(0)
+            same = self.segments.tobytes() == self.segments[:1].tobytes() * len(self.segments)
+            self._segment_span = (one, one) if same else span(self.segments)
         return self._segment_span
 
     def lowest_slots(self) -> dict[int, int]:
