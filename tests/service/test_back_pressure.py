@@ -75,9 +75,10 @@ def test_a_node_is_read_no_further_while_the_store_is_behind(
             async with asyncio.timeout(WAIT_S):
                 while process.position - process.committed < LIMIT:
                     await asyncio.sleep(0.01)
-                for _ in range(50):  # other calls are answered meanwhile, and no tick is read
+                # Other calls are answered meanwhile, and no tick is read but the one being fetched.
+                for _ in range(50):
                     await pipelines.ListShards(pipeline_pb.ListShardsRequest())
-                assert process.position - process.committed == LIMIT
+                assert LIMIT <= process.position - process.committed <= LIMIT + 1
                 store.open.set()
                 await sending
                 while (await stream.read()).committed.number < TICKS:

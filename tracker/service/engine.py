@@ -43,7 +43,8 @@ from tracker.store import Fenced, LogShortened, Store, StoreError
 log = structlog.get_logger(__name__)
 
 MAX_BACKLOG_RECORDS = 20_000
-"""Records that are not durable yet; from there on no more ticks and frames are read."""
+"""Records that are not durable yet; from there on no more ticks and frames are read, but one tick of each
+stream, which is being fetched."""
 MAX_RECORDS_PER_COMMIT = 20_000
 SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024

@@ -30,6 +30,8 @@ class TickStream:
         self.spec: PipelineSpec | None = None
         self.counts = TickCounts()
         self.ended_by: Refusal | None = None
+        self.failure: Exception | None = None
+        """What kept a tick from being taken that was no refusal: a fault of ours."""
         self._unanswered: dict[int, None] = {}
         self._attached: int | None = None
         self._durable: int | None = None
@@ -45,6 +47,11 @@ class TickStream:
         counts.consumed += len(content.consumed)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether nothing has ended it."""
+        return self.ended_by is None and self.failure is None
+
+    @property
     def answered(self) -> bool:
         """Whether every tick handed over is durable or refused."""
         return not self._unanswered
@@ -55,6 +62,10 @@ class TickStream:
 
     def ended(self, refusal: Refusal) -> None:
         self.ended_by = refusal
+        self._news.set()
+
+    def failed(self, error: Exception) -> None:
+        self.failure = error
         self._news.set()
 
     def durable(self, number: int) -> None:
@@ -172,13 +183,15 @@ class NodeServicer:
         reading.add_done_callback(lambda _: stream.wake())
         try:
             # A node that has said all may close its half: what it handed over is still answered.
-            while stream.ended_by is None and not (reading.done() and stream.answered):
+            while stream.goes_on and not (reading.done() and stream.answered):
                 for message in await stream.next_messages():
                     await context.write(message)
                     if message.WhichOneof("message") == "committed":
                         failpoint("acknowledge-after")
                 if reading.done() and reading.exception() is not None:
                     break
+            if stream.failure is not None:
+                raise stream.failure
             if stream.ended_by is None:
                 await reading  # raises what ended it
         except Refused as refused:
@@ -199,7 +212,7 @@ class NodeServicer:
         requests: AsyncIterator[node_pb.CommitTicksRequest],
         stream: TickStream,
     ) -> None:
-        engine, rate = self._engine, None
+        engine, rate, loop = self._engine, None, asyncio.get_running_loop()
         async for request in requests:
             what = request.WhichOneof("message")
             if rate is not None:
@@ -207,14 +220,8 @@ class NodeServicer:
             if what == "tick":
                 if stream.spec is None:
                     raise Refused(RefusalCode.INVALID, "a tick came before attach; attach first")
-                try:
-                    _check_size(request)
-                    content = convert.content_from_pb(request.tick.content)
-                except Refused as refused:
-                    stream.refused(request.tick.number, refused.refusal)
-                    continue
-                stream.handed(request.tick.number, content)
-                engine.post(m.SubmitTick(stream, request.tick.number, content))
+                # Taken in the loop's next turn: gRPC's threads fetch the next one in the meantime.
+                loop.call_soon(self._take_tick, request, stream)
                 await engine.room()
             elif what == "attach" and stream.spec is None:
                 engine.check_lease()
@@ -231,6 +238,19 @@ class NodeServicer:
                 raise Refused(
                     RefusalCode.INVALID, f"a stream begins with one attach, then ticks; got {what}"
                 )
+        await asyncio.sleep(0)  # until the last tick is taken
+
+    def _take_tick(self, request: node_pb.CommitTicksRequest, stream: TickStream) -> None:
+        number = request.tick.number
+        try:
+            _check_size(request)
+            content = convert.content_from_pb(request.tick.content)
+            stream.handed(number, content)
+            self._engine.post(m.SubmitTick(stream, number, content))
+        except Refused as refused:
+            stream.refused(number, refused.refusal)
+        except Exception as error:
+            stream.failed(error)
 
     async def StageContributions(
         self, request: node_pb.StageContributionsRequest, context: Context
