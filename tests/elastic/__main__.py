@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -33,15 +32,13 @@ from benchmarks.machine import described, machine
 from scripts.summary import BUILD, ROOT, finish
 from tests.elastic import churn
 from tests.elastic.plots import draw
-from tests.elastic.rescaling import Run, control, ratios, rescaled
+from tests.elastic.rescaling import Round, Run, fresh, rescaled
 from tests.elastic.serving import end_with_parent
 from tests.sabotage import FAULTS
 
 PARTS = ("rescaling", "comings", "words", "experiments")
 EXPERIMENTS = ("original", "overhead", "saturated", "simulated", "halfload", "sizes", "bootstrap")
 MOST_RATIO = 2.0
-CONTROL_S, PAUSE_S = 8.0, 4.0
-CONTROLS = (1, 2, 3, 4)
 ROUNDS = 2
 PAIRS, THREADS = 600, 4
 SHARED_S = 12.0
@@ -81,36 +78,16 @@ class Found:
         self.shown["moved_cells"] += run.moved_cells
 
 
-def fresh(root: Path, name: str) -> Path:
-    path = root / name
-    shutil.rmtree(path, ignore_errors=True)
-    return path
-
-
 def rescaling(root: Path, found: Found, turns: int) -> None:
     """Each round: every control, and the run; the ratio is that of the worse of the rounds' worst."""
     rounds: list[dict[str, Any]] = []
     for turn in range(turns):
-        controls = {}
-        for shards in CONTROLS:
-            controls[shards] = control(fresh(root, "control"), shards, CONTROL_S)
-            found.run(f"control with {shards}", controls[shards])
-        run = rescaled(fresh(root, "rescaled"), PAUSE_S)
-        found.run("rescaling", run)
-        if run.trouble or any(c.trouble for c in controls.values()):
+        made = Round.made(root)
+        for what, run in made.runs.items():
+            found.run(what, run)
+        if any(run.trouble for run in made.runs.values()):
             return
-        found_ratios = ratios(run, controls)
-        steady = max(max(ratios(c, controls)) for c in controls.values())
-        rounds.append(
-            {
-                "worst_ratio": max(found_ratios),
-                "ratios": found_ratios,
-                "worst_steady_ratio": steady,
-                "worst_ratio_to_one_shard": max(w.p99_ms for w in run.windows) / controls[1].p99_ms,
-                "controls": {shards: c.as_data() for shards, c in controls.items()},
-                "run": run.as_data(),
-            }
-        )  # fmt: skip
+        rounds.append(made.as_data())
         _tell(turn, rounds[-1])
     found.details["rescaling"] = rounds
     worst = max(each["worst_ratio"] for each in rounds)

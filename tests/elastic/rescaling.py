@@ -4,6 +4,7 @@ nothing changes."""
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from tests.elastic.system import judge as judge_history
 from tests.elastic.windows import Window, p99_ms, windows
 from tracker.core.describe import ShardRole
 
+CONTROL_S, PAUSE_S = 8.0, 4.0
+CONTROLS = (1, 2, 3, 4)
 WARM_S = 3.0
 STEPS = ((2, False), (4, False), (3, False), (1, True))
 """How many shards there are to be, from one on, and whether those that go evacuate."""
@@ -197,3 +200,53 @@ def ratios(run: Run, controls: dict[int, Run]) -> list[float]:
         window.p99_ms / controls[run.processes(window.at_s, window.at_s + 1)].p99_ms
         for window in run.windows
     ]
+
+
+@dataclass
+class Round:
+    """A run in which shards come and go, beside a control with each number of shards."""
+
+    controls: dict[int, Run]
+    run: Run
+
+    @classmethod
+    def made(cls, root: Path) -> Round:
+        """Makes all of them, in folders of `root`."""
+        controls = {
+            shards: control(fresh(root, "control"), shards, CONTROL_S) for shards in CONTROLS
+        }
+        return cls(controls, rescaled(fresh(root, "rescaled"), PAUSE_S))
+
+    @property
+    def runs(self) -> dict[str, Run]:
+        """All of them, by what they are."""
+        return {f"control with {n}": run for n, run in self.controls.items()} | {
+            "rescaling": self.run
+        }
+
+    @property
+    def ratios(self) -> list[float]:
+        return ratios(self.run, self.controls)
+
+    @property
+    def worst_steady_ratio(self) -> float:
+        """Of a second of the controls themselves."""
+        return max(max(ratios(each, self.controls)) for each in self.controls.values())
+
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "worst_ratio": max(self.ratios),
+            "ratios": self.ratios,
+            "worst_steady_ratio": self.worst_steady_ratio,
+            "worst_ratio_to_one_shard": max(w.p99_ms for w in self.run.windows)
+            / self.controls[1].p99_ms,
+            "controls": {shards: each.as_data() for shards, each in self.controls.items()},
+            "run": self.run.as_data(),
+        }
+
+
+def fresh(root: Path, name: str) -> Path:
+    """A folder's path, without what was there."""
+    path = root / name
+    shutil.rmtree(path, ignore_errors=True)
+    return path
