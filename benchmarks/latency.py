@@ -3,8 +3,8 @@
 The items of many slots are created beforehand. A worker consumes them one by one, at uneven intervals;
 each moves min time by a slot. Counted is the time from the moment at which the worker hands its step
 over until the (last) subscriber is called with the new min time. With a flush window, the worker hands
-over to a local tracker, and another worker keeps its windows going; without one, the node commits to
-its home itself.
+over to a local tracker, and another worker keeps its windows going, so that half a window is waited for
+(a local tracker at rest flushes at once); without one, the node commits to its home itself.
 """
 
 from __future__ import annotations
@@ -44,16 +44,20 @@ P50, P99 = Bar(5.0), Bar(15.0)
 
 @dataclass(frozen=True)
 class Case:
-    """What is varied. window_ms: of the local tracker's flushes; 0 without one."""
+    """What is varied. window_ms: of the local tracker's flushes; 0 without one. rests: it has nothing
+    else to flush, so that a step that comes after a pause is flushed at once."""
 
     window_ms: float = 5
     store: str = "sqlite"
     shards: int = 1
     subscribers: int = 1
+    rests: bool = False
     barred: bool = False
 
     def __str__(self) -> str:
         window = f"flush {self.window_ms:g} ms" if self.window_ms else "no local tracker"
+        if self.rests:
+            window += " of a local tracker at rest"
         shards = "1 shard" if self.shards == 1 else f"{self.shards} shards"
         listeners = "1 subscriber" if self.subscribers == 1 else f"{self.subscribers} subscribers"
         return f"{window}, {self.store}, {shards}, {listeners}"
@@ -70,7 +74,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
         if budget is Budget.QUICK:
             return
         others = [Case(store="redis", barred=True), Case(0), Case(store="memory:")]
-        others += [Case(shards=2), Case(shards=4), Case(subscribers=100)]
+        others += [Case(rests=True), Case(shards=2), Case(shards=4), Case(subscribers=100)]
         if budget is Budget.FULL:
             others += [Case(1), Case(2), Case(10), Case(20), Case(0, shards=4)]
             others += [
@@ -82,7 +86,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
         for case in others:
             found = list(_measure(case, echo, 1, samples // 2))
             yield from found
-            if (case.store, case.shards, case.subscribers) == ("sqlite", 1, 1):
+            if (case.store, case.shards, case.subscribers, case.rests) == ("sqlite", 1, 1, False):
                 middles[case.window_ms] = [found[0].median, found[1].median]
     if len(middles) > 2:
         lines = {
@@ -189,7 +193,8 @@ def _worker(tracker: Tracker, pipeline: str, case: Case) -> Iterator[Consume]:
     try:
         for handle in handles:
             handle.welcome()
-        busy.start()
+        if not case.rests:
+            busy.start()
         yield _ByLocalTracker(handles[0])
     finally:
         ended.set()
