@@ -46,7 +46,10 @@ def test_the_stream_ends_and_what_came_before_is_durable(monkeypatch: pytest.Mon
                 tick.content.leaves.extend(leaves)
                 await stream.write(node_pb.CommitTicksRequest(tick=tick))
             async with asyncio.timeout(WAIT_S):
-                assert await stream.code() is grpc.StatusCode.UNKNOWN
+                with pytest.raises(grpc.aio.AioRpcError) as failed:
+                    while await stream.read() is not grpc.aio.EOF:
+                        pass
+            assert failed.value.code() is grpc.StatusCode.UNKNOWN
             again = nodes.CommitTicks()
             await again.write(attach)
             async with asyncio.timeout(WAIT_S):
