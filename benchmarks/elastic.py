@@ -6,23 +6,19 @@ What was said in them is judged as it is there, and a wrong word is no figure.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.scratch import scratch
 from tests.elastic.rescaling import Round
-
-_MEMORY = Path("/dev/shm")
-"""Shards of one machine would wait for each other's writes: what is measured is not the disk."""
 
 
 def find(budget: Budget) -> Iterable[Figure]:
     """Raises AssertionError where a run did not come to its end, or something said in it was wrong."""
     rounds = []
-    with tempfile.TemporaryDirectory(
-        prefix="lowmark-bench-", dir=_MEMORY if _MEMORY.is_dir() else None
-    ) as directory:
+    # In memory: on a disk, all shards of one machine would wait for each other's writes.
+    with scratch() as directory:
         for _ in range(budget.pick(1, 1, 3)):
             rounds.append(Round.made(Path(directory)))
             for what, run in rounds[-1].runs.items():

@@ -18,7 +18,6 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from pyspark.sql.streaming import DataStreamWriter
 import tracker
 from benchmarks import flights
 from benchmarks.figures import Bar, Budget, Figure, ratios, shown
+from benchmarks.scratch import scratch
 from examples.flights.data import FLIGHTS
 from fronts import FileFront
 from local_tracker import acks
@@ -52,7 +52,6 @@ SCHEMA = "row long, text string, amount double, global_time long, ack_value long
 FILES = 10
 WORDS = 8
 _WAIT_S = 120.0
-_IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 8 << 30
 
 Cost = tuple[float, float]
@@ -99,7 +98,7 @@ def find(budget: Budget) -> Iterable[Figure]:
         cases += [Case("copy", 5_000_000, 1, 1), Case("copy", 5_000_000, 1, 4)]
         cases += [Case("tap", 1_000_000)]
     cores = os.cpu_count() or 1
-    with scratch() as directory, tracker.embedded() as embedded:
+    with scratch(_ROOM_BYTES) as directory, tracker.embedded() as embedded:
         spark = session(cores, directory)
         try:
             for place, case in enumerate(cases):
@@ -149,7 +148,7 @@ def _udf_s() -> float:
 
 def main() -> None:
     options = arguments()
-    with scratch() as directory, tracker.embedded() as embedded:
+    with scratch(_ROOM_BYTES) as directory, tracker.embedded() as embedded:
         given = Path(directory) / "in"
         names = write_input(embedded, given, options.rows, workload=options.workload)
         spark = session(options.cores, directory)
@@ -159,14 +158,6 @@ def main() -> None:
             tell_reading(names)
         finally:
             spark.stop()
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    """Where input, output and checkpoints lie: in memory, or else where temporary files are."""
-    has_room = _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free >= _ROOM_BYTES
-    return tempfile.TemporaryDirectory(
-        prefix="lowmark-bench-", dir=_IN_MEMORY if has_room else None
-    )
 
 
 def session(cores: int, directory: str) -> SparkSession:
