@@ -68,17 +68,25 @@ class Flusher:
         return self._failure
 
     @property
+    def spool_identity(self) -> str:
+        """The name of the record by which a step that arrives again is known."""
+        return self._spool.identity
+
+    @property
     def gathered_cells(self) -> int:
         """Cells that wait for the next flush."""
         with self._changed:
             return self._window.cells
 
-    def submit(self, step: Step, again: bool, deadline: Deadline) -> Future[None]:
+    def submit(
+        self, step: Step, again: bool, deadline: Deadline, first_to: str = ""
+    ) -> Future[None]:
         """The outcome of a step: done when it is durable, or a HandOverError. A step that was taken
-        before has the outcome that it had. `again`: it may have been. Waits for room until the
-        deadline; raises TimeoutError, HandOverError."""
+        before has the outcome that it had. `again`: it may have been, and is known by the spool of the
+        name `first_to` (empty: whoever hands it over does not know). Waits for room until the deadline;
+        raises TimeoutError, HandOverError."""
         with self._changed:
-            known = self._known(step, again)
+            known = self._known(step, again, first_to)
             if known is not None:
                 return known
             room = lambda: self._failure or self._closing or not self._window.full  # noqa: E731
@@ -88,7 +96,7 @@ class Flusher:
             if self._closing:
                 raise HandOverError("unreachable", "the local tracker is ending; try again")
             deadline.left_s()
-            known = self._known(step, again)
+            known = self._known(step, again, first_to)
             if known is not None:
                 return known
             try:
@@ -117,10 +125,11 @@ class Flusher:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _known(self, step: Step, again: bool) -> Future[None] | None:
+    def _known(self, step: Step, again: bool, first_to: str) -> Future[None] | None:
         found = self._outcomes.get(step.sender)
         if found is None:
-            if again and self._spool.fresh:
+            lost = first_to != self._spool.identity if first_to else self._spool.fresh
+            if again and lost:
                 raise HandOverError(
                     UNKNOWN_OUTCOME,
                     "this step was handed over before, to a local tracker whose spool is gone: "
@@ -147,11 +156,12 @@ class Flusher:
     def _run(self) -> None:
         try:
             for number, steps in list(self._spool.pending.items()):
-                self._settle(number, steps, again=True)
+                self._settle(number, steps, self._spool.above[number], again=True)
             while (due := self._next_steps()) is not None:
                 self._number += 1
-                self._spool.flush(self._number, due)
-                self._settle(self._number, due)
+                above = self._uplink.record_above()
+                self._spool.flush(self._number, due, above)
+                self._settle(self._number, due, above)
         except HandOverError as error:
             self._fail(error)
         except Exception as error:
@@ -172,11 +182,14 @@ class Flusher:
                     return None
                 self._changed.wait(None if due is None else (due - now) / 1e9)
 
-    def _settle(self, number: int, steps: tuple[Step, ...], again: bool = False) -> None:
-        """Commits a flush and tells those who wait. `again`: it may have been sent before."""
+    def _settle(
+        self, number: int, steps: tuple[Step, ...], above: str, again: bool = False
+    ) -> None:
+        """Commits a flush and tells those who wait. `again`: it may have been sent before, to the
+        record of the name `above`."""
         content, start = merged_content(steps), time.monotonic()
         try:
-            self._commit(number, content, again)
+            self._commit(number, content, above, again)
         except ClosedError:
             raise
         except HandOverError as error:
@@ -189,7 +202,7 @@ class Flusher:
             self._spool.split(number)
             self._number = self._spool.last_number
             for place, step in enumerate(steps):
-                self._settle(number + 1 + place, (step,))
+                self._settle(number + 1 + place, (step,), above)
             return
         received = sum(len(step.created) + len(step.consumed) for step in steps)
         flushed = len(content.created) + len(content.consumed)
@@ -198,10 +211,10 @@ class Flusher:
         for step in steps:
             self._resolve(step, None)
 
-    def _commit(self, number: int, content: TickContent, again: bool) -> None:
+    def _commit(self, number: int, content: TickContent, above: str, again: bool) -> None:
         while True:
             try:
-                self._uplink.flush(number, content, _fingerprint(content), again)
+                self._uplink.flush(number, content, _fingerprint(content), again, above)
                 return
             except TimeoutError as error:
                 log.warning("flush %d is not durable yet: %s", number, error)

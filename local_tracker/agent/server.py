@@ -295,6 +295,7 @@ class Server:
             "slack_ns": self._uplink.slack_ns,
             "mode": "transactional" if self._flusher is None else "eager",
             "node_id": self._node_id,
+            "spool": "" if self._flusher is None else self._flusher.spool_identity,
         }
 
     def _stage(self, fields: Fields, cells: CellReader) -> Header:
@@ -332,7 +333,9 @@ class Server:
             tuple(_heartbeat(item) for item in items),
         )  # fmt: skip
         deadline = _deadline(fields)
-        outcome = self._required_flusher().submit(step, fields.flag("again"), deadline)
+        outcome = self._required_flusher().submit(
+            step, fields.flag("again"), deadline, fields.text("first_to", "")
+        )
         outcome.result(deadline.left_s())
         return {}
 

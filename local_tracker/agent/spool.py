@@ -2,7 +2,9 @@
 
 A file of records, each with its lengths and checksums, written and synced before it matters:
 
-- *flush* number, with its steps: they belong to this flush, which may be committed now;
+- *identity*: the name of this record, always the first, which no other record ever has;
+- *flush* number, with its steps: they belong to this flush, which may be committed now; and the name of the
+  record above to which it goes, where that is another local tracker's;
 - *split* number: the flush was refused as a whole, and its steps are flushes of their own instead,
   numbered on from it in their order;
 - *done* number, with the reason if the flush was refused: it is settled.
@@ -59,11 +61,14 @@ class Spool:
         read."""
         self._path = Path(path)
         self.pending: OrderedDict[int, tuple[Step, ...]] = OrderedDict()
+        self.above: dict[int, str] = {}
+        """Of what is pending: the name of the record above to which it went first."""
         self.senders: OrderedDict[str, LastStep] = OrderedDict()
         self.last_number = 0
         self.identity = uuid.uuid4().hex
-        self.fresh = not self._path.exists()
-        """Whether there was no record: then nothing is known of steps that arrive again."""
+        self.fresh = True
+        """Whether there was no record, or not even its name in it: then nothing is known of steps that
+        arrive again."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
@@ -73,10 +78,10 @@ class Spool:
             os.close(self._file)
             raise
 
-    def flush(self, number: int, steps: tuple[Step, ...]) -> None:
-        """Records a flush before it is committed."""
-        self._append({"kind": "flush", "number": number}, steps)
-        self._take_flush(number, steps)
+    def flush(self, number: int, steps: tuple[Step, ...], above: str = "") -> None:
+        """Records a flush before it is committed, and to which record above it goes."""
+        self._append({"kind": "flush", "number": number, "above": above}, steps)
+        self._take_flush(number, steps, above)
         if os.fstat(self._file).st_size > MAX_FILE_BYTES:
             self._rewrite()
 
@@ -96,8 +101,8 @@ class Spool:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _take_flush(self, number: int, steps: tuple[Step, ...]) -> None:
-        self.pending[number] = steps
+    def _take_flush(self, number: int, steps: tuple[Step, ...], above: str) -> None:
+        self.pending[number], self.above[number] = steps, above
         self.last_number = max(self.last_number, number)
         for step in steps:
             self.senders[step.sender] = LastStep(step.number, settled=False)
@@ -106,10 +111,12 @@ class Spool:
             self.senders.popitem(last=False)
 
     def _take_split(self, number: int) -> None:
+        above = self.above.pop(number)
         for place, step in enumerate(self.pending.pop(number)):
-            self._take_flush(number + 1 + place, (step,))
+            self._take_flush(number + 1 + place, (step,), above)
 
     def _take_done(self, number: int, error: tuple[str, str] | None) -> None:
+        del self.above[number]
         for step in self.pending.pop(number):
             last = self.senders.get(step.sender)
             if last is not None and last.number == step.number:
@@ -138,13 +145,15 @@ class Spool:
         match header["kind"]:
             case "identity":
                 self.identity, self.last_number = header["identity"], header["number"]
+                self.fresh = False
             case "sender":
                 error = header["error"] and (header["error"][0], header["error"][1])
                 self.senders[header["sender"]] = LastStep(
                     header["number"], header["settled"], error
                 )
             case "flush":
-                self._take_flush(header["number"], _steps(header["steps"], body))
+                steps = _steps(header["steps"], body)
+                self._take_flush(header["number"], steps, header.get("above", ""))
             case "split":
                 self._take_split(header["number"])
             case "done":
@@ -171,7 +180,8 @@ class Spool:
                     sync=False,
                 )  # fmt: skip
             for number, steps in pending.items():
-                self._append({"kind": "flush", "number": number}, steps, sync=False)
+                header = {"kind": "flush", "number": number, "above": self.above[number]}
+                self._append(header, steps, sync=False)
             os.fsync(self._file)
             os.replace(unfinished, self._path)
         except BaseException:

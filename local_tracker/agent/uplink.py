@@ -49,9 +49,15 @@ class Uplink(Protocol):
         """Joins, for flushing; returns the number of the last flush that it knows as durable (0 for
         none)."""
 
-    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+    def record_above(self) -> str:
+        """The name of the record by which whoever is above knows a flush that arrives again; empty
+        where it is the tracker itself."""
+
+    def flush(
+        self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
+    ) -> None:
         """Commits a flush; it is durable on return. One that is durable already is passed over;
-        `again` says that it may be.
+        `again` says that it may be, and `above` what `record_above` was when it was sent first.
         Raises HandOverError where it is refused, TimeoutError where nothing answers: then it may be
         durable or not. Raises ClosedError where nothing can be committed any more."""
 
@@ -150,7 +156,12 @@ class TrackerUplink:
         self._fronts = {grant.front for grant in joined.fronts}
         return max((b.id for b in joined.last_batches if b.scope == FLUSHES), default=0)
 
-    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+    def record_above(self) -> str:
+        return ""
+
+    def flush(
+        self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
+    ) -> None:
         content.batch = Batch(FLUSHES, number, fingerprint)
         try:
             self._node.commit(content, _COMMIT_TIMEOUT_S).result(_COMMIT_TIMEOUT_S)
@@ -222,9 +233,14 @@ class LocalTrackerUplink:
     def open(self) -> int:
         return 0  # flushes are numbered under the name of their spool, which knows all of them
 
-    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+    def record_above(self) -> str:
+        return self._flushing.welcome().spool
+
+    def flush(
+        self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
+    ) -> None:
         try:
-            self._flushing.step_as(self._sender, number, content, again, _COMMIT_TIMEOUT_S)
+            self._flushing.step_as(self._sender, number, content, again, above, _COMMIT_TIMEOUT_S)
         except HandOverError as error:
             if error.code in ("deadline", "unreachable"):
                 raise TimeoutError(str(error)) from None

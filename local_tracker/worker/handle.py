@@ -45,6 +45,8 @@ class Welcome:
     slack_ns: int
     mode: str
     node_id: str
+    spool: str = ""
+    """The name of its durable record of steps; empty where it has none, or is of an older release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,19 @@ class Handle:
             self._ask_locked(header, pack_cells((created, consumed)), what)
 
     def step_as(
-        self, sender: str, number: int, content: TickContent, again: bool, deadline_s: float
+        self,
+        sender: str,
+        number: int,
+        content: TickContent,
+        again: bool,
+        first_to: str,
+        deadline_s: float,
     ) -> None:
         """A step under a name and number of the caller's own, as one local tracker flushes into
-        another. It may be repeated under the same number; `again` says that it is."""
+        another. It may be repeated under the same number; `again` says that it is, and `first_to` what
+        `Welcome.spool` was then."""
         header: Header = {
-            "type": "step", "sender": sender, "number": number, "again": again,
+            "type": "step", "sender": sender, "number": number, "again": again, "first_to": first_to,
             "created": len(content.created), "consumed": len(content.consumed),
             "heartbeats": [[h.front, h.slot] for h in content.heartbeats],
         }  # fmt: skip
@@ -216,6 +225,8 @@ class Handle:
                 header["deadline_ms"] = max(1, int((left - min(_MARGIN_S, left / 2)) * 1000))
                 if tries:
                     header["again"] = True
+                elif header["type"] == "step" and self._welcome is not None:
+                    header.setdefault("first_to", self._welcome.spool)
                 tries += 1
                 return self._exchange(connection, header, body, deadline)
             except TimeoutError as error:
@@ -261,7 +272,7 @@ class Handle:
         )
         self._welcome = Welcome(
             answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
-            answer["mode"], answer["node_id"],
+            answer["mode"], answer["node_id"], answer.get("spool", ""),
         )  # fmt: skip
         return connection
 

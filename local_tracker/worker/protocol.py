@@ -8,12 +8,13 @@ cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (
 
 Requests, by `type`, and the fields of their answers:
 
-- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id}
+- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id, spool}
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
   partition, attempt, created: n, consumed: n}]}: answered when durable. A nonce is one hand-over; it
   may be repeated, another one for the same key is refused.
-- `step` {sender, number, again, created: n, consumed: n, heartbeats: [[front, slot]]}: answered when
-  durable. `again` says that it may have arrived before.
+- `step` {sender, number, again, first_to, created: n, consumed: n, heartbeats: [[front, slot]]}: answered
+  when durable. `again` says that it may have arrived before, and `first_to` at which `spool`: in another one
+  it would not be found, and is refused.
 - `min_times` {after, wait_ms}: {version, min_times: [slot], pipeline_min_time: slot} as soon as the
   version is above `after` or `wait_ms` have passed. The whole pipeline's own is no minimum of the others:
   after a restart, those of segments may be of two generations.
@@ -201,8 +202,8 @@ class Fields:
             raise HandOverError("protocol", f"{_shown(header)} is not a JSON object")
         self._header = header
 
-    def text(self, name: str) -> str:
-        value = self._header.get(name)
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._header.get(name, default)
         if not isinstance(value, str):
             raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not a text")
         return checked_text(f"field {name!r}", value)

@@ -80,7 +80,12 @@ class HomeUplink(FakeUplink):
         if isinstance(answer, Refusal):
             raise HandOverError(answer.code.value, answer.message)
 
-    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+    def record_above(self) -> str:
+        return ""
+
+    def flush(
+        self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
+    ) -> None:
         content.batch = Batch("flushes", number, fingerprint)
         self._commit(content)
 
@@ -233,7 +238,7 @@ def sent_frames(draw: st.DrawFn) -> bytes:
         part = header
         if header.get("contributions") and draw(st.booleans()):
             part = header["contributions"][0]
-        name = draw(st.sampled_from([*part, "type", "again"]))
+        name = draw(st.sampled_from([*part, "type", "again", "first_to"]))
         match draw(st.sampled_from(("set", "set", "remove", "twice"))):
             case "set":
                 part[name] = draw(odd(part.get(name)))

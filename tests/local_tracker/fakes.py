@@ -29,6 +29,7 @@ class FakeUplink:
         self.flushes: dict[int, tuple[TickContent, bytes]] = {}
         self.order: list[int] = []
         self.attempts: list[tuple[int, bool]] = []
+        self.above, self.sent_first_to = "", dict[int, str]()
         self.staged: dict[tuple[object, ...], HandedOver] = {}
         self.stage_calls: list[int] = []
         self.left_fronts: list[str] = []
@@ -49,7 +50,13 @@ class FakeUplink:
     def open(self) -> int:
         return self.last_known
 
-    def flush(self, number: int, content: TickContent, fingerprint: bytes, again: bool) -> None:
+    def record_above(self) -> str:
+        return self.above
+
+    def flush(
+        self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
+    ) -> None:
+        self.sent_first_to[number] = above
         self.attempts.append((number, again))
         self.before_flush(number, content)
         known = self.flushes.get(number)

@@ -199,6 +199,44 @@ def test_without_its_spool_it_does_not_guess(uplink: FakeUplink, start: Start) -
     assert uplink.sums() == {}
 
 
+def test_a_step_of_a_spool_that_is_gone_is_not_taken_by_a_later_process_either(
+    uplink: FakeUplink, start: Start, tmp_path: Path
+) -> None:
+    """The first process behind the loss was killed when it had made the new spool: the second finds one
+    that is whole, and that has never heard of the step."""
+    first = start()
+    lost = first.spool_identity
+    outcome(first, made("w", 1, 3))
+    uplink.last_known = 1
+    (tmp_path / "spool").unlink()
+    assert start().spool_identity != lost
+    second = start()
+    with pytest.raises(HandOverError, match="spool is gone") as refused:
+        second.submit(made("w", 1, 3), True, Deadline(TIMEOUT_S), lost)
+    assert refused.value.code == "unknown_outcome"
+    here = second.spool_identity
+    second.submit(made("v", 1, 4), True, Deadline(TIMEOUT_S), here).result(TIMEOUT_S)
+
+
+def test_a_flush_is_sent_again_to_the_record_that_it_went_to_first(
+    uplink: FakeUplink, start: Start
+) -> None:
+    """Another local tracker above knows it by its own spool; one that has lost that must not take it."""
+
+    tried = threading.Event()
+
+    def unreachable(number: int, content: TickContent) -> None:
+        tried.set()
+        raise HandOverError("unreachable", "the local tracker above is gone")
+
+    uplink.above, uplink.before_flush = "first", unreachable
+    start().submit(made("w", 1, 3), False, Deadline(TIMEOUT_S))
+    assert tried.wait(TIMEOUT_S)
+    uplink.above, uplink.before_flush = "second", lambda number, content: None
+    outcome(start(), made("w", 2, 4))
+    assert uplink.sent_first_to == {1: "first", 2: "second"}
+
+
 def test_a_flush_that_nobody_can_tell_of_is_not_taken_apart(
     uplink: FakeUplink, start: Start
 ) -> None:

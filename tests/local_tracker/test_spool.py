@@ -66,6 +66,34 @@ def test_a_new_process_knows_what_the_old_one_wrote(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_spool_without_even_its_name_knows_nothing(tmp_path: Path) -> None:
+    """Its process was killed before it had written it, or somebody has emptied it."""
+    path = tmp_path / "s"
+    spool = Spool(str(path))
+    name = spool.identity
+    spool.close()
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        cut = Spool(str(path))
+        assert cut.fresh
+        assert cut.identity != name
+        cut.close()
+
+
+def test_what_a_flush_was_sent_to_is_kept_with_it(tmp_path: Path) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    spool.flush(1, (step("v", 1),), "above")
+    spool.flush(2, (step("v", 2), step("w", 1)), "another")
+    spool.split(2)
+    spool.done(1)
+    for _ in range(2):
+        assert spool.above == {3: "another", 4: "another"}
+        spool.close()
+        spool = Spool(f"{tmp_path}/s")
+    spool.close()
+
+
 def test_a_split_flush_becomes_one_flush_for_each_step(tmp_path: Path) -> None:
     spool = Spool(f"{tmp_path}/s")
     write(spool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -185,7 +185,26 @@ def retire(target: str, *words: str, log: Path) -> list[str]:
     return [line for _, line in command.lines]
 
 
-def test_what_was_lost_with_a_spool_is_named_and_written_off(tmp_path: Path) -> None:
+def removed(lost: Lost) -> None:
+    lost.spool.unlink()
+
+
+def emptied(lost: Lost) -> None:
+    """A process that was killed before it had written anything leaves this, too."""
+    lost.spool.write_bytes(b"")
+
+
+def made_anew_by_another_that_was_killed(lost: Lost) -> None:
+    lost.spool.unlink()
+    lost.local.start()
+    until(lost.spool.exists)
+    lost.local.kill()
+
+
+@pytest.mark.parametrize("lose", [removed, emptied, made_anew_by_another_that_was_killed])
+def test_what_was_lost_with_a_spool_is_named_and_written_off(
+    tmp_path: Path, lose: Callable[[Lost], None]
+) -> None:
     with ExitStack() as stack:
         lost = Lost(tmp_path, stack)
         assert lost.outcome(lost.begin_step(10)) is None
@@ -195,7 +214,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(tmp_path: Path) -> 
         step = lost.begin_step(11)
         lost.network.until_held(b"flushes")
         lost.local.kill()
-        lost.spool.unlink()
+        lose(lost)
         lost.network.lose()
         lost.local.start()
         outcome = lost.outcome(step)
