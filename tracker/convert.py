@@ -46,6 +46,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.slots import DEFAULT_SLACK_NS, LOWEST_SLOT
+from tracker.core.waits import WaitCause, WaitKind
 
 REFUSAL_KEY = "lowmark-refusal-bin"
 """Trailing metadata of a refused call: a serialised `Refusal`."""
@@ -343,6 +344,19 @@ def grant_from_pb(message: node_pb.FrontGrant, spec: PipelineSpec) -> m.Grant:
         message.heartbeat,
         message.granted,
     )
+
+
+def wait_to_pb(wait: WaitCause) -> pb.WaitCause:
+    return pb.WaitCause(
+        kind=wait.kind.value, text=wait.text, segment=wait.segment, batch=wait.batch
+    )
+
+
+def wait_from_pb(message: pb.WaitCause) -> WaitCause:
+    """A kind that this version does not know is something else."""
+    known = message.kind in {kind.value for kind in WaitKind}
+    kind = WaitKind(message.kind) if known else WaitKind.OTHER
+    return WaitCause(kind, message.text, message.segment, message.batch)
 
 
 def joined_to_pb(joined: m.Joined) -> node_pb.JoinNodeResponse:

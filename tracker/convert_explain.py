@@ -102,6 +102,8 @@ def explanation_to_pb(
                 for scope, number in node.last_batches
             ],
             refused=node.refused,
+            waits=[convert.wait_to_pb(wait) for wait in node.waits],
+            waits_ms=node.waits_ms,
         )
     for lost in explanation.written_off:
         message.written_off.add(
@@ -216,6 +218,8 @@ def explanation_from_pb(
                 tuple(_staged_from_pb(staged, number) for staged in node.staged),
                 tuple((batch.scope, batch.id) for batch in node.last_batches),
                 node.refused,
+                tuple(convert.wait_from_pb(wait) for wait in node.waits),
+                node.waits_ms,
             )
             for node in message.nodes
         ),

@@ -134,6 +134,10 @@ SERVICE: Sequence[Metric] = (
     Metric("lowmark_staged_contributions", GAUGE,
            "Contributions of tasks staged at this process for batches that are not committed yet.",
            _PIPELINE),
+    Metric("lowmark_nodes_waiting", GAUGE,
+           "Nodes at home at this process that say that they wait, by what for: unknown_items, not_told, "
+           "writer_behind, refused (also those whose last tick was refused), other.",
+           ("pipeline", "what")),
     # Segments.
     Metric("lowmark_segment_min_time_timestamp_seconds", GAUGE,
            "Min time as unix time; absent when the segment is complete.", _SEGMENT),

@@ -159,6 +159,8 @@ def _gather_pipeline(families: Families, pipeline: PipelineMeasures, parts: Part
     families.add("lowmark_vector_keys", pipeline.keys, name)
     families.add("lowmark_fronts", pipeline.known_fronts, name)
     families.add("lowmark_staged_contributions", pipeline.staged, name)
+    for what, nodes in pipeline.waiting.items():
+        families.add("lowmark_nodes_waiting", nodes, name, what)
 
 
 def _gather_segment(

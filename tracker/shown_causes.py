@@ -8,6 +8,7 @@ from tracker.core.diagnosis import Cause, CauseKind
 from tracker.core.explain import MissingTicks
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import LOWEST_SLOT
+from tracker.core.waits import WaitKind
 from tracker.shown import span_text, time_text
 
 SHOWN_KEYS = 3
@@ -54,7 +55,12 @@ def cause_text(cause: Cause, spec: PipelineSpec) -> str:
             )
         case CauseKind.NODE_REFUSED:
             front = f"front {cause.front} of " if cause.front else ""
+            if cause.wait is not None:
+                return f"{front}{node} is refused{_batch(cause)}{silent}: {cause.detail}"
             return f"the last tick of {front}{node} was refused: {cause.detail}"
+        case CauseKind.NODE_WAITS:
+            front = f"front {cause.front} of " if cause.front else ""
+            return f"{front}{node} waits{_batch(cause)}{silent} for {cause.detail}"
         case CauseKind.NODE_GONE:
             return f"{node} is not connected{silent}; it consumes from {where}, which is open"
         case CauseKind.NODE_CLOSED:
@@ -88,6 +94,7 @@ _ADVICE = {
     CauseKind.FRONT_WAITS: "nothing is wrong: min time moves on when it promises more",
     CauseKind.BATCH_STAGED: "let the query commit it: start it again if it has ended, else see Spark",
     CauseKind.NODE_REFUSED: "do what the refusal says; docs/errors.md has them all",
+    CauseKind.NODE_WAITS: "see the log of its process",
     CauseKind.NODE_GONE: "start it again; if it is gone for good: lowmark nodes retire {node}",
     CauseKind.NODE_CLOSED: "let another node consume it, or give it up: lowmark nodes retire {node} "
     "--write-off",
@@ -100,8 +107,20 @@ _ADVICE = {
 }
 
 
+_WAIT_ADVICE = {
+    WaitKind.UNKNOWN_ITEMS: "take out of the directory what no tracked query or front has put there; or "
+    "see whether the one that did is tracked, and committed it",
+    WaitKind.NOT_TOLD: "start the front or the query that publishes it: it tells the slots",
+    WaitKind.WRITER_BEHIND: "see whether the writer runs, and what keeps it from committing",
+    WaitKind.REFUSED: _ADVICE[CauseKind.NODE_REFUSED],
+    WaitKind.OTHER: "see the log of its process",
+}
+
+
 def advice(cause: Cause, spec: PipelineSpec) -> str:
     """What would let min time move."""
+    if cause.wait is not None:
+        return _WAIT_ADVICE[cause.wait]
     text = _ADVICE[cause.kind]
     return text.format(node=f"{cause.node_id} --pipeline {spec.name}")
 
@@ -123,6 +142,8 @@ def cause_json(cause: Cause, spec: PipelineSpec) -> dict[str, Any]:
     for name in ("node_id", "node_kind", "front", "query", "detail"):
         if getattr(cause, name):
             told[name] = getattr(cause, name)
+    if cause.wait is not None:
+        told["wait"] = cause.wait.value
     if cause.batch >= 0:
         told["batch"] = cause.batch
     if cause.silent_ms >= 0:
@@ -147,6 +168,10 @@ def missing_json(missing: MissingTicks) -> dict[str, Any]:
 def _shards(cause: Cause) -> str:
     numbers = ", ".join(str(shard) for shard in cause.shards)
     return f"shard {numbers}" if len(cause.shards) == 1 else f"shards {numbers}"
+
+
+def _batch(cause: Cause) -> str:
+    return f" in batch {cause.batch}" if cause.batch >= 0 else ""
 
 
 def _verb(cause: Cause, one: str, many: str) -> str:

@@ -11,6 +11,7 @@ from tracker.client import Explanation
 from tracker.core.diagnosis import SegmentCauses, diagnose
 from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell
 from tracker.core.slots import LOWEST_SLOT
+from tracker.core.waits import WaitCause, WaitKind
 from tracker.core.written_off import WrittenOffCell
 from tracker.shown import min_time_json, span_text, time_text
 from tracker.shown_causes import advice, cause_json, cause_text
@@ -173,7 +174,18 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
         ],
         "last_batches": dict(node.last_batches),
         "refused": node.refused,
+        "waits": [wait_json(wait, names) for wait in node.waits],
     }
+
+
+def wait_json(wait: WaitCause, names: tuple[str, ...]) -> dict[str, Any]:
+    """What counts of what a node says that it waits for."""
+    told: dict[str, Any] = {"kind": wait.kind.value, "text": wait.text}
+    if wait.segment >= 0:
+        told["segment"] = names[wait.segment]
+    if wait.batch >= 0:
+        told["batch"] = wait.batch
+    return told
 
 
 # --- for people -----------------------------------------------------------------------------------
@@ -289,6 +301,8 @@ def node_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
         text += f", batch {staged.batch} of {staged.query} staged"
     if node.refused:
         text += f", last tick refused: {node.refused}"
+    for wait in node.waits:
+        text += f", {'is refused:' if wait.kind is WaitKind.REFUSED else 'waits for'} {wait.text}"
     if node.fronts:
         text += f", fronts {', '.join(node.fronts)}"
     return text

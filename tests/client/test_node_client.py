@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +43,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.slots import FOREVER
+from tracker.core.waits import WaitCause, WaitKind
 
 NO_SLOTS = np.empty(0, np.int64)
 
@@ -369,3 +372,73 @@ def test_a_tracker_that_forgot_everything_is_not_taken_for_the_same(tmp_path: Pa
             with pytest.raises(RefusedError, match="not registered"):
                 done(waiting)
             assert isinstance(node.failure, RefusedError)
+
+
+def waits_of(running: EmbeddedTracker, pipeline: str, node_id: str) -> list[WaitCause]:
+    explanation = running.admin().explain(pipeline)
+    return [
+        wait
+        for part in explanation.parts
+        for node in part.nodes
+        if node.key.node_id == node_id
+        for wait in node.waits
+    ]
+
+
+def until_it_says(running: EmbeddedTracker, pipeline: str, waits: list[WaitCause]) -> None:
+    """Reports are not answered: they are looked for until they are there."""
+    deadline = time.monotonic() + WAIT_S
+    while waits_of(running, pipeline, "n") != waits:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_a_node_waits_for_is_told_and_again_after_a_new_incarnation(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        node.join(WAIT_S)
+        wait = WaitCause(
+            WaitKind.NOT_TOLD, "offsets 0..9 of topic orders", node.segment("first"), 3
+        )
+        node.report_waits([wait])
+        until_it_says(running, pipeline, [wait])
+        node.join(WAIT_S)
+        until_it_says(running, pipeline, [wait])
+        done(node.commit(create(5, 7)))
+        node.report_waits([])
+        until_it_says(running, pipeline, [])
+
+
+def test_what_a_node_says_is_cut_and_what_cannot_be_is_refused(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        with pytest.raises(LowmarkError, match="has not joined"):
+            node.report_waits([])
+        node.join(WAIT_S)
+        long = WaitCause(WaitKind.OTHER, "x" * 1_000)
+        node.report_waits([long] * 20)
+        until_it_says(running, pipeline, [replace(long, text="x" * 500)] * 8)
+        for wrong in (WaitCause(WaitKind.OTHER, ""), WaitCause(WaitKind.OTHER, "x", 2)):
+            with pytest.raises(ValueError, match="segment number within -1 and 1"):
+                node.report_waits([wrong])
+
+
+def test_a_home_that_does_not_take_it_is_not_told(
+    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        take = node._take
+
+        def older(stream: int, response: Any) -> Any:
+            if response.HasField("attached"):
+                response.attached.takes_status = False
+            return take(stream, response)
+
+        monkeypatch.setattr(node, "_take", older)
+        node.join(WAIT_S)
+        node.report_waits([WaitCause(WaitKind.OTHER, "something")])
+        done(node.commit(create(5, 7)))
+        done(node.commit(create(6, 8)))
+        assert waits_of(running, pipeline, "n") == []

@@ -9,6 +9,8 @@ from tests.core.driver import Cluster, HandNode
 from tests.core.test_explain import SPEC, begun, explained, holds
 from tracker.core.diagnosis import Cause, CauseKind, diagnose
 from tracker.core.explain import ExplainQuery, Hold, HoldKind, SegmentStrip
+from tracker.core.messages import ReportWaits
+from tracker.core.waits import WaitCause, WaitKind
 
 NEVER_MS = 10**9
 
@@ -108,3 +110,45 @@ def test_a_shard_that_does_not_answer_comes_before_what_it_may_hide() -> None:
     part = explained(cluster, owner)
     kinds = [cause.kind for cause in diagnose(SPEC, [part], [1 - owner], NEVER_MS)[0].causes]
     assert kinds[0] is CauseKind.SHARD_DOWN and CauseKind.NO_READER not in kinds
+
+
+def a_wait(segment: int = 0, kind: WaitKind = WaitKind.UNKNOWN_ITEMS) -> WaitCause:
+    return WaitCause(kind, "1 file that no tick has created: stray.csv", segment, batch=7)
+
+
+def held_by_an_item() -> tuple[Cluster, HandNode]:
+    """An item is open, and node etl has joined and committed nothing."""
+    cluster, first, second = begun(1)
+    etl = cluster.node(SPEC, "etl", kind="query")
+    first.commit(created=[(0, 55, 7)], heartbeats={"a": 90})
+    second.commit(heartbeats={"b": 90})
+    return cluster, etl
+
+
+def test_what_a_node_says_that_it_waits_for_is_named_before_that_nobody_reads() -> None:
+    cluster, etl = held_by_an_item()
+    assert causes(cluster)[0].kind is CauseKind.NO_READER
+    cluster.handle(etl.home, ReportWaits(etl.session, (a_wait(),)))
+    (cause,) = causes(cluster)
+    assert (cause.kind, cause.node_id, cause.batch) == (CauseKind.NODE_WAITS, "etl", 7)
+    assert cause.wait is WaitKind.UNKNOWN_ITEMS and "stray.csv" in cause.detail
+    cluster.handle(etl.home, ReportWaits(etl.session, ()))
+    assert causes(cluster)[0].kind is CauseKind.NO_READER
+
+
+def test_a_wait_in_another_segment_is_no_cause() -> None:
+    cluster, etl = held_by_an_item()
+    cluster.handle(etl.home, ReportWaits(etl.session, (a_wait(segment=1),)))
+    assert causes(cluster)[0].kind is CauseKind.NO_READER
+
+
+def test_a_node_that_says_that_it_is_refused_is_named_as_refused() -> None:
+    cluster, etl = held_by_an_item()
+    cluster.handle(etl.home, ReportWaits(etl.session, (a_wait(kind=WaitKind.REFUSED),)))
+    assert causes(cluster)[0].kind is CauseKind.NODE_REFUSED
+
+
+def test_a_node_whose_first_tick_is_refused_is_named_and_not_that_nobody_reads() -> None:
+    cluster, etl = held_by_an_item()
+    etl.refused(consumed=[(0, 55, 7)], created=[(1, 10, 9)])  # below what is announced
+    assert [(c.kind, c.node_id) for c in causes(cluster)] == [(CauseKind.NODE_REFUSED, "etl")]

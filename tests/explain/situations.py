@@ -34,6 +34,7 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
+from tracker.core.waits import WaitCause, WaitKind
 
 SPEC = PipelineSpec("p", ("parse", "sum"), (Edge("parse", "sum"),), fronts=("jfk",))
 SHORT_MS = 300
@@ -213,6 +214,45 @@ def front_evicted() -> Iterator[World]:
 
 
 # --- those who consume ----------------------------------------------------------------------------
+
+
+@situation(
+    "a query runs, has read a file that no tick has created, and says so", CauseKind.NODE_WAITS
+)
+def query_waits() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        query = here.node("etl", "query")
+        said = "1 file that no tick has created: stray.csv"
+        query.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, said, query.segment("parse"), 7)])
+        here.expected = {
+            "node_id": "etl", "segment": "parse", "slot": 3, "wait": "unknown_items", "batch": 7,
+            "detail": said,
+        }  # fmt: skip
+        yield here
+
+
+@situation("a query runs, and says that what it would commit is refused", CauseKind.NODE_REFUSED)
+def query_says_that_it_is_refused() -> Iterator[World]:
+    with world() as here:
+        here.front()
+        query = here.reader("query")
+        query.report_waits([WaitCause(WaitKind.REFUSED, "100000 contributions are staged")])
+        here.expected = {"node_id": "etl", "slot": 4, "detail": "100000 contributions are staged"}
+        yield here
+
+
+@situation("a worker that has never consumed is refused", CauseKind.NODE_REFUSED)
+def first_tick_refused() -> Iterator[World]:
+    with world(replace(SPEC, horizon_slots=100)) as here:
+        here.front()
+        worker = here.node("etl", "local-tracker")
+        try:
+            done(worker.commit(TickContent(consumed=cells(0, 3), created=cells(1, 5_000))))
+        except RefusedError:
+            pass
+        here.expected = {"node_id": "etl", "segment": "parse", "slot": 3}
+        yield here
 
 
 @situation("a query that reads the segment has ended", CauseKind.NODE_GONE)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import grpc
@@ -48,6 +49,7 @@ from tracker.core.model import (
 )
 from tracker.core.node import TickWindow
 from tracker.core.slots import FOREVER
+from tracker.core.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause
 from tracker.grpc_options import MAX_TICK_BYTES
 
 MAX_UNACKNOWLEDGED = 10_000
@@ -96,6 +98,11 @@ class NodeClient:
         self._waiting_bytes = 0
         self._grants: dict[str, Grant] = {}
         self._leaving: dict[str, _Future] = {}
+        self._waits: tuple[WaitCause, ...] = ()
+        self._waits_untold = False
+        """Whether the home has not been told of them on the present stream."""
+        self._takes_waits = False
+        """Whether the home of the present stream has said that it takes them."""
         self._failure: LowmarkError | None = None
         self._closed = False
         self._stream = 0
@@ -293,6 +300,33 @@ class NodeClient:
                 raise
         self.close()
 
+    def report_waits(self, causes: Sequence[WaitCause]) -> None:
+        """Says what this node waits for or is refused, so that explanations, dashboards and metrics name
+        it; `()` says that it waits for nothing. It replaces what was said before, is sent in the
+        background, and again after a reconnect; saying the same again costs nothing. It ends with the
+        node's stream, and decides nothing.
+
+            node.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, "1 file that no tick has created: "
+                              "stray.csv", node.segment("parse"), batch=7)])
+
+        Say it when a wait has lasted longer than usual, a second say, and `()` when it is over. Texts are
+        cut at MAX_WAIT_CHARACTERS, causes at MAX_WAITS. Raises ValueError for a cause without text or
+        with a segment number that the pipeline has not, LowmarkError before joining."""
+        segments = len(self.spec.segments)
+        for cause in causes:
+            if not cause.text or not -1 <= cause.segment < segments:
+                raise ValueError(
+                    f"pipeline {self.pipeline!r}: {cause} must have a text and a segment number within "
+                    f"-1 and {segments - 1}"
+                )
+        waits = tuple(
+            replace(cause, text=cause.text[:MAX_WAIT_CHARACTERS]) for cause in causes[:MAX_WAITS]
+        )
+        with self._changed:
+            if waits != self._waits:
+                self._waits, self._waits_untold = waits, True
+                self._changed.notify_all()
+
     @property
     def durable(self) -> int:
         """Number of the last tick that is known to be durable."""
@@ -424,6 +458,7 @@ class NodeClient:
         """A new stream to the home; `_changed` is held."""
         self._stream += 1
         self._window.detached()
+        self._takes_waits = False
         stub = node_grpc.NodeServiceStub(self._connection.channel(self._home))
         self._call = stub.CommitTicks(self._requests(self._stream, self.joined))
         return self._stream, self._call
@@ -485,21 +520,30 @@ class NodeClient:
         key = convert.key_to_pb(joined.key)
         yield node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=self.pipeline, key=key))
         while True:
-            for number, content in self._next_ticks(stream):
+            ticks, waits = self._next_news(stream)
+            for number, content in ticks:
                 tick = node_pb.NumberedTick(number=number, content=content)
                 yield node_pb.CommitTicksRequest(tick=tick)
+            if waits is not None:
+                status = node_pb.NodeStatus(waits=[convert.wait_to_pb(wait) for wait in waits])
+                yield node_pb.CommitTicksRequest(status=status)
             if self._stream != stream:
                 return
 
-    def _next_ticks(self, stream: int) -> list[tuple[int, pb.TickContent]]:
-        """Waits until there are ticks to send, or the stream has ended."""
+    def _next_news(
+        self, stream: int
+    ) -> tuple[list[tuple[int, pb.TickContent]], tuple[WaitCause, ...] | None]:
+        """Waits until there are ticks to send, or the node waits for something else (else None), or the
+        stream has ended."""
         with self._changed:
             while self._stream == stream:
                 ticks = self._window.to_send()
-                if ticks:
-                    return ticks
+                waits = self._waits if self._takes_waits and self._waits_untold else None
+                if ticks or waits is not None:
+                    self._waits_untold = self._waits_untold and waits is None
+                    return ticks, waits
                 self._changed.wait()
-            return []
+            return [], None
 
     def _take(self, stream: int, response: node_pb.CommitTicksResponse) -> list[_Outcome]:
         """What a message of the home makes of ticks. Raises ValueError if it cannot be right, and
@@ -511,6 +555,8 @@ class NodeClient:
             match response.WhichOneof("message"):
                 case "attached":
                     self._window.attached(response.attached.last_number)
+                    self._takes_waits = response.attached.takes_status
+                    self._waits_untold = bool(self._waits)
                 case "committed":
                     outcomes += self._window.committed(response.committed.number)
                 case "refused":

@@ -24,6 +24,7 @@ from tracker.core.explain import (
 from tracker.core.graph import SegmentGraph
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.waits import WaitCause, WaitKind
 
 SILENT_AFTER_MS = 5_000
 """Of a node that is connected: silent for longer than this, it is taken to be stuck."""
@@ -57,7 +58,9 @@ class CauseKind(Enum):
     BATCH_STAGED = "batch_staged"
     """`batch` of `query` has begun, its tasks have said what they did, and it is not committed."""
     NODE_REFUSED = "node_refused"
-    """The last tick of the node was refused; `detail` says why."""
+    """The last tick of the node was refused, or it says that it is; `detail` says why."""
+    NODE_WAITS = "node_waits"
+    """The node says that it waits for something (`wait`, `detail`), in `batch` if it is a query's."""
     NODE_GONE = "node_gone"
     """A node that consumes there has no stream of ticks: it has ended, or cannot reach its home."""
     NODE_CLOSED = "node_closed"
@@ -83,7 +86,7 @@ AT_EASE = {CauseKind.FRONT_WAITS, CauseKind.AT_WORK, CauseKind.KEPT_OPEN}
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One cause; which fields count is said at its kind. segment and slot: where it holds; silent_ms:
-    for how long the node or the store has said nothing, -1 where that does not count."""
+    for how long the node or the store has said nothing, or the node waits; -1 where that does not count."""
 
     kind: CauseKind
     segment: int = -1
@@ -96,6 +99,7 @@ class Cause:
     batch: int = -1
     silent_ms: int = -1
     detail: str = ""
+    wait: WaitKind | None = None
     segments: tuple[int, ...] = ()
     missing: tuple[MissingTicks, ...] = ()
 
@@ -254,6 +258,8 @@ class _Case:
             kind = CauseKind.FRONT_GONE
         elif node.refused:
             kind, detail = CauseKind.NODE_REFUSED, node.refused
+        elif node.waits:
+            return _of_wait(hold, node, node.waits[0], hold.front)
         elif node.silent_ms >= self.silent_after_ms:
             kind = CauseKind.FRONT_SILENT
         return Cause(
@@ -269,9 +275,24 @@ class _Case:
         if staged:
             yield from staged
             return
-        readers = [node for node in self.nodes.values() if hold.segment in node.consumes]
+        waiting = [
+            (node, wait)
+            for node in self.nodes.values()
+            for wait in node.waits
+            if wait.segment == hold.segment or (wait.segment < 0 and hold.segment in node.consumes)
+        ]
+        for node, wait in waiting:
+            yield _of_wait(hold, node, wait)
+        known = {node.key for node, _ in waiting}
+        readers = [
+            node
+            for node in self.nodes.values()
+            if hold.segment in node.consumes and node.key not in known
+        ]
         if not readers:
-            yield self._unread(hold)
+            if not waiting:
+                yield from self._refused(hold)
+                yield self._unread(hold)
             return
         kinds = {node.key: self._kind(node) for node in readers}
         at_work = [node for node in readers if kinds[node.key] is CauseKind.AT_WORK]
@@ -284,6 +305,13 @@ class _Case:
                 detail = node.gone or node.refused
                 yield _of_node(kinds[node.key], hold, node, detail)
         yield from self._working(hold, at_work)
+
+    def _refused(self, hold: Hold) -> Iterator[Cause]:
+        """Nodes that are refused: any of them may be the one that would take what nobody takes, or that
+        has no room because of it."""
+        for node in self.nodes.values():
+            if node.connected and node.refused:
+                yield _of_node(CauseKind.NODE_REFUSED, hold, node, node.refused)
 
     def _kind(self, node: NodeExplanation) -> CauseKind:
         if node.gone:
@@ -354,6 +382,16 @@ def _of_node(
     return Cause(
         kind, hold.segment, hold.slot, node_id=node.key.node_id, node_kind=node.kind,
         silent_ms=node.silent_ms, detail=detail, query=query, batch=batch, segments=segments,
+    )  # fmt: skip
+
+
+def _of_wait(hold: Hold, node: NodeExplanation, wait: WaitCause, front: str = "") -> Cause:
+    """What a node says of itself."""
+    refused = wait.kind is WaitKind.REFUSED
+    return Cause(
+        CauseKind.NODE_REFUSED if refused else CauseKind.NODE_WAITS, hold.segment, hold.slot,
+        node_id=node.key.node_id, node_kind=node.kind, front=front, batch=wait.batch,
+        silent_ms=node.waits_ms, detail=wait.text, wait=wait.kind,
     )  # fmt: skip
 
 

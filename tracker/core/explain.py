@@ -24,6 +24,7 @@ from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Dropped, Pipeline
 from tracker.core.shard import FrontId
 from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay, subtract_delay
+from tracker.core.waits import WaitCause
 from tracker.core.written_off import WrittenOffCell
 
 MAX_EXPLAINED_CELLS = 10_000
@@ -116,7 +117,8 @@ class NodeExplanation:
     """A node at home at the asked process. silent_ms: since its last tick arrived, or the process
     started; gone: `evicted` or `retired`, else empty; consumes and creates: segment numbers; staged:
     batches that it has begun and not committed, oldest first; last_batches: (scope, id) of those that
-    it has committed last; refused: why its last tick was refused, empty if it was not."""
+    it has committed last; refused: why its last tick was refused, empty if it was not; what that tick was
+    to consume counts in `consumes`. waits: what the node says that it waits for, since waits_ms."""
 
     key: NodeKey
     kind: str
@@ -130,6 +132,8 @@ class NodeExplanation:
     staged: tuple[StagedBatch, ...] = ()
     last_batches: tuple[tuple[str, int], ...] = ()
     refused: str = ""
+    waits: tuple[WaitCause, ...] = ()
+    waits_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,12 +371,14 @@ def _explain_node(
         node.session is not None,
         max(0, now_ns - node.last_heard_ns) // 1_000_000,
         "retired" if node.retired else "evicted" if node.evicted else "",
-        tuple(sorted(node.consumes)),
+        tuple(sorted(node.consumes | node.refused_consumes)),
         tuple(sorted(node.creates)),
         tuple(sorted(node.fronts)),
         _staged_batches(staged),
         tuple((batch.scope, batch.id) for batch in node.last_batches()),
         node.refused,
+        node.waits,
+        max(0, now_ns - node.waits_since_ns) // 1_000_000 if node.waits else 0,
     )
 
 

@@ -22,6 +22,7 @@ from tracker.core.model import (
     span,
 )
 from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
+from tracker.core.waits import WaitCause
 
 MAX_CELLS_PER_TICK = 262_144
 MAX_ITEMS_PER_CELL = 2**48
@@ -65,6 +66,11 @@ class HomeNode:
     last_heard_ns: int = 0
     refused: str = ""
     """Why its last tick was refused; empty if it was not. For people."""
+    refused_consumes: set[int] = field(default_factory=set)
+    """Numbers of the segments in which that tick was to consume."""
+    waits: tuple[WaitCause, ...] = ()
+    """What it says that it waits for, on its session, since `waits_since_ns`. For people."""
+    waits_since_ns: int = 0
 
     @property
     def accepted(self) -> int:
@@ -90,6 +96,21 @@ class HomeNode:
         self.creates.update(content.created.lowest_slots())
         self.consumes.update(content.consumed.lowest_slots())
         self.consumes.update(late.lowest_slots())
+
+    def note_refused(self, refusal: str, content: TickContent) -> None:
+        """Remembers why a tick was refused, and who would be the reader of what it names."""
+        self.refused = refusal
+        named = content.consumed.segments.tolist() + [u.segment for u in content.units_consumed]
+        self.refused_consumes = set(named)
+
+    def note_accepted(self) -> None:
+        self.refused, self.refused_consumes = "", set()
+
+    def note_waits(self, waits: tuple[WaitCause, ...], now_ns: int) -> None:
+        """Remembers what it waits for; since when, counts from the first of reports without a gap."""
+        if not self.waits:
+            self.waits_since_ns = now_ns
+        self.waits = waits
 
     def last_batches(self) -> tuple[Batch, ...]:
         """The last durable batch of each scope."""

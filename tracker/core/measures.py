@@ -6,12 +6,13 @@ Sums over the processes are right for what shards own (open slots, late items) a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tracker.core.cells import shown_items
 from tracker.core.pipeline import Pipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.waits import WaitKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class FrontMeasures:
 
 @dataclass(frozen=True, slots=True)
 class PipelineMeasures:
-    """One pipeline as one process measures it."""
+    """One pipeline as one process measures it. `waiting`: by what they wait for, as they say, the nodes
+    whose home this is; those whose last tick was refused count as refused."""
 
     pipeline: str
     slack_ns: int
@@ -54,6 +56,7 @@ class PipelineMeasures:
     keys: int
     staged: int
     known_fronts: int
+    waiting: Mapping[str, int]
     segments: tuple[SegmentMeasures, ...]
     fronts: tuple[FrontMeasures, ...]
 
@@ -80,9 +83,22 @@ def measure(state: Pipeline, at_home: Callable[[str], bool], now_ns: int) -> Pip
         len(state.shard.node_times),
         state.home.staged_count,
         len(promises),
+        _waiting(state),
         tuple(_segment(state, number, newest, now_ns) for number in range(len(state.said))),
         fronts,
     )
+
+
+def _waiting(state: Pipeline) -> dict[str, int]:
+    """By each kind of wait, how many nodes."""
+    counts = {kind.value: 0 for kind in WaitKind}
+    for node in state.home.nodes.values():
+        kinds = {wait.kind for wait in node.waits}
+        if node.refused and not node.evicted:
+            kinds.add(WaitKind.REFUSED)
+        for kind in kinds:
+            counts[kind.value] += 1
+    return counts
 
 
 def _promises(state: Pipeline) -> dict[tuple[str, str], int]:

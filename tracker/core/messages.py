@@ -24,6 +24,7 @@ from tracker.core.model import Restart as Restart  # noqa: PLC0414 (it is part o
 from tracker.core.rescaling import RoutingEntry
 from tracker.core.routing import RoutingTable
 from tracker.core.slots import LOWEST_SLOT
+from tracker.core.waits import WaitCause
 
 # --- entries of a home log (rule 3): what a home tells every shard, in one order ------------------
 
@@ -398,6 +399,15 @@ class SubmitTick:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportWaits:
+    """What the node of an attached session waits for, instead of what it said before on it; of a session
+    that is over it is nothing. Answered by `SessionRefused` if it is more than may be said, else not."""
+
+    session: Hashable
+    waits: tuple[WaitCause, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StageContributions:
     """Answered by `Answer(request, None)` when durable."""
 
@@ -451,6 +461,7 @@ Event = (
     | AttachSession
     | DetachSession
     | SubmitTick
+    | ReportWaits
     | StageContributions
     | FrameArrived
     | PeerConnected

@@ -253,6 +253,7 @@ def _node(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
         "creates": [names[number] for number in node.creates],
         "staged": [f"batch {staged.batch} of {staged.query}" for staged in node.staged[:3]],
         "refused": node.refused,
+        "waits": [wait.text for wait in node.waits],
     }
 
 

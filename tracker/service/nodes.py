@@ -9,6 +9,7 @@ from acker.v1 import node_service_pb2 as node_pb
 from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
+from tracker.core.waits import MAX_WAITS
 from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
@@ -108,7 +109,9 @@ class TickStream:
         messages: list[node_pb.CommitTicksResponse] = []
         if self._attached is not None:
             messages.append(
-                node_pb.CommitTicksResponse(attached=node_pb.Attached(last_number=self._attached))
+                node_pb.CommitTicksResponse(
+                    attached=node_pb.Attached(last_number=self._attached, takes_status=True)
+                )
             )
             self._attached = None
         if self._durable is not None:
@@ -223,6 +226,8 @@ class NodeServicer:
                 # Taken in the loop's next turn: gRPC's threads fetch the next one in the meantime.
                 loop.call_soon(self._take_tick, request, stream)
                 await engine.room()
+            elif what == "status" and stream.spec is not None:
+                loop.call_soon(self._take_status, request.status, stream)
             elif what == "attach" and stream.spec is None:
                 engine.check_lease()
                 stream.spec = engine.process.spec(request.attach.pipeline)
@@ -236,7 +241,8 @@ class NodeServicer:
                 engine.post(m.AttachSession(stream, request.attach.pipeline, key))
             else:
                 raise Refused(
-                    RefusalCode.INVALID, f"a stream begins with one attach, then ticks; got {what}"
+                    RefusalCode.INVALID,
+                    f"a stream begins with one attach, then ticks and status; got {what}",
                 )
         await asyncio.sleep(0)  # until the last tick is taken
 
@@ -249,6 +255,14 @@ class NodeServicer:
             self._engine.post(m.SubmitTick(stream, number, content))
         except Refused as refused:
             stream.refused(number, refused.refusal)
+        except Exception as error:
+            stream.failed(error)
+
+    def _take_status(self, status: node_pb.NodeStatus, stream: TickStream) -> None:
+        try:
+            # One more than may be: the core refuses that by its number.
+            waits = tuple(convert.wait_from_pb(wait) for wait in status.waits[: MAX_WAITS + 1])
+            self._engine.post(m.ReportWaits(stream, waits))
         except Exception as error:
             stream.failed(error)
 

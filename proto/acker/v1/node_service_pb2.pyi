@@ -158,6 +158,7 @@ class CommitTicksRequest(_message.Message):
 
     ATTACH_FIELD_NUMBER: _builtins.int
     TICK_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attach(self) -> Global___Attach:
         """First message: whose ticks follow."""
@@ -166,21 +167,52 @@ class CommitTicksRequest(_message.Message):
     def tick(self) -> Global___NumberedTick:
         """A tick."""
 
+    @_builtins.property
+    def status(self) -> Global___NodeStatus:
+        """Why the node commits nothing, for people; only where the answer to attach takes it."""
+
     def __init__(
         self,
         *,
         attach: Global___Attach | None = ...,
         tick: Global___NumberedTick | None = ...,
+        status: Global___NodeStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "message", b"message", "tick", b"tick"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "message", b"message", "tick", b"tick"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attach", "tick"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attach", "tick", "status"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___CommitTicksRequest: _TypeAlias = CommitTicksRequest  # noqa: Y015
+
+@_typing.final
+class NodeStatus(_message.Message):
+    """Why a node commits nothing. It replaces what the node has said before on this stream, and ends with
+    it; an empty one says that it waits for nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.WaitCause]:
+        """What it waits for; at most 8."""
+
+    def __init__(
+        self,
+        *,
+        waits: _abc.Iterable[_types_pb2.WaitCause] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeStatus: _TypeAlias = NodeStatus  # noqa: Y015
 
 @_typing.final
 class Attach(_message.Message):
@@ -289,16 +321,20 @@ class Attached(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
+    TAKES_STATUS_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
     """Number of the key's last tick that the home has accepted; send on from the next."""
+    takes_status: _builtins.bool
+    """Whether the home takes messages of kind status; older ones end the stream at one."""
     def __init__(
         self,
         *,
         last_number: _builtins.int = ...,
+        takes_status: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_number", b"last_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_number", b"last_number", "takes_status", b"takes_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -943,6 +943,8 @@ class NodeExplanation(_message.Message):
     STAGED_FIELD_NUMBER: _builtins.int
     LAST_BATCHES_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    WAITS_MS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is: front, query, local-tracker, other."""
     node_time: _builtins.int
@@ -955,6 +957,8 @@ class NodeExplanation(_message.Message):
     """Empty, evicted or retired."""
     refused: _builtins.str
     """Why its last tick was refused; empty if it was not."""
+    waits_ms: _builtins.int
+    """Milliseconds since it began to say so."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Its last key."""
@@ -979,6 +983,10 @@ class NodeExplanation(_message.Message):
     def last_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedBatch]:
         """The batches that it has committed last, one a scope."""
 
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.WaitCause]:
+        """What it says that it waits for."""
+
     def __init__(
         self,
         *,
@@ -994,10 +1002,12 @@ class NodeExplanation(_message.Message):
         staged: _abc.Iterable[Global___StagedBatch] | None = ...,
         last_batches: _abc.Iterable[Global___CommittedBatch] | None = ...,
         refused: _builtins.str = ...,
+        waits: _abc.Iterable[_types_pb2.WaitCause] | None = ...,
+        waits_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "key", b"key", "kind", b"kind", "last_batches", b"last_batches", "node_time", b"node_time", "refused", b"refused", "silent_ms", b"silent_ms", "staged", b"staged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "key", b"key", "kind", b"kind", "last_batches", b"last_batches", "node_time", b"node_time", "refused", b"refused", "silent_ms", b"silent_ms", "staged", b"staged", "waits", b"waits", "waits_ms", b"waits_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -534,6 +534,40 @@ class StagedContribution(_message.Message):
 Global___StagedContribution: _TypeAlias = StagedContribution  # noqa: Y015
 
 @_typing.final
+class WaitCause(_message.Message):
+    """One thing that a node waits for, or is refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """One of the words of docs/explain.md: unknown_items, not_told, writer_behind, refused, other."""
+    text: _builtins.str
+    """What it is; at most 500 characters."""
+    segment: _builtins.int
+    """Number of the segment that is concerned, or -1."""
+    batch: _builtins.int
+    """Number of the query's batch, or -1."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        text: _builtins.str = ...,
+        segment: _builtins.int = ...,
+        batch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "kind", b"kind", "segment", b"segment", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
+
+@_typing.final
 class SegmentTime(_message.Message):
     """Min time of one segment."""
 

@@ -21,6 +21,7 @@ from tracker.core.messages import (
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
+    ReportWaits,
     RescaleShards,
     RestartPipeline,
     RetireNode,
@@ -45,6 +46,8 @@ class Process(Recovery):
         match event:
             case SubmitTick():
                 self._submit(event, now_ns)
+            case ReportWaits():
+                self._report_waits(event, now_ns)
             case Committed():
                 self._commit(event.position, now_ns)
             case FrameArrived():

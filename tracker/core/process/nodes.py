@@ -18,6 +18,7 @@ from tracker.core.messages import (
     PipelineRegistered,
     PipelineRestarted,
     RegisterPipeline,
+    ReportWaits,
     Restart,
     RestartPipeline,
     RetireNode,
@@ -35,6 +36,7 @@ from tracker.core.pipeline import Pipeline
 from tracker.core.process.exchange import Exchange
 from tracker.core.registration import check_spec, differences
 from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay
+from tracker.core.waits import check_waits
 
 
 class Nodes(Exchange):
@@ -322,7 +324,7 @@ class Nodes(Exchange):
         name, key = attached
         node = self._pipelines[name].home.nodes.get(key.node_id)
         if node is not None and node.session == session:
-            node.session = None
+            node.session, node.waits = None, ()
 
     def _submit(self, event: SubmitTick, now_ns: int) -> None:
         attached = self._sessions.get(event.session)
@@ -343,11 +345,26 @@ class Nodes(Exchange):
             entry = self._judge(pipeline, node, event)
         except Refused as refused:
             if node is not None and refused.refusal.code is not RefusalCode.OUT_OF_ORDER:
-                node.refused = refused.refusal.message
+                node.note_refused(refused.refusal.message, event.content)
             self._out.append(TickRefused(event.session, event.number, refused.refusal))
             return
-        node.refused = ""
+        node.note_accepted()
         self._append_home(entry)
+
+    def _report_waits(self, event: ReportWaits, now_ns: int) -> None:
+        attached = self._sessions.get(event.session)
+        if attached is None:
+            return  # a newer session speaks for the node, or it has left
+        name, key = attached
+        pipeline = self._pipelines[name]
+        try:
+            node = self._current_node(pipeline, key)
+            check_waits(name, len(pipeline.spec.segments), event.waits)
+        except Refused as refused:
+            self._out.append(SessionRefused(event.session, refused.refusal))
+            self._detach(event.session)
+            return
+        node.note_waits(event.waits, now_ns)
 
     def _judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick) -> KeyTick:
         """The entry that a tick becomes; raises Refused, changing nothing, if it cannot be."""

@@ -243,6 +243,7 @@ function nodes() {
   table("nodes", ["Node", "Kind", "State", number("Silent"), number("Ticks"), "Consumes from", "Creates in"], last.nodes.map((node) => [
     node.node_id, node.kind,
     node.gone ? { text: node.gone, is: "bad" } : node.refused ? { text: `refused: ${node.refused}`, is: "bad" }
+      : node.waits.length ? { text: `waits: ${node.waits.join("; ")}`, is: "bad" }
       : node.connected ? { text: node.staged.length ? `connected, ${node.staged.join(", ")} staged` : "connected", is: "good" }
       : { text: node.staged.length ? `not connected, ${node.staged.join(", ")} staged` : "not connected", is: "bad" },
     silent(node.silent_ms, SILENT_MS), number(count(node.ticks)), node.consumes.join(", ") || "–", node.creates.join(", ") || "–",
