@@ -115,6 +115,7 @@ class HomeUplink(FakeUplink):
     def watch(self, heard: MinTimes) -> None:
         for segment in range(len(self.segments)):
             heard.put(segment, 5)
+        heard.put(None, 5)
 
 
 class LocalTracker:
