@@ -444,8 +444,10 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
             message = peer_pb.Entry()
             _write_tick(tick, late, message)
             return message
-        case m.KeyOpened(pipeline, key, kind, restart):
-            opened = peer_pb.KeyOpened(pipeline=pipeline, key=key_to_pb(key), kind=kind)
+        case m.KeyOpened(pipeline, key, kind, restart, owner):
+            opened = peer_pb.KeyOpened(
+                pipeline=pipeline, key=key_to_pb(key), kind=kind, owner=owner
+            )
             if restart is not None:
                 opened.restart.CopyFrom(restart_to_pb(restart))
             return peer_pb.Entry(opened=opened)
@@ -508,7 +510,7 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
         case "opened":
             o = message.opened
             restart = restart_from_pb(o.restart) if o.HasField("restart") else None
-            return m.KeyOpened(o.pipeline, key_from_pb(o.key), o.kind, restart)
+            return m.KeyOpened(o.pipeline, key_from_pb(o.key), o.kind, restart, o.owner)
         case "closed":
             c = message.closed
             return m.KeyClosed(c.pipeline, key_from_pb(c.key), c.last_number, c.evicted, c.retired)

@@ -161,6 +161,7 @@ def node_to_pb(node: r.NodeSnapshot) -> pb.NodeSnapshot:
         retired=node.retired,
         consumes=node.consumes,
         creates=node.creates,
+        owner=node.owner,
     )
 
 
@@ -175,6 +176,7 @@ def node_from_pb(n: pb.NodeSnapshot) -> r.NodeSnapshot:
         n.retired,
         tuple(n.consumes),
         tuple(n.creates),
+        n.owner,
     )
 
 

@@ -121,6 +121,7 @@ SPEC = PipelineSpec(
         m.HomeEntry(6, m.KeyClosed("p", NodeKey("n", 1), 9, True, True)),
         m.HomeEntry(7, m.KeyDropped("p", NodeKey("n", 1))),
         m.HomeEntry(8, m.KeyOpened("p", NodeKey("n", 2), "front", m.Restart(3, -7, 9))),
+        m.HomeEntry(8, m.KeyOpened("p", NodeKey("n", 3), "query", None, "q-1")),
         m.HomeEntry(9, m.PipelineRestarted("p", m.Restart(2, 5, 1_700_000_000_000))),
         m.Pinned("p", (m.FrontPin("n", "F", -3),)),
         m.Pinned("p", (m.FrontPin("n", "F", -3),), 4),

@@ -164,7 +164,8 @@ class Node:
             home = (home + 1) % len(self.sim.shards)
         elif self.sim.chance("unknown_pipelines"):
             pipeline = "nowhere"
-        self.sim.call(self, home, JoinNode(self._new_request(), pipeline, self.name, self.kind))
+        request = self._new_request()
+        self.sim.call(self, home, JoinNode(request, pipeline, self.name, self.kind, self.name))
 
     def _begin_anew(self, delay_ns: int = 0) -> None:
         """The node ends this life and begins another, as a process would."""
@@ -318,6 +319,7 @@ class Node:
             self.attached = True
             self.window.attached(effect.last_number)
             self._send()
+            self.sim.perhaps_a_stranger(self)
         elif isinstance(effect, TicksDurable):
             assert self.key is not None
             self.sim.ledger.check_durable(self.world.spec.name, self.key, effect.number)

@@ -33,12 +33,12 @@ FAULT_KINDS = (
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
-    "stages_run_again_in_part", "repeated_batches", "zombies",
+    "stages_run_again_in_part", "repeated_batches", "zombies", "strangers",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
     "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",
     "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
-    "refused_conflict", "refused_fenced",
+    "refused_conflict", "refused_fenced", "refused_strangers",
     # limits that were reached
     "full_nodes", "full_open_cells", "full_open_units", "full_frames", "full_links", "full_windows", "full_local_trackers",
     "congested_ticks",

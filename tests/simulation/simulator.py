@@ -47,6 +47,7 @@ from tracker.core.messages import (
     Event,
     FrontGranted,
     Joined,
+    JoinNode,
     RegisterPipeline,
     Restart,
     SessionAttached,
@@ -74,6 +75,7 @@ HURRY_NS = 0.5 * MS
 FRONTS = {
     "": FrontNode, "one item": OneItemFront, "leader": LeaderFront, "visitor": VisitingFront,
 }  # fmt: skip
+_STRANGER = "stranger"
 CHECK_EVERY_STEPS = 64
 """How often a process is compared with the homes' logs as the stores have them."""
 
@@ -520,6 +522,22 @@ class Simulator(Processes):
             event = SubmitTick(effect.session, effect.last_number + 1, TickContent())
             self.after(self.latency(), self._deliver, None, home, event)
 
+    def perhaps_a_stranger(self, node: Node) -> None:
+        """Somebody else, a copy that was started by mistake, asks to join under a node's id."""
+        if self.chance("strangers"):
+            name = node.world.spec.name
+            event = JoinNode((_STRANGER, node.name), name, node.name, node.kind, _STRANGER)
+            self.after(self.milliseconds(0, 12), self._deliver_stranger, node, event)
+
+    def _deliver_stranger(self, node: Node, event: JoinNode) -> None:
+        running = self.shards[node.home].running
+        pipeline = running and running.process._pipelines.get(event.pipeline)
+        known = pipeline and pipeline.home.nodes.get(node.name)
+        if known and known.session is not None:
+            self._deliver(None, node.home, event)
+        else:
+            self.not_a_step()  # it would be let in, and nobody would close what it opened
+
     def _to_node(self, name: str, link: Any, effect: Effect) -> None:
         self.after(self._in_order(("to", link), self.latency()), self.nodes[name].hear, effect)
 
@@ -559,6 +577,11 @@ class Simulator(Processes):
             if code is not RefusalCode.CONFLICT:
                 raise Failure("broken", f"another pipeline of that name was answered {code}")
             self.count("refused_conflict")
+            return
+        if name == _STRANGER:
+            if isinstance(effect.result, Joined):
+                raise Failure("broken", f"{effect.request} joined as {effect.result.key}, in use")
+            self.count("refused_strangers")
             return
         if isinstance(effect.result, Joined):
             for grant in effect.result.fronts:

@@ -116,17 +116,23 @@ class NodeClient:
 
     # --- joining ----------------------------------------------------------------------------------
 
-    def join(self, timeout_s: float = JOIN_TIMEOUT_S) -> Joined:
+    def check_join(
+        self, timeout_s: float = JOIN_TIMEOUT_S, *, owner: str = "", take_over: bool = False
+    ) -> Joined:
+        """What `join` would be told now, or why it would be refused; changes nothing. `key` is the
+        newest of this id, of incarnation 0 if it has none. (A tracker of before this was there joins.)
+        """
+        return self._ask_to_join(timeout_s, owner, take_over, check_only=True)[0]
+
+    def join(
+        self, timeout_s: float = JOIN_TIMEOUT_S, *, owner: str = "", take_over: bool = False
+    ) -> Joined:
         """Gets a new incarnation, which closes the one before; returns what the tracker last heard
         of this id. May be called again, say when the node was fenced: what still waits fails then.
+        owner: what the node runs for, such as a query's id; while a session of this id lives for
+        another owner the join is refused, unless it takes over.
         Raises RefusedError, UnavailableError, ClosedError."""
-        request = node_pb.JoinNodeRequest(
-            pipeline=self.pipeline, node_id=self.node_id, kind=self.kind
-        )
-        answer, home = self._connection.call(
-            lambda channel: node_grpc.NodeServiceStub(channel).JoinNode, request, timeout_s
-        )
-        joined = convert.joined_from_pb(answer)
+        joined, home = self._ask_to_join(timeout_s, owner, take_over, check_only=False)
         with self._changed:
             if self._closed:
                 raise self._closed_error()
@@ -146,6 +152,19 @@ class NodeClient:
         anew = LowmarkError(f"node {self.node_id!r} joined anew before they were durable")
         _resolve([(future, anew) for future in dropped])
         return joined
+
+    def _ask_to_join(
+        self, timeout_s: float, owner: str, take_over: bool, *, check_only: bool
+    ) -> tuple[Joined, str]:
+        """The answer, and the address of the home that gave it."""
+        request = node_pb.JoinNodeRequest(
+            pipeline=self.pipeline, node_id=self.node_id, kind=self.kind, owner=owner,
+            take_over=take_over, check_only=check_only,
+        )  # fmt: skip
+        answer, home = self._connection.call(
+            lambda channel: node_grpc.NodeServiceStub(channel).JoinNode, request, timeout_s
+        )
+        return convert.joined_from_pb(answer), home
 
     @property
     def joined(self) -> Joined:

@@ -56,6 +56,8 @@ class HomeNode:
     consumes: set[int] = field(default_factory=set)
     creates: set[int] = field(default_factory=set)
     """Numbers of the segments in which it has ever consumed and created, for people."""
+    owner: str = ""
+    """What its key was opened for, such as a query's id; empty if that was not said."""
     # Not durable, forgotten by a crash:
     pending: deque[Batch | None] = field(default_factory=deque)
     fronts: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -144,6 +146,20 @@ class HomePipeline:
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
         return node
+
+    def check_owner(self, node_id: str, owner: str, take_over: bool) -> None:
+        """Raises Refused where a node id is in use for another owner (rule 9): a copy that is started by
+        mistake must not end what runs. Who does not say an owner, or was not asked for it, is let in."""
+        node = self.nodes.get(node_id)
+        if take_over or node is None or node.session is None or "" in (owner, node.owner):
+            return
+        if owner != node.owner:
+            raise self._refuse(
+                RefusalCode.CONFLICT,
+                f"node {node.key} runs for {node.owner!r}, and its session lives: {owner!r} cannot join "
+                "under its id; give it a node id of its own, or stop the other one, or join with "
+                "take_over=True, which ends the other one",
+            )
 
     def check_write_off(self, cells: Cells) -> None:
         """Raises Refused if an operator's write-off names what cannot be."""

@@ -48,12 +48,13 @@ class PipelineRestarted:
 @dataclass(frozen=True, slots=True)
 class KeyOpened:
     """A key begins, and with it an older key of the same node ends, in one entry. `restart`: the
-    generation that it belongs to; None for the first."""
+    generation that it belongs to; None for the first. `owner`: as in `JoinNode`."""
 
     pipeline: str
     key: NodeKey
     kind: str
     restart: Restart | None = None
+    owner: str = ""
 
     @property
     def generation(self) -> int:
@@ -308,12 +309,18 @@ class RegisterPipeline:
 
 @dataclass(frozen=True, slots=True)
 class JoinNode:
-    """Answered by `Answer(request, Joined)`."""
+    """Answered by `Answer(request, Joined)`. owner: what the node runs for, such as a query's id; empty
+    if that is not said. While a session of the node lives, another owner is refused, unless it takes
+    over. check_only: nothing changes; the answer is what a join would be told, with the newest durable
+    key of the id (of incarnation 0 where there is none)."""
 
     request: Hashable
     pipeline: str
     node_id: str
     kind: str
+    owner: str = ""
+    take_over: bool = False
+    check_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ class NodeSnapshot:
     retired: bool = False
     consumes: tuple[int, ...] = ()
     creates: tuple[int, ...] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

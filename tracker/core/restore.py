@@ -104,6 +104,7 @@ def snapshot_node(node: HomeNode) -> NodeSnapshot:
         node.retired,
         tuple(sorted(node.consumes)),
         tuple(sorted(node.creates)),
+        node.owner,
     )
 
 
@@ -164,6 +165,7 @@ def restore_node(saved: NodeSnapshot) -> HomeNode:
         retired=saved.retired,
         consumes=set(saved.consumes),
         creates=set(saved.creates),
+        owner=saved.owner,
     )
     for batch in saved.batches:
         node.batches.setdefault(batch.scope, OrderedDict())[batch.id] = batch.fingerprint

@@ -150,7 +150,10 @@ class NodeServicer:
     async def JoinNode(
         self, request: node_pb.JoinNodeRequest, context: Context
     ) -> node_pb.JoinNodeResponse:
-        event = m.JoinNode(object(), request.pipeline, request.node_id, request.kind)
+        r = request
+        event = m.JoinNode(
+            object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only
+        )
         try:
             return convert.joined_to_pb(await self._engine.ask(event))
         except Refused as refused:

@@ -28,22 +28,38 @@ class JoinNodeRequest(_message.Message):
     PIPELINE_FIELD_NUMBER: _builtins.int
     NODE_ID_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TAKE_OVER_FIELD_NUMBER: _builtins.int
+    CHECK_ONLY_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
     """The node's id."""
     kind: _builtins.str
     """What the node is: front, query, local-tracker, other. Shown to people."""
+    owner: _builtins.str
+    """What the node runs for, such as a query's id; empty if that is not said. While a session of the
+    node lives, a join for another owner is refused with code conflict.
+    """
+    take_over: _builtins.bool
+    """Joins though the node is in use for another owner, which is ended by it."""
+    check_only: _builtins.bool
+    """Nothing changes: the answer says what a join would be told, or why it would be refused. Its key is
+    the newest of the id, of incarnation 0 if it has none.
+    """
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
         node_id: _builtins.str = ...,
         kind: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        take_over: _builtins.bool = ...,
+        check_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node_id", b"node_id", "pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "kind", b"kind", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -301,10 +301,13 @@ class KeyOpened(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     RESTART_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     kind: _builtins.str
     """What the node is, for people."""
+    owner: _builtins.str
+    """What the node runs for; empty if that was not said."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """The key."""
@@ -320,10 +323,11 @@ class KeyOpened(_message.Message):
         key: _types_pb2.NodeKey | None = ...,
         kind: _builtins.str = ...,
         restart: _shards_pb2.Restart | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "restart", b"restart"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "owner", b"owner", "pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,7 @@ class NodeSnapshot(_message.Message):
     RETIRED_FIELD_NUMBER: _builtins.int
     CONSUMES_FIELD_NUMBER: _builtins.int
     CREATES_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is."""
     durable: _builtins.int
@@ -74,6 +75,8 @@ class NodeSnapshot(_message.Message):
     """Whether it was evicted."""
     retired: _builtins.bool
     """Whether an operator has retired it."""
+    owner: _builtins.str
+    """What it runs for; empty if that was not said."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Its key."""
@@ -102,10 +105,11 @@ class NodeSnapshot(_message.Message):
         retired: _builtins.bool = ...,
         consumes: _abc.Iterable[_builtins.int] | None = ...,
         creates: _abc.Iterable[_builtins.int] | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "key", b"key", "kind", b"kind", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

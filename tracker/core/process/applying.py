@@ -31,12 +31,11 @@ from tracker.core.messages import (
     UnitsArrived,
     WrittenOff,
 )
-from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.nodes import Nodes
 from tracker.core.rescaling import ROUTING_ENTRIES, RoutingEntry, ShardJoining
-from tracker.core.slots import LOWEST_SLOT
 
 
 class Applying(Nodes):
@@ -72,21 +71,6 @@ class Applying(Nodes):
                 message = self._restarted(pipeline, record.entry.key).message
                 result = Refusal(RefusalCode.NOT_READY, message)
         self._out.append(Answer(request, result))
-
-    def _joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
-        node = pipeline.home.nodes[key.node_id]
-        fronts = tuple(
-            pipeline.grant(front) for front in pipeline.shard.fronts if front[0] == key.node_id
-        )
-        return Joined(
-            key,
-            pipeline.spec,
-            node.last_batches(),
-            node.previous_node_time,
-            fronts,
-            pipeline.generation,
-            LOWEST_SLOT if pipeline.restart is None else pipeline.floor,
-        )
 
     def _apply(self, record: Record, now_ns: int) -> None:
         """What a durable record changes; the same when it was just committed and in recovery."""
@@ -151,7 +135,7 @@ class Applying(Nodes):
                 self._next_incarnation = max(self._next_incarnation, entry.key.incarnation + 1)
                 if entry.generation != self._pipelines[entry.pipeline].generation:
                     return  # appended before this process had begun the present one
-                node = HomeNode(entry.key, entry.kind, last_heard_ns=now_ns)
+                node = HomeNode(entry.key, entry.kind, owner=entry.owner, last_heard_ns=now_ns)
                 older = home.nodes.get(entry.key.node_id)
                 if older is not None:
                     node.previous_node_time = older.durable

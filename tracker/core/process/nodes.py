@@ -10,6 +10,7 @@ from tracker.core.messages import (
     Answer,
     AttachSession,
     HomeEntry,
+    Joined,
     JoinNode,
     KeyClosed,
     KeyOpened,
@@ -103,12 +104,14 @@ class Nodes(Exchange):
     def _join(self, event: JoinNode) -> None:
         pipeline = self._at_home(event.pipeline, event.node_id)
         home = pipeline.home
-        if not 0 < len(event.node_id) <= 1024 or len(event.kind) > 100:
+        lengths = len(event.node_id), len(event.kind), len(event.owner)
+        if not 0 < lengths[0] <= 1024 or lengths[1] > 100 or lengths[2] > 1024:
             raise Refused(
                 RefusalCode.INVALID,
-                f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters and a kind at "
-                f"most 100, got {len(event.node_id)} and {len(event.kind)}",
+                f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters, a kind at most 100 "
+                f"and an owner at most 1024, got {lengths[0]}, {lengths[1]} and {lengths[2]}",
             )
+        home.check_owner(event.node_id, event.owner, event.take_over)
         if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
             raise Refused(
                 RefusalCode.FULL,
@@ -116,11 +119,32 @@ class Nodes(Exchange):
                 f"{len(home.newest)} nodes have at shard {self.shard}, max_nodes is "
                 f"{pipeline.spec.max_nodes}; let nodes that are gone leave",
             )
+        if event.check_only:
+            known = home.nodes.get(event.node_id)
+            newest = NodeKey(event.node_id, 0) if known is None else known.key
+            self._out.append(Answer(event.request, self._joined(pipeline, newest)))
+            return
         key = NodeKey(event.node_id, self._next_incarnation)
         self._next_incarnation += 1
         home.newest[event.node_id] = key
-        opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart)
+        opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
         self._append_home(opened, event.request)
+
+    def _joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
+        """What a node is told that joins, or asks whether it could, as far as it is durable."""
+        node = pipeline.home.nodes.get(key.node_id) or HomeNode(key, "")
+        fronts = tuple(
+            pipeline.grant(front) for front in pipeline.shard.fronts if front[0] == key.node_id
+        )
+        return Joined(
+            key,
+            pipeline.spec,
+            node.last_batches(),
+            node.previous_node_time,
+            fronts,
+            pipeline.generation,
+            LOWEST_SLOT if pipeline.restart is None else pipeline.floor,
+        )
 
     def _close_key(
         self, pipeline: str, key: NodeKey, *, evicted: bool = False, retired: bool = False
