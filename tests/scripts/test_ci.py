@@ -1,0 +1,30 @@
+"""What a change must pass: `.ci/run` runs the static checks and all tests, and fails where either does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts.summary import ROOT
+
+MAKE = """#!/bin/sh
+echo "$1: as planned"
+[ "$1" != "$BROKEN" ]
+"""
+
+
+@pytest.mark.parametrize("broken", ["", "lint", "test"])
+def test_both_run_and_either_can_fail_the_whole(broken: str, tmp_path: Path) -> None:
+    """What the tests came to is said last, also where a check has failed."""
+    make = tmp_path / "make"
+    make.write_text(MAKE)
+    make.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "BROKEN": broken}
+    done = subprocess.run(
+        [ROOT / ".ci" / "run"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["lint: as planned", "test: as planned"]
+    assert (done.returncode != 0) == bool(broken)
