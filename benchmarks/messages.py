@@ -51,7 +51,6 @@ from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickCo
 from tracker.core.process import Process
 from tracker.core.routing import RoutingTable
 from tracker.service.outgoing import Outgoing
-from tracker.service.server import SERVED
 
 ITEMS = 50_000
 ITEM_NS = 10_000_000
@@ -116,7 +115,7 @@ class Evaluation:
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._routing = RoutingTable.uniform(shards)
-        self._processes = [Process(shard, self._routing, 1, SERVED) for shard in range(shards)]
+        self._processes = [Process(shard, self._routing, 1) for shard in range(shards)]
         self._links = {
             (a, b): Link(self, b) for a in range(shards) for b in range(shards) if a != b
         }

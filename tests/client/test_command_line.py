@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from typer.testing import CliRunner, Result
 import tracker
 from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
 from tracker.cli import app
-from tracker.cli_common import EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
+from tracker.cli_common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker, free_ports
+from tracker.core.process import ProcessConfig
+from tracker.service.server import ServerConfig
 
 FILE = """
 name: two
@@ -216,6 +219,56 @@ def test_serving_asks_for_what_belongs_together(running: EmbeddedTracker) -> Non
         ["--shard", "2", "--peers", "a:1,b:2"],
     ):
         assert run(running, "serve", *words).exit_code == EXIT_REFUSED, words
+
+
+@pytest.fixture
+def run_configs(monkeypatch: pytest.MonkeyPatch) -> list[ServerConfig]:
+    """With what `lowmark serve` would run processes, which it does not here."""
+    configs: list[ServerConfig] = []
+
+    def take(config: ServerConfig) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setenv("LOWMARK_STORE", "memory:")
+    monkeypatch.setattr("tracker.service.run.main", take)
+    monkeypatch.setattr("tracker.service.run.configure_logging", lambda *_, **__: None)
+    return configs
+
+
+def served_with(configs: list[ServerConfig], *words: str) -> ServerConfig:
+    """The configuration with which `lowmark serve` would run a process."""
+    assert CliRunner().invoke(app, ["serve", *words]).exit_code == 0, words
+    return configs.pop()
+
+
+def test_what_people_serve_is_what_is_measured(run_configs: list[ServerConfig]) -> None:
+    """Benchmarks, embedded trackers and tests take the defaults of ServerConfig and ProcessConfig."""
+    assert served_with(run_configs) == ServerConfig(0, (DEFAULT_TARGET,))
+    peers = ("--peers", "a:1,b:2")
+    assert served_with(run_configs, "--shard", "1", *peers) == ServerConfig(1, ("a:1", "b:2"))
+    for words in (("--standby", "--listen", "c:3", *peers), ("--join", "a:1", "--listen", "c:3")):
+        assert served_with(run_configs, *words).process == ProcessConfig(), words
+    changed = served_with(run_configs, "--join-timeout-ms", "700", "--rescale-margin-ms", "70")
+    assert changed.process == ProcessConfig(join_timeout_ms=700, rescale_margin_ms=70)
+
+
+def test_processes_of_one_command_are_served_as_one_is(
+    run_configs: list[ServerConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def take(addresses: Sequence[str], options: Sequence[Sequence[str]]) -> int:
+        for shard, own in enumerate(options):
+            started.append(["--shard", str(shard), "--peers", ",".join(addresses), *own])
+        return 0
+
+    monkeypatch.setattr("tracker.supervisor.supervise", take)
+    assert CliRunner().invoke(app, ["serve", "--shards", "2", "--listen", "a:7"]).exit_code == 0
+    for shard, words in enumerate(started):
+        config = served_with(run_configs, *words)
+        assert replace(config, left_status=0) == ServerConfig(shard, ("a:7", "a:8"))
+    assert len(started) == 2
 
 
 def two_ports() -> int:

@@ -16,7 +16,7 @@ from tracker.client.subscriber import Subscriber
 from tracker.core.model import PipelineSpec
 from tracker.core.process import ProcessConfig
 from tracker.service.run import configure_logging
-from tracker.service.server import SERVED, ServerConfig, TrackerServer
+from tracker.service.server import ServerConfig, TrackerServer
 from tracker.store import MemoryStore
 
 START_TIMEOUT_S = 30.0
@@ -61,7 +61,7 @@ class EmbeddedTracker:
         )
         self._thread.start()
         try:
-            self._start(shards, store, block_slots, process or SERVED)
+            self._start(shards, store, block_slots, process or ProcessConfig())
         except BaseException:
             self.close()
             raise

@@ -65,10 +65,6 @@ def _any(servicer: object) -> Any:
     return servicer
 
 
-SERVED = ProcessConfig(report_interval_ms=1)
-"""A group commit takes about as long, so few wait for it; links to other shards send reports less often."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """One process of a tracker.
@@ -102,7 +98,7 @@ class ServerConfig:
     listen: str = ""
     block_slots: int = 64
     grace_s: float = 2.0
-    process: ProcessConfig = SERVED
+    process: ProcessConfig = field(default_factory=ProcessConfig)
     lease_ms: int = LEASE_MS
     standby: bool = False
     address: str = ""
