@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import tracker
+from acker.v1 import node_service_pb2 as node_pb
+from acker.v1 import node_service_pb2_grpc as node_grpc
 from tests.client.support import (
     TWO_SEGMENTS,
     WAIT_S,
@@ -23,6 +25,7 @@ from tests.client.support import (
     joined_front,
     promise,
 )
+from tracker import convert
 from tracker.client import (
     ClosedError,
     FencedError,
@@ -32,6 +35,7 @@ from tracker.client import (
     TickRefusedError,
     UnavailableError,
 )
+from tracker.client.connection import Connection
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import (
     Batch,
@@ -220,6 +224,26 @@ def test_ticks_under_way_are_durable_or_fenced_when_a_newer_incarnation_joins(
         assert {type(error) for error in errors[last:]} <= {FencedError}
         # What was durable may not have been told any more; never told otherwise.
         assert {type(error) for error in errors[:last]} <= {type(None), FencedError}
+
+
+def test_a_client_whose_key_is_closed_and_forgotten_is_fenced(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """Its home does not know the key any more, but the client knows that it was given."""
+    with NodeClient(running.target, pipeline, "n") as node:
+        key = convert.key_to_pb(node.join(WAIT_S).key)
+        done(node.commit(TickContent()))
+        connection = Connection(running.target)
+        connection.call(
+            lambda channel: node_grpc.NodeServiceStub(channel).LeaveNode,
+            node_pb.LeaveNodeRequest(pipeline=pipeline, key=key),
+            WAIT_S,
+        )
+        connection.close()
+        with pytest.raises(FencedError) as over:
+            done(node.commit(TickContent()))
+        assert over.value.refusal.code is RefusalCode.FENCED
+        assert "has left" in over.value.refusal.message
 
 
 def test_a_fenced_client_may_join_anew(running: EmbeddedTracker, pipeline: str) -> None:

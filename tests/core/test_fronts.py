@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import MS, Cluster, HandNode, content
-from tracker.core.messages import Joined, JoinNode, Wake
+from tracker.core.messages import (
+    AttachSession,
+    Joined,
+    JoinNode,
+    SessionRefused,
+    TickRefused,
+    Wake,
+)
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
@@ -253,6 +260,27 @@ def test_an_evicted_front_lets_go_and_is_told_so(shards: int) -> None:
     again = cluster.ask(first.home, JoinNode, "p", "first", "front")
     assert isinstance(again, Joined)
     assert again.fronts == (), "it has to join its front again"
+
+
+def test_an_evicted_front_is_fenced_from_the_moment_that_it_is_evicted() -> None:
+    """Also before its eviction is durable: its ticks are refused from then on, and it is to know why."""
+    spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=1_000)
+    cluster, first = begun(1, spec)
+    older = first.key
+    first = cluster.node(spec, "first")
+    while not any("KeyClosed" in repr(record) for _, record in cluster.pending[0]):
+        assert cluster.now_ns < 10_000 * MS
+        cluster.now_ns += 50 * MS
+        cluster.handle(0, Wake())
+    (refused,) = first.send(first.last + 1, content(heartbeats={"a": 99}))
+    assert isinstance(refused, TickRefused)
+    assert refused.refusal.code is RefusalCode.FENCED
+    assert "was evicted after a silence" in refused.refusal.message
+    for key, why in ((first.key, "was evicted after a silence"), (older, "has taken its place")):
+        (over,) = cluster.handle(0, AttachSession(f"again {why}", "p", key))
+        assert isinstance(over, SessionRefused)
+        assert over.refusal.code is RefusalCode.FENCED
+        assert why in over.refusal.message
 
 
 @pytest.mark.parametrize("shards", SHARDS)

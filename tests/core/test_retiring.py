@@ -10,7 +10,14 @@ import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain
 from tracker.core.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
-from tracker.core.messages import Answer, Joined, JoinNode, RetireNode, SessionRefused
+from tracker.core.messages import (
+    Answer,
+    Joined,
+    JoinNode,
+    RetireNode,
+    SessionRefused,
+    StageContributions,
+)
 from tracker.core.model import Batch, Cells, Edge, PipelineSpec, Refusal, RefusalCode
 from tracker.core.written_off import MAX_LISTED_CELLS, WrittenOffCell, WrittenOffLedger
 
@@ -78,6 +85,19 @@ def test_a_retired_node_can_commit_no_more(shards: int) -> None:
     (again,) = [e for e in world.worker.attach() if isinstance(e, SessionRefused)]
     assert again.refusal.code is RefusalCode.FENCED
     assert "was retired by an operator" in again.refusal.message
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_retired_node_can_stage_no_more_and_is_told_why(durable: bool) -> None:
+    world = running(1)
+    staging = StageContributions("s", "p", "worker", ())
+    world.cluster.handle(0, RetireNode("r", "p", "worker", Cells.empty(), AT_MS))
+    if durable:
+        world.cluster.settle()
+    (answer,) = [e for e in world.cluster.handle(0, staging) if isinstance(e, Answer)]
+    refusal = refused(answer.result)
+    assert refusal.code is RefusalCode.FENCED
+    assert "was retired by an operator" in refusal.message
 
 
 @pytest.mark.parametrize("shards", SHARDS)

@@ -357,6 +357,7 @@ class Node:
         if self.on_left:
             return
         self.note_refusal(refusal)
+        self._check_known(refusal)
         if refusal.code in JOIN_AGAIN:
             self._begin_anew()
             return
@@ -430,6 +431,7 @@ class Node:
         self.note_refusal(refusal)
         if self.on_left:
             return
+        self._check_known(refusal)
         if refusal.code in JOIN_AGAIN:
             self._later(RETRY_NS, self._begin_anew)
         elif refusal.code in TRY_AGAIN:
@@ -439,6 +441,11 @@ class Node:
             self._attach_if_idle()
         else:
             raise Failure("broken", f"{self.name} was refused: {refusal}")
+
+    def _check_known(self, refusal: Refusal) -> None:
+        """A node that has not left is told why its key was closed, not that nobody knows it."""
+        if refusal.code is RefusalCode.UNKNOWN_NODE:
+            raise Failure("broken", f"{self.name} has not left, and was told: {refusal.message}")
 
     def _detach(self) -> None:
         self.session, self.attached = None, False

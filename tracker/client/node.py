@@ -530,8 +530,8 @@ class NodeClient:
         if refused.refusal.code is RefusalCode.FENCED and attached:
             # Perhaps only by an older stream of ours that arrived late: attaching again tells.
             return None
-        if refused.refusal.code is RefusalCode.UNKNOWN_NODE:  # left, or evicted and forgotten
-            return FencedError(refused.refusal)
+        if refused.refusal.code is RefusalCode.UNKNOWN_NODE:
+            return _closed_and_forgotten(refused.refusal)
         return refused
 
     def _requests(self, stream: int, joined: Joined) -> Iterator[node_pb.CommitTicksRequest]:
@@ -583,6 +583,8 @@ class NodeClient:
                     if refusal.code is RefusalCode.FENCED:
                         # Of the key, not of this tick: it may arrive before the end of the stream.
                         raise FencedError(refusal)
+                    if refusal.code is RefusalCode.UNKNOWN_NODE:
+                        raise _closed_and_forgotten(refusal)
                     for future, why in self._window.refused(response.refused.number, refusal):
                         outcomes.append((future, TickRefusedError(why)))
                 case "grant":
@@ -630,6 +632,11 @@ def _message(pipeline: str, content: TickContent) -> pb.TickContent:
 
 def _lengths(cells: Cells) -> tuple[int, int, int, int]:
     return len(cells.segments), len(cells.slots), len(cells.checksums), len(cells.counts)
+
+
+def _closed_and_forgotten(refusal: Refusal) -> FencedError:
+    """What a home means that does not know the key of a stream: the key was given, so it was closed."""
+    return FencedError(replace(refusal, code=RefusalCode.FENCED))
 
 
 def _invalid(message: str) -> TickRefusedError:

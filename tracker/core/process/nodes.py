@@ -273,30 +273,45 @@ class Nodes(Exchange):
         name = pipeline.spec.name
         if newest == key and node is not None and node.key == key:
             return node
-        if newest is not None and newest.incarnation > key.incarnation:
+        last = newest or (node.key if node is not None else None)
+        if last is not None and last.incarnation > key.incarnation:
             raise Refused(
                 RefusalCode.FENCED,
-                f"pipeline {name!r}: node {key} is closed, {newest} has taken its place; "
+                f"pipeline {name!r}: node {key} is closed, {last} has taken its place; "
                 "only one process may run under a node id",
             )
-        if node is not None and node.key == key and node.retired:
-            raise Refused(
-                RefusalCode.FENCED,
-                f"pipeline {name!r}: node {key} was retired by an operator: its key is closed for "
-                "good; if it is not gone after all, join again",
-            )
-        if node is not None and node.key == key and node.evicted:
-            raise Refused(
-                RefusalCode.FENCED,
-                f"pipeline {name!r}: node {key} was evicted after a silence that the "
-                "pipeline does not allow its fronts; join again",
-            )
+        if last == key:
+            self._check_ended(pipeline, key.node_id)
         if pipeline.restart is not None:
             raise Refused(RefusalCode.FENCED, self._restarted(pipeline, key).message)
         raise Refused(
             RefusalCode.UNKNOWN_NODE,
             f"pipeline {name!r}: node {key} has not joined, or has left; join again",
         )
+
+    def _check_ended(self, pipeline: Pipeline, node_id: str) -> None:
+        """Raises Refused(FENCED) if the last key of an id, which is not the newest any more, was closed
+        by others than the node: it was evicted or retired, durable or not."""
+        node = pipeline.home.nodes.get(node_id)
+        if node is None:
+            return
+        name, evicted, retired = pipeline.spec.name, node.evicted, node.retired
+        for _, record, _ in self._pending:
+            entry = record.entry if isinstance(record, HomeEntry) else None
+            if isinstance(entry, KeyClosed) and (entry.pipeline, entry.key) == (name, node.key):
+                evicted, retired = evicted or entry.evicted, retired or entry.retired
+        if retired:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {node.key} was retired by an operator: its key is closed for "
+                "good; if it is not gone after all, join again",
+            )
+        if evicted:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {node.key} was evicted after a silence that the "
+                "pipeline does not allow its fronts; join again",
+            )
 
     def _restarted(self, pipeline: Pipeline, key: NodeKey) -> Refusal:
         return Refusal(
@@ -463,6 +478,8 @@ class Nodes(Exchange):
 
     def _stage(self, event: StageContributions) -> None:
         pipeline = self._at_home(event.pipeline, event.node_id)
+        if event.node_id not in pipeline.home.newest:
+            self._check_ended(pipeline, event.node_id)
         waiting = [
             record.contributions
             for _, record, _ in self._pending
