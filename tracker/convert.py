@@ -655,8 +655,8 @@ def _pipeline_report_to_pb(report: m.PipelineReport) -> peer_pb.PipelineReport:
             incarnation=front.incarnation,
             number=front.number,
         )
-    for node_id, name in report.left:
-        message.left.add(node_id=node_id, front=name)
+    for node_id, name, incarnation, number in report.left:
+        message.left.add(node_id=node_id, front=name, incarnation=incarnation, number=number)
     return message
 
 
@@ -680,7 +680,9 @@ def _pipeline_report_from_pb(message: peer_pb.PipelineReport) -> m.PipelineRepor
             )
             for f in message.fronts
         ),
-        left=tuple((left.node_id, left.front) for left in message.left),
+        left=tuple(
+            (left.node_id, left.front, left.incarnation, left.number) for left in message.left
+        ),
         runs=tuple(run_from_pb(run) for run in message.runs),
         announced=slots_from_pb(message.announced),
         generation=message.generation,

@@ -10,7 +10,7 @@ from tracker import convert
 from tracker.core import rescaling as r
 from tracker.core.describe import ShardRole
 from tracker.core.membership import Membership
-from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import FrontPin, RefusalCode, Refused
 from tracker.core.routing import RoutingEntry, RoutingTable
 from tracker.core.written_off import WrittenOffCell
 
@@ -150,6 +150,20 @@ def _highest_from_pb(message: pb.HighestSlots) -> r.HighestSlots:
     return r.HighestSlots(message.version, tuple((s.pipeline, s.slot) for s in message.slots))
 
 
+def pin_to_pb(pin: FrontPin) -> pb.PinRecord:
+    return pb.PinRecord(
+        node_id=pin.node_id,
+        front=pin.front,
+        slot=pin.slot,
+        incarnation=pin.incarnation,
+        number=pin.number,
+    )
+
+
+def pin_from_pb(p: pb.PinRecord) -> FrontPin:
+    return FrontPin(p.node_id, p.front, p.slot, p.incarnation, p.number)
+
+
 def node_to_pb(node: r.NodeSnapshot) -> pb.NodeSnapshot:
     return pb.NodeSnapshot(
         key=convert.key_to_pb(node.key),
@@ -162,6 +176,7 @@ def node_to_pb(node: r.NodeSnapshot) -> pb.NodeSnapshot:
         consumes=node.consumes,
         creates=node.creates,
         owner=node.owner,
+        grants=[pin_to_pb(grant) for grant in node.grants],
     )
 
 
@@ -177,6 +192,7 @@ def node_from_pb(n: pb.NodeSnapshot) -> r.NodeSnapshot:
         tuple(n.consumes),
         tuple(n.creates),
         n.owner,
+        tuple(pin_from_pb(grant) for grant in n.grants),
     )
 
 

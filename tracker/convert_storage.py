@@ -7,6 +7,7 @@ and many a changed byte would still read as a message, of something that never h
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -17,7 +18,7 @@ from acker.v1 import types_pb2 as pb
 from tracker import convert, convert_shards
 from tracker.core import messages as m
 from tracker.core import snapshot as s
-from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import FrontPin, RefusalCode, Refused
 from tracker.core.pipeline import Dropped, DroppedCells
 
 _CHECKSUM_BYTES = 4
@@ -57,10 +58,9 @@ def record_to_bytes(record: m.Record) -> bytes:
             for entry in record.entries:
                 convert.write_entry(entry, message.received.entries.add())
         case m.Pinned():
-            message.pinned.pipeline = record.pipeline
-            message.pinned.generation = record.generation
-            for pin in record.pins:
-                message.pinned.pins.add(node_id=pin.node_id, front=pin.front, slot=pin.slot)
+            _pins_to_pb(record.pipeline, record.pins, record.generation, message.pinned)
+        case m.FrontsGranted():
+            _pins_to_pb(record.pipeline, record.grants, record.generation, message.granted)
         case m.Announcement():
             message.announcement.pipeline = record.pipeline
             message.announcement.generation = record.generation
@@ -81,6 +81,18 @@ def record_to_bytes(record: m.Record) -> bytes:
     return _sealed(message)
 
 
+def _pins_to_pb(
+    pipeline: str, pins: Iterable[FrontPin], generation: int, message: storage_pb.PinnedRecord
+) -> None:
+    message.pipeline, message.generation = pipeline, generation
+    message.pins.extend(convert_shards.pin_to_pb(pin) for pin in pins)
+
+
+def _pins_from_pb(message: storage_pb.PinnedRecord) -> tuple[str, tuple[FrontPin, ...], int]:
+    pins = tuple(convert_shards.pin_from_pb(pin) for pin in message.pins)
+    return message.pipeline, pins, message.generation
+
+
 def record_from_bytes(data: bytes) -> m.Record:
     """Raises Refused(INVALID) for bytes that are no record of this version."""
     message = _unsealed(storage_pb.Record, data, "a stored record")
@@ -92,8 +104,9 @@ def record_from_bytes(data: bytes) -> m.Record:
             entries = tuple(convert.entry_from_pb(entry) for entry in r.entries)
             return m.ReceivedEntries(r.shard, r.first, entries)
         case "pinned":
-            pins = tuple(m.FrontPin(p.node_id, p.front, p.slot) for p in message.pinned.pins)
-            return m.Pinned(message.pinned.pipeline, pins, message.pinned.generation)
+            return m.Pinned(*_pins_from_pb(message.pinned))
+        case "granted":
+            return m.FrontsGranted(*_pins_from_pb(message.granted))
         case "announcement":
             a = message.announcement
             return m.Announcement(

@@ -13,9 +13,10 @@ from unittest import mock
 from tracker.core.cut import Combiner
 from tracker.core.links import Link
 from tracker.core.messages import Entries, Entry, KeyTick, ReceivedEntries
+from tracker.core.model import FrontId
 from tracker.core.pipeline import Pipeline
 from tracker.core.process import Process
-from tracker.core.shard import FrontId, ShardPipeline
+from tracker.core.shard import ShardPipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 

@@ -434,7 +434,8 @@ class Story:
 
         def is_everywhere() -> bool:
             pipeline = self._pipeline(visitor.home)
-            return pipeline is not None and front in pipeline.combiner.settled_fronts
+            known = [] if pipeline is None else pipeline.combiner.settled_fronts
+            return any(joined[:2] == front for joined in known)
 
         yield is_everywhere
         for other in self._some_shards():
@@ -454,8 +455,9 @@ class Story:
         pipeline = self._pipeline(shard)
         if pipeline is None or other not in pipeline.combiner.views:  # it has left
             return 0
-        report = pipeline.combiner.views[other].fronts.get((leader, leader))
-        return 0 if report is None else report.heartbeat - min(pipeline.announced)
+        reports = pipeline.combiner.views[other].fronts.values()
+        promises = [report.heartbeat for report in reports if report.node_id == leader]
+        return max(promises) - min(pipeline.announced) if promises else 0
 
     def _late(self) -> Moment:
         """A worker's home does not hear that min time has come to a slot that has an item; what the

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from tracker.core.graph import SegmentGraph
 from tracker.core.messages import FrontReport, PipelineReport, SegmentLow, TouchedRun
-from tracker.core.shard import FrontId
+from tracker.core.model import FrontId
 from tracker.core.slots import FOREVER
 
 _SLACK_IN_HEAPS = 1024
@@ -106,7 +106,6 @@ class Combiner:
         """Fronts that every shard has: the least promise, and the segment fed."""
         self.unsettled_fronts: dict[FrontId, None] = {}
         """Fronts that some shard has and another has not: they hold min time where it is."""
-        self.newly_settled: list[FrontId] = []
         self._own_runs: deque[TouchedRun] = deque()
         """The own shard's runs outside M: a whole report must tell them again."""
         self._touched: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.size)]
@@ -145,12 +144,13 @@ class Combiner:
         view.heard = True
         for low in report.lows:
             view.lows[low.segment] = low
-        for left in report.left:  # first: a front may have left and joined again since
-            view.fronts.pop(left, None)
-            self._settle_front(left)
+        for left in report.left:  # first: an older process does not say which joining has left
+            for gone in [left] if left[3] else [f for f in view.fronts if f[:2] == left[:2]]:
+                view.fronts.pop(gone, None)
+                self._settle_front(gone)
         for front in report.fronts:
-            view.fronts[(front.node_id, front.front)] = front
-            self._settle_front((front.node_id, front.front))
+            view.fronts[front.id] = front
+            self._settle_front(front.id)
         for run in report.runs:
             self._hold(shard, run)
         view.announced.update(report.announced)
@@ -168,16 +168,12 @@ class Combiner:
 
     def _settle_front(self, front: FrontId) -> None:
         reports = [view.fronts[front] for view in self.views.values() if front in view.fronts]
-        was_settled = front in self.settled_fronts
-        joinings = {(report.incarnation, report.number) for report in reports}
-        if len(reports) == len(self.views) and len(joinings) == 1:
+        if len(reports) == len(self.views):
             promise, segment = min(report.heartbeat for report in reports), reports[0].segment
             self.unsettled_fronts.pop(front, None)
             if self.settled_fronts.get(front) != (promise, segment):
                 self.settled_fronts[front] = (promise, segment)
                 self._push_promise(segment, promise, front)
-            if not was_settled:
-                self.newly_settled.append(front)
             return
         self.settled_fronts.pop(front, None)
         if reports:
@@ -237,10 +233,19 @@ class Combiner:
 
     # --- reads ------------------------------------------------------------------------------------
 
-    def grant(self, front: FrontId) -> tuple[int, int]:
-        """Of a front that every shard has: the segment it feeds, and its largest pin."""
-        reports = [view.fronts[front] for view in self.views.values()]
-        return reports[0].segment, max(report.pin for report in reports)
+    def largest_pin(self, front: FrontId) -> int:
+        """Of a front that every shard has."""
+        return max(view.fronts[front].pin for view in self.views.values())
+
+    def known_fronts(self) -> list[FrontId]:
+        """The fronts that any shard has; of those of one name, the one that joined last."""
+        known = sorted({front for view in self.views.values() for front in view.fronts})
+        return [*{front[:2]: front for front in known}.values()]
+
+    def least_promise(self, front: FrontId) -> int:
+        """The least promise of a front that any shard has."""
+        views = self.views.values()
+        return min(view.fronts[front].heartbeat for view in views if front in view.fronts)
 
     def announced_anywhere(self, segment: int) -> int | None:
         """The largest min time of a segment that any process has announced, as far as is known."""

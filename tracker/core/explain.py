@@ -19,10 +19,9 @@ from tracker.core.cut import Vectors
 from tracker.core.describe import ShardDescription
 from tracker.core.home import HomeNode
 from tracker.core.messages import KeyTick
-from tracker.core.model import Cells, NodeKey, StagedContribution, Unit
+from tracker.core.model import Cells, FrontId, NodeKey, StagedContribution, Unit
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Dropped, Pipeline
-from tracker.core.shard import FrontId
 from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay, subtract_delay
 from tracker.core.waits import WaitCause
 from tracker.core.written_off import WrittenOffCell

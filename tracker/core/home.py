@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tracker.core.model import (
     Batch,
     Cells,
+    FrontName,
+    FrontPin,
     NodeKey,
     PipelineSpec,
     RefusalCode,
@@ -38,12 +41,26 @@ KEPT_GONE_NODES = 1_000
 """Evicted and retired nodes of a pipeline whose batches a home remembers; those gone longest are
 forgotten, as those are that left by themselves."""
 KEPT_SCOPES = 8
-"""Scopes of batches that a home remembers of one node; the one used least lately goes first."""
+"""Scopes of a node, those used last, of which a home remembers so many batches; of the others it remembers
+the newest one."""
+MAX_SCOPES = 1_024
+"""Scopes of batches of one node: none is ever forgotten, one more is refused."""
+
+
+@dataclass(slots=True)
+class FrontClaim:
+    """A front of a node, as of the ticks that its home has accepted: the segment it feeds, its joining, and
+    its last promise (LOWEST_SLOT if none)."""
+
+    segment: int
+    incarnation: int
+    number: int
+    promise: int = LOWEST_SLOT
 
 
 @dataclass(slots=True)
 class HomeNode:
-    """What a node's home knows of it. `durable` and `batches` are as of the durable log."""
+    """What a node's home knows of it, as of the durable log where nothing else is said."""
 
     key: NodeKey
     kind: str
@@ -58,12 +75,12 @@ class HomeNode:
     """Numbers of the segments in which it has ever consumed and created, for people."""
     owner: str = ""
     """What its key was opened for, such as a query's id; empty if that was not said."""
+    grants: dict[str, FrontPin] = field(default_factory=dict)
+    """By front: from where on it may label. One without a grant waits for it."""
     # Not durable, forgotten by a crash:
     pending: deque[Batch | None] = field(default_factory=deque)
-    fronts: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By front of the node: the segment it feeds and its last accepted promise."""
-    ungranted: dict[str, None] = field(default_factory=dict)
-    """Fronts that joined while this process ran and may not label yet."""
+    fronts: dict[str, FrontClaim] = field(default_factory=dict)
+    """Its fronts, as of the ticks that were accepted."""
     session: Hashable | None = None
     last_heard_ns: int = 0
     refused: str = ""
@@ -90,8 +107,18 @@ class HomeNode:
             kept[batch.id] = batch.fingerprint
             while len(kept) > KEPT_FINGERPRINTS:
                 kept.popitem(last=False)
-            while len(self.batches) > KEPT_SCOPES:
-                self.batches.popitem(last=False)
+            for older in islice(reversed(self.batches.values()), KEPT_SCOPES, KEPT_SCOPES + 1):
+                while len(older) > 1:
+                    older.popitem(last=False)
+
+    def granted(self, front: str) -> int | None:
+        """The slot from which one of its fronts may label; None while it waits for its grant. What an
+        earlier joining of the name was granted is nothing to this one."""
+        claim, grant = self.fronts.get(front), self.grants.get(front)
+        if claim is None or grant is None:
+            return None
+        same = (grant.incarnation, grant.number) == (claim.incarnation, claim.number)
+        return grant.slot if same else None
 
     def note_segments(self, content: TickContent, late: Cells) -> None:
         """Remembers in which segments a durable tick consumed and created."""
@@ -131,6 +158,15 @@ class HomePipeline:
         """The newest key given to an id, durable or not: only its ticks are accepted."""
         self.staged: dict[str, dict[tuple[object, ...], StagedContribution]] = {}
         self.staged_count = 0
+        self.waiting: dict[FrontName, None] = {}
+        """Fronts of these nodes that wait for their grant, and some that do no more."""
+
+    def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
+        """A node goes on here with the fronts that it has."""
+        node.fronts = claims
+        for front in claims:
+            if node.granted(front) is None:
+                self.waiting[node.key.node_id, front] = None
 
     def gone(self, key: NodeKey) -> HomeNode | None:
         """The node of a key that was evicted or retired is remembered, among the last ones; returns it,
@@ -141,7 +177,7 @@ class HomePipeline:
         del self.nodes[key.node_id]
         self.nodes[key.node_id] = node
         node.evicted = True
-        node.fronts, node.ungranted = {}, {}
+        node.fronts, node.grants = {}, {}
         remembered = [node_id for node_id, known in self.nodes.items() if known.evicted]
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
@@ -183,6 +219,8 @@ class HomePipeline:
         kept = node.batches.get(batch.scope) or OrderedDict()
         known = {b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope}
         newest = max([*known, *list(reversed(kept))[:1]], default=None)
+        if newest is None:
+            self._check_scopes(node, batch.scope)
         fingerprint = known.get(batch.id, kept.get(batch.id))
         if fingerprint == batch.fingerprint:
             return True
@@ -190,11 +228,22 @@ class HomePipeline:
             raise Refused(
                 RefusalCode.ROLLED_BACK,
                 f"batch {batch.id} of {batch.scope!r} of node {node.key} was committed before with "
-                f"other contents, or is older than the {KEPT_FINGERPRINTS} batches remembered (the "
-                f"newest is {newest}): its checkpoint was rolled back or rewritten; restore the "
+                f"other contents, or is older than the batches that are remembered (at most "
+                f"{KEPT_FINGERPRINTS} of a scope; the newest is {newest}): its checkpoint was rolled back or rewritten; restore the "
                 "newer checkpoint, or start the query under a new node id",
             )
         return False
+
+    def _check_scopes(self, node: HomeNode, scope: str) -> None:
+        """Raises Refused if a node begins one more scope than may be remembered."""
+        known = node.batches.keys() | {batch.scope for batch in node.pending if batch}
+        if len(known) >= MAX_SCOPES:
+            raise self._refuse(
+                RefusalCode.FULL,
+                f"node {node.key} has batches of {len(known)} scopes, and {scope!r} would be one more; "
+                f"the limit is {MAX_SCOPES}, since the newest batch of each is remembered for good: "
+                "commit what is new under a scope that is there, or under another node id",
+            )
 
     def check(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
         """Raises Refused if any part of a tick cannot be honoured (promise 5)."""
@@ -305,12 +354,11 @@ class HomePipeline:
             )
 
     def _check_granted(self, node: HomeNode, created: Cells) -> None:
-        for front in node.ungranted:
-            segment = node.fronts[front][0]
-            if segment in created.lowest_slots():
+        for front, claim in node.fronts.items():
+            if claim.segment in created.lowest_slots() and node.granted(front) is None:
                 raise self._refuse(
                     RefusalCode.NOT_READY,
-                    f"segment {self.spec.segments[segment]!r}: front {front!r} of node {node.key} "
+                    f"segment {self.spec.segments[claim.segment]!r}: front {front!r} of node {node.key} "
                     "created items before every shard had answered its joining; wait for its grant",
                 )
 
@@ -344,7 +392,7 @@ class HomePipeline:
             )
 
     def _check_fronts(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
-        fronts = dict(node.fronts)
+        fronts = {name: (claim.segment, claim.promise) for name, claim in node.fronts.items()}
         for join in content.joins:
             if not 0 <= join.segment < len(self.spec.segments):
                 raise self._refuse(
@@ -393,16 +441,14 @@ class HomePipeline:
         node.pending.append(content.batch)
         for join in content.joins:
             if join.front not in node.fronts:
-                node.fronts[join.front] = (join.segment, LOWEST_SLOT)
-                node.ungranted[join.front] = None
+                node.fronts[join.front] = FrontClaim(
+                    join.segment, node.key.incarnation, node.accepted
+                )
+                self.waiting[node.key.node_id, join.front] = None
         for heartbeat in content.heartbeats:
-            node.fronts[heartbeat.front] = (
-                node.fronts[heartbeat.front][0],
-                heartbeat.slot,
-            )
+            node.fronts[heartbeat.front].promise = heartbeat.slot
         for name in content.leaves:
             node.fronts.pop(name, None)
-            node.ungranted.pop(name, None)
 
     # --- staged contributions ---------------------------------------------------------------------
 

@@ -63,16 +63,18 @@ class PipelineMeasures:
 
 def measure(state: Pipeline, at_home: Callable[[str], bool], now_ns: int) -> PipelineMeasures:
     """`at_home`: whether a node's home is this shard. Costs by the number of segments and fronts."""
-    promises = _promises(state)
+    known = state.combiner.known_fronts()
+    promises = {front: state.combiner.least_promise(front) for front in known}
     newest = max((slot for slot in promises.values() if slot < FOREVER), default=None)
     fronts = tuple(
         FrontMeasures(
-            *front,
+            front[0],
+            front[1],
             promise,
             0 if newest is None else max(0, newest - promise),
             now_ns - state.front_heard_ns.get(front, now_ns),
         )
-        for front, promise in sorted(promises.items())
+        for front, promise in promises.items()
         if at_home(front[0])
     )
     return PipelineMeasures(
@@ -99,15 +101,6 @@ def _waiting(state: Pipeline) -> dict[str, int]:
         for kind in kinds:
             counts[kind.value] += 1
     return counts
-
-
-def _promises(state: Pipeline) -> dict[tuple[str, str], int]:
-    """Of every front that any shard has: its least promise."""
-    promises: dict[tuple[str, str], int] = {}
-    for view in state.combiner.views.values():
-        for front, report in view.fronts.items():
-            promises[front] = min(report.heartbeat, promises.get(front, report.heartbeat))
-    return promises
 
 
 def _segment(state: Pipeline, number: int, newest: int | None, now_ns: int) -> SegmentMeasures:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from tracker.core.model import (
     Batch,
     Cells,
+    FrontId,
+    FrontPin,
     NodeKey,
     PipelineSpec,
     Refusal,
@@ -139,20 +141,21 @@ class ReceivedEntries:
 
 
 @dataclass(frozen=True, slots=True)
-class FrontPin:
-    """Where this shard pinned a front (rule 8)."""
-
-    node_id: str
-    front: str
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
 class Pinned:
     """Pins of one pipeline; never computed anew once written."""
 
     pipeline: str
     pins: tuple[FrontPin, ...]
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrontsGranted:
+    """Every shard has pinned these fronts of nodes at home here: each may label from its largest pin on.
+    They are told so when this record is durable."""
+
+    pipeline: str
+    grants: tuple[FrontPin, ...]
     generation: int = 0
 
 
@@ -187,7 +190,7 @@ class Swept:
     generation: int = 0
 
 
-Record = HomeEntry | ReceivedEntries | Pinned | Announcement | Staged | Swept
+Record = HomeEntry | ReceivedEntries | Pinned | FrontsGranted | Announcement | Staged | Swept
 
 
 # --- frames between processes ---------------------------------------------------------------------
@@ -211,8 +214,7 @@ class EntriesReceived:
 
 @dataclass(frozen=True, slots=True)
 class FrontReport:
-    """A pinned front at a shard: `heartbeat` >= `pin`. It joined by tick `number` of `incarnation`:
-    a front that left and joined again is another one."""
+    """A pinned front at a shard: `heartbeat` >= `pin`. It joined by tick `number` of `incarnation`."""
 
     node_id: str
     front: str
@@ -221,6 +223,10 @@ class FrontReport:
     heartbeat: int
     incarnation: int
     number: int
+
+    @property
+    def id(self) -> FrontId:
+        return self.node_id, self.front, self.incarnation, self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +255,14 @@ class SegmentLow:
 class PipelineReport:
     """A shard's state of one pipeline at a moment, or its changes since the report before (rule 5).
 
-    left: (node id, front); announced: (segment, min time) in this generation.
+    left: of fronts that have left, their joinings (0 and 0 from a process of an older version, which names
+    none); announced: (segment, min time) in this generation.
     """
 
     pipeline: str
     lows: tuple[SegmentLow, ...] = ()
     fronts: tuple[FrontReport, ...] = ()
-    left: tuple[tuple[str, str], ...] = ()
+    left: tuple[FrontId, ...] = ()
     runs: tuple[TouchedRun, ...] = ()
     announced: tuple[tuple[int, int], ...] = ()
     generation: int = 0
@@ -586,7 +593,7 @@ class TickRefused:
 
 @dataclass(frozen=True, slots=True)
 class FrontGranted:
-    """Every shard has pinned a front of the session's node."""
+    """Every shard has pinned a front of the session's node; its home will not forget it."""
 
     session: Hashable
     grant: Grant

@@ -215,6 +215,29 @@ class TickContent:
     units_consumed: tuple[Unit, ...] = ()
 
 
+FrontName = tuple[str, str]
+"""(node id, front name)."""
+FrontId = tuple[str, str, int, int]
+"""A front, by its joining: (node id, front name, incarnation, number of the tick by which it joined). One
+that has left and joined again is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPin:
+    """A slot of a front, from which it may label: where a shard pinned it, or what its home has granted it
+    (rule 8). Incarnation and number are of its joining; 0 where a store of an older version says none."""
+
+    node_id: str
+    front: str
+    slot: int
+    incarnation: int = 0
+    number: int = 0
+
+    @property
+    def id(self) -> FrontId:
+        return self.node_id, self.front, self.incarnation, self.number
+
+
 @dataclass(frozen=True, slots=True)
 class Restart:
     """How a generation of a pipeline begins, after the first one, 0: from which slot on, and when an

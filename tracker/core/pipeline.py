@@ -15,10 +15,10 @@ from tracker.core.describe import (
 )
 from tracker.core.graph import SegmentGraph
 from tracker.core.history import COARSE_STEP_NS, History
-from tracker.core.home import HomePipeline
-from tracker.core.messages import FrontPin, Grant, Restart
-from tracker.core.model import PipelineSpec, TimeKind
-from tracker.core.shard import FrontId, ShardPipeline
+from tracker.core.home import FrontClaim, HomeNode, HomePipeline
+from tracker.core.messages import Grant, Restart
+from tracker.core.model import FrontId, FrontPin, PipelineSpec, TimeKind
+from tracker.core.shard import ShardPipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 MAX_LISTED_RESTARTS = 100
@@ -97,7 +97,6 @@ class Pipeline:
         """Whether what was said must be told now, though nothing else has changed."""
         self.sweeping: dict[int, int] = {}
         """By segment the slot below which cells are being moved to the late ledger."""
-        self.grants_due: list[FrontId] = []
         self.front_heard_ns: dict[FrontId, int] = {}
         self.moved_ns = [0] * len(spec.segments)
         """When this process last moved a segment's min time, or started; for people."""
@@ -137,20 +136,23 @@ class Pipeline:
         self.reached, self.announced = list(reached), list(reached)
         self._note_unsaid()
 
-    def fronts_of(self, node_id: str) -> dict[str, tuple[int, int]]:
-        """By front of a node, as this shard has applied them: the segment fed, and its last promise."""
-        return {
-            front: (state.segment, LOWEST_SLOT if state.promised is None else state.promised)
-            for (of, front), state in self.shard.fronts.items()
-            if of == node_id
-        }
+    def claims(self) -> dict[str, dict[str, FrontClaim]]:
+        """By node its fronts, as this shard has applied them."""
+        claims: dict[str, dict[str, FrontClaim]] = {}
+        for (node_id, front), state in self.shard.fronts.items():
+            promise = LOWEST_SLOT if state.promised is None else state.promised
+            claim = FrontClaim(state.segment, state.incarnation, state.number, promise)
+            claims.setdefault(node_id, {})[front] = claim
+        return claims
 
     def new_pins(self) -> tuple[FrontPin, ...]:
         """Pins for the fronts that have joined and are not pinned, by what has been announced."""
-        return tuple(
-            FrontPin(*front, self.graph.pin(self.announced, self.shard.fronts[front].segment))
-            for front in self.shard.unpinned
-        )
+        pins = []
+        for name in self.shard.unpinned:
+            state = self.shard.fronts[name]
+            slot = self.graph.pin(self.announced, state.segment)
+            pins.append(FrontPin(*name, slot, state.incarnation, state.number))
+        return tuple(pins)
 
     def new_announcements(self) -> tuple[tuple[int, int], ...]:
         """(segment, min time) that the reports allow and that is beyond what was announced."""
@@ -190,16 +192,39 @@ class Pipeline:
                 sweeps.append((segment, floor))
         return sweeps
 
-    def grant(self, front: FrontId) -> Grant:
-        """What a front may do: granted once every shard has pinned it."""
-        state = self.shard.fronts[front]
-        granted = front in self.combiner.settled_fronts
-        segment, slot = state.segment, LOWEST_SLOT
-        if granted:
-            segment, slot = self.combiner.grant(front)
-            slot = max(slot, self.graph.pin(self.floors, segment))
+    def new_grants(self) -> tuple[FrontPin, ...]:
+        """Grants for the fronts of nodes at home here that wait for theirs, and that every shard has pinned
+        by now."""
+        grants = []
+        for node_id, front in [*self.home.waiting]:
+            node = self.home.nodes.get(node_id)
+            claim = None if node is None else node.fronts.get(front)
+            if claim is None:
+                del self.home.waiting[node_id, front]
+                continue
+            joining = (node_id, front, claim.incarnation, claim.number)
+            if joining in self.combiner.settled_fronts:
+                del self.home.waiting[node_id, front]
+                floor = self.graph.pin(self.floors, claim.segment)
+                slot = max(floor, self.combiner.largest_pin(joining))
+                grants.append(FrontPin(node_id, front, slot, *joining[2:]))
+        return tuple(grants)
+
+    def take_grant(self, grant: FrontPin) -> HomeNode | None:
+        """A grant is durable; returns the node of its front, if both are still here."""
+        node = self.home.nodes.get(grant.node_id)
+        name = (grant.node_id, grant.front)
+        if node is None or name not in self.shard.fronts or self.shard.front_id(name) != grant.id:
+            return None
+        node.grants[grant.front] = grant
+        return node
+
+    def grant(self, node: HomeNode, front: str) -> Grant:
+        """What a durable front of a node at home here may do."""
+        state, given = self.shard.fronts[node.key.node_id, front], node.grants.get(front)
+        slot = LOWEST_SLOT if given is None else given.slot
         promised = LOWEST_SLOT if state.promised is None else state.promised
-        return Grant(front[1], segment, slot, promised, granted)
+        return Grant(front, state.segment, slot, promised, given is not None)
 
     def describe(self, now_ns: int) -> PipelineDescription:
         views = self.combiner.views.values()
@@ -221,7 +246,9 @@ class Pipeline:
             complete=min_time == FOREVER,
             begun=self.shard.begun,
             segments=tuple(segments),
-            fronts=tuple(self._describe_front(front, now_ns) for front in self._known_fronts()),
+            fronts=tuple(
+                self._describe_front(front, now_ns) for front in self.combiner.known_fronts()
+            ),
             nodes=tuple(
                 NodeDescription(key, number)
                 for key, number in sorted(self.shard.node_times.items())
@@ -236,18 +263,15 @@ class Pipeline:
             ),
         )
 
-    def _known_fronts(self) -> list[FrontId]:
-        return sorted({front for view in self.combiner.views.values() for front in view.fronts})
-
     def _describe_front(self, front: FrontId, now_ns: int) -> FrontDescription:
         views = self.combiner.views.values()
-        reports = [view.fronts[front] for view in views if front in view.fronts]
+        segment = next(view.fronts[front].segment for view in views if front in view.fronts)
         silent_ns = now_ns - self.front_heard_ns.get(front, now_ns)
         return FrontDescription(
             front[0],
             front[1],
-            self.spec.segments[reports[0].segment],
-            min(report.heartbeat for report in reports),
+            self.spec.segments[segment],
+            self.combiner.least_promise(front),
             silent_ns // 1_000_000,
             front in self.combiner.settled_fronts,
         )

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tracker.core.model import Batch, Cells, NodeKey, Restart, StagedContribution, Unit
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontPin,
+    NodeKey,
+    Restart,
+    StagedContribution,
+    Unit,
+)
 from tracker.core.routing import RoutingTable
 from tracker.core.written_off import WrittenOffCell
 
@@ -84,7 +92,7 @@ class HighestSlots:
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
     """A node at its home. `batches`: those remembered of each scope, oldest first; `consumes` and
-    `creates`: segment numbers."""
+    `creates`: segment numbers; `grants`: of its fronts."""
 
     key: NodeKey
     kind: str
@@ -96,6 +104,7 @@ class NodeSnapshot:
     consumes: tuple[int, ...] = ()
     creates: tuple[int, ...] = ()
     owner: str = ""
+    grants: tuple[FrontPin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -105,6 +105,7 @@ def snapshot_node(node: HomeNode) -> NodeSnapshot:
         tuple(sorted(node.consumes)),
         tuple(sorted(node.creates)),
         node.owner,
+        tuple(node.grants.values()),
     )
 
 
@@ -166,6 +167,7 @@ def restore_node(saved: NodeSnapshot) -> HomeNode:
         consumes=set(saved.consumes),
         creates=set(saved.creates),
         owner=saved.owner,
+        grants={grant.front: grant for grant in saved.grants},
     )
     for batch in saved.batches:
         node.batches.setdefault(batch.scope, OrderedDict())[batch.id] = batch.fingerprint

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from tracker.core.cells import CellTable, shown_items
 from tracker.core.messages import (
-    FrontPin,
     FrontReport,
     KeyClosed,
     KeyDropped,
@@ -23,14 +22,19 @@ from tracker.core.messages import (
     TouchedRun,
     WrittenOff,
 )
-from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
+from tracker.core.model import (
+    Cells,
+    FrontId,
+    FrontName,
+    FrontPin,
+    NodeKey,
+    PipelineSpec,
+    TickContent,
+)
 from tracker.core.names import UnitNames
 from tracker.core.rescaling import CellsMoved
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell, WrittenOffLedger
-
-FrontId = tuple[str, str]
-"""(node id, front name)."""
 
 
 @dataclass(slots=True)
@@ -67,7 +71,7 @@ class _Changes:
     """What the next report has to tell."""
 
     segments: dict[int, None] = field(default_factory=dict)
-    fronts: dict[FrontId, None] = field(default_factory=dict)
+    fronts: dict[FrontName, None] = field(default_factory=dict)
     left: list[FrontId] = field(default_factory=list)
     touched: dict[int, dict[int, int]] = field(default_factory=dict)
     """By home and segment."""
@@ -85,10 +89,10 @@ class ShardPipeline:
         self.node_times: dict[NodeKey, int] = {}
         self.closed: dict[NodeKey, None] = {}
         self.kinds: dict[NodeKey, str] = {}
-        self.fronts: dict[FrontId, FrontState] = {}
-        self.unpinned: dict[FrontId, None] = {}
+        self.fronts: dict[FrontName, FrontState] = {}
+        self.unpinned: dict[FrontName, None] = {}
         self.begun = not spec.fronts and not spec.front_count
-        self.joined: dict[FrontId, None] = {}
+        self.joined: dict[FrontName, None] = {}
         """Fronts that have ever joined; kept only until the pipeline has begun."""
         self.units: dict[int, UnitNames] = {}
         self.takes_names = False
@@ -216,7 +220,7 @@ class ShardPipeline:
         for name in content.leaves:
             self._remove_front((node_id, name), home)
 
-    def _count_joined(self, front: FrontId) -> None:
+    def _count_joined(self, front: FrontName) -> None:
         if self.begun:
             return
         self.joined[front] = None
@@ -228,7 +232,7 @@ class ShardPipeline:
         if self.begun:
             self.joined.clear()
 
-    def _remove_front(self, front: FrontId, home: int) -> None:
+    def _remove_front(self, front: FrontName, home: int) -> None:
         """Forgets a front that leaves. Its leaving touches the slot of its pin: another shard may
         be known only from before the front joined, hold items of it, and say nothing of either. No
         item of the front lies below the pin of any shard, since the largest was granted."""
@@ -240,7 +244,7 @@ class ShardPipeline:
         touched[state.segment] = min(pin, touched.get(state.segment, pin))
         self.unpinned.pop(front, None)
         self.changes.fronts.pop(front, None)
-        self.changes.left.append(front)
+        self.changes.left.append((*front, state.incarnation, state.number))
 
     def names(self, segment: int) -> UnitNames:
         """The names of a segment's open units, as far as this shard keeps them."""
@@ -271,10 +275,13 @@ class ShardPipeline:
             self.changes.segments[segment] = None
 
     def pin(self, pin: FrontPin) -> None:
-        """Holds a front at a slot for good; a front that has left meanwhile is passed over."""
+        """Holds a front at a slot for good; a front that has left meanwhile is passed over, also if one of
+        its name has joined since. A pin that names no joining, of an older store, is of the front as it is."""
         front = (pin.node_id, pin.front)
         state = self.fronts.get(front)
-        if state is not None and state.pin is None:
+        if state is None or (pin.number and pin.id != self.front_id(front)):
+            return
+        if state.pin is None:
             state.pin = pin.slot
             self.unpinned.pop(front, None)
             self.changes.fronts[front] = None
@@ -327,7 +334,12 @@ class ShardPipeline:
             self.written_off.items.get(segment, 0),
         )
 
-    def front_report(self, front: FrontId) -> FrontReport:
+    def front_id(self, front: FrontName) -> FrontId:
+        """The joining of a front that is here."""
+        state = self.fronts[front]
+        return *front, state.incarnation, state.number
+
+    def front_report(self, front: FrontName) -> FrontReport:
         state = self.fronts[front]
         assert state.pin is not None
         return FrontReport(
@@ -339,7 +351,7 @@ class ShardPipeline:
             state.number,
         )
 
-    def _is_pinned(self, front: FrontId) -> bool:
+    def _is_pinned(self, front: FrontName) -> bool:
         return self.fronts[front].pin is not None
 
     def mark_all_changed(self) -> None:

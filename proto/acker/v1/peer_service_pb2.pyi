@@ -780,19 +780,27 @@ class FrontName(_message.Message):
 
     NODE_ID_FIELD_NUMBER: _builtins.int
     FRONT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Id of its node."""
     front: _builtins.str
     """Its name."""
+    incarnation: _builtins.int
+    """Of a front that has left: incarnation of the node when it joined; 0 from an older version."""
+    number: _builtins.int
+    """Of a front that has left: number of the tick by which it joined; 0 from an older version."""
     def __init__(
         self,
         *,
         node_id: _builtins.str = ...,
         front: _builtins.str = ...,
+        incarnation: _builtins.int = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "incarnation", b"incarnation", "node_id", b"node_id", "number", b"number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

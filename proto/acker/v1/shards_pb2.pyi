@@ -50,6 +50,44 @@ class Restart(_message.Message):
 Global___Restart: _TypeAlias = Restart  # noqa: Y015
 
 @_typing.final
+class PinRecord(_message.Message):
+    """A slot of a front, from which it may label: where a shard pinned it, or what its home granted it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    FRONT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Id of its node."""
+    front: _builtins.str
+    """Its name."""
+    slot: _builtins.int
+    """The slot."""
+    incarnation: _builtins.int
+    """Incarnation of the node when the front joined; 0 in what an older version has stored."""
+    number: _builtins.int
+    """Number of the tick by which it joined; 0 in what an older version has stored."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        front: _builtins.str = ...,
+        slot: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "incarnation", b"incarnation", "node_id", b"node_id", "number", b"number", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinRecord: _TypeAlias = PinRecord  # noqa: Y015
+
+@_typing.final
 class NodeSnapshot(_message.Message):
     """A node at its home."""
 
@@ -65,6 +103,7 @@ class NodeSnapshot(_message.Message):
     CONSUMES_FIELD_NUMBER: _builtins.int
     CREATES_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    GRANTS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is."""
     durable: _builtins.int
@@ -93,6 +132,10 @@ class NodeSnapshot(_message.Message):
     def creates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Numbers of the segments in which it has created."""
 
+    @_builtins.property
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinRecord]:
+        """What its fronts were granted."""
+
     def __init__(
         self,
         *,
@@ -106,10 +149,11 @@ class NodeSnapshot(_message.Message):
         consumes: _abc.Iterable[_builtins.int] | None = ...,
         creates: _abc.Iterable[_builtins.int] | None = ...,
         owner: _builtins.str = ...,
+        grants: _abc.Iterable[Global___PinRecord] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "grants", b"grants", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,6 +33,7 @@ class Record(_message.Message):
     ANNOUNCEMENT_FIELD_NUMBER: _builtins.int
     STAGED_FIELD_NUMBER: _builtins.int
     SWEPT_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def home(self) -> Global___HomeRecord:
         """An entry of the shard's own home log."""
@@ -57,6 +58,10 @@ class Record(_message.Message):
     def swept(self) -> Global___SweptRecord:
         """Cells were moved to the late ledger."""
 
+    @_builtins.property
+    def granted(self) -> Global___PinnedRecord:
+        """Fronts of nodes at home at the shard were granted, by this slot."""
+
     def __init__(
         self,
         *,
@@ -66,12 +71,13 @@ class Record(_message.Message):
         announcement: Global___AnnouncementRecord | None = ...,
         staged: Global___StagedRecord | None = ...,
         swept: Global___SweptRecord | None = ...,
+        granted: Global___PinnedRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "home", b"home", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "granted", b"granted", "home", b"home", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "home", b"home", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announcement", b"announcement", "granted", b"granted", "home", b"home", "pinned", b"pinned", "received", b"received", "record", b"record", "staged", b"staged", "swept", b"swept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["home", "received", "pinned", "announcement", "staged", "swept"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["home", "received", "pinned", "announcement", "staged", "swept", "granted"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -138,38 +144,8 @@ class ReceivedRecord(_message.Message):
 Global___ReceivedRecord: _TypeAlias = ReceivedRecord  # noqa: Y015
 
 @_typing.final
-class PinRecord(_message.Message):
-    """Where a front was pinned."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NODE_ID_FIELD_NUMBER: _builtins.int
-    FRONT_FIELD_NUMBER: _builtins.int
-    SLOT_FIELD_NUMBER: _builtins.int
-    node_id: _builtins.str
-    """Id of its node."""
-    front: _builtins.str
-    """Its name."""
-    slot: _builtins.int
-    """The slot."""
-    def __init__(
-        self,
-        *,
-        node_id: _builtins.str = ...,
-        front: _builtins.str = ...,
-        slot: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "node_id", b"node_id", "slot", b"slot"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PinRecord: _TypeAlias = PinRecord  # noqa: Y015
-
-@_typing.final
 class PinnedRecord(_message.Message):
-    """Fronts of one pipeline were pinned."""
+    """Fronts of one pipeline were pinned, or granted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -181,14 +157,14 @@ class PinnedRecord(_message.Message):
     generation: _builtins.int
     """The pipeline's generation; it is nothing in a later one."""
     @_builtins.property
-    def pins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinRecord]:
-        """The pins."""
+    def pins(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.PinRecord]:
+        """The pins, or the grants."""
 
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
-        pins: _abc.Iterable[Global___PinRecord] | None = ...,
+        pins: _abc.Iterable[_shards_pb2.PinRecord] | None = ...,
         generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

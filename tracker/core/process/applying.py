@@ -11,6 +11,8 @@ from tracker.core.messages import (
     Answer,
     EntriesReceived,
     Entry,
+    FrontGranted,
+    FrontsGranted,
     HomeEntry,
     Joined,
     KeyClosed,
@@ -31,7 +33,7 @@ from tracker.core.messages import (
     UnitsArrived,
     WrittenOff,
 )
-from tracker.core.model import PipelineSpec, Refusal, RefusalCode
+from tracker.core.model import FrontPin, PipelineSpec, Refusal, RefusalCode
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.nodes import Nodes
@@ -54,10 +56,6 @@ class Applying(Nodes):
         while self._held_frames and self._held_frames[0][0] <= self.committed:
             _, shard, body = self._held_frames.popleft()
             self._send(shard, body)
-        if self.committed >= self._pins_position:
-            for pipeline in self._pipelines.values():
-                if pipeline.grants_due:
-                    self._give_grants(pipeline)
 
     def _answer(self, record: Record, request: Hashable) -> None:
         result: Joined | ShardNumber | Refusal | None = None
@@ -99,6 +97,11 @@ class Applying(Nodes):
                 if record.generation == pipeline.generation:
                     for pin in record.pins:
                         pipeline.shard.pin(pin)
+            case FrontsGranted():
+                pipeline = self._pipelines[record.pipeline]
+                if record.generation == pipeline.generation:
+                    for grant in record.grants:
+                        self._take_grant(pipeline, grant)
             case Swept():
                 pipeline = self._pipelines[record.pipeline]
                 if record.generation != pipeline.generation:
@@ -113,6 +116,12 @@ class Applying(Nodes):
                 pipeline = self._pipelines[record.pipeline]
                 if record.generation == pipeline.generation:
                     pipeline.home.stage(record.node_id, record.contributions)
+
+    def _take_grant(self, pipeline: Pipeline, grant: FrontPin) -> None:
+        """A grant is durable: its front may label, unless it has left, or is about to."""
+        node = pipeline.take_grant(grant)
+        if node is not None and node.session is not None and node.granted(grant.front) is not None:
+            self._out.append(FrontGranted(node.session, pipeline.grant(node, grant.front)))
 
     def _apply_step(self, entry: RoutingEntry, home: int, number: int, now_ns: int) -> None:
         """What entry `number` of a home's log changes, if it is a step by which shards come or go."""
@@ -141,8 +150,7 @@ class Applying(Nodes):
                     node.previous_node_time = older.durable
                     node.batches = older.batches
                     node.consumes, node.creates = older.consumes, older.creates
-                    node.fronts = older.fronts
-                    node.ungranted = older.ungranted
+                    node.fronts, node.grants = older.fronts, older.grants
                     self._closed_keys.append((number, entry.pipeline, older.key))
                     if older.session is not None:
                         self._end_session(older, self._fenced(entry.pipeline, entry.key))
@@ -178,6 +186,8 @@ class Applying(Nodes):
         batch = tick.content.batch
         node.commit(tick.number, batch)
         node.note_segments(tick.content, entry.late)
+        for front in tick.content.leaves:
+            node.grants.pop(front, None)
         if batch is not None:
             scope, newest = batch.scope, batch.id
             home.drop_staged(

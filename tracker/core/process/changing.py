@@ -427,7 +427,8 @@ class Changing(Applying):
         pipeline = self._pipelines[entry.pipeline]
         if entry.generation != pipeline.generation:
             return  # their keys are over
-        nodes = pipeline.home
+        nodes, claims = pipeline.home, pipeline.claims()
+        self._dirty[entry.pipeline] = None  # some may be granted here what they wait for
         for saved in entry.nodes:
             node_id = saved.key.node_id
             if home == self.shard:
@@ -437,8 +438,8 @@ class Changing(Applying):
                 continue
             node = restore_node(saved)
             node.last_heard_ns = now_ns
-            node.fronts = pipeline.fronts_of(node_id)
             nodes.nodes[node_id] = node
+            nodes.take_up(node, claims.get(node_id, {}))
             if not node.evicted:
                 nodes.newest[node_id] = node.key
         if home != self.shard:

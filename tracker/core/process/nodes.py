@@ -9,6 +9,7 @@ from tracker.core.home import HomeNode
 from tracker.core.messages import (
     Answer,
     AttachSession,
+    FrontGranted,
     HomeEntry,
     Joined,
     JoinNode,
@@ -134,7 +135,9 @@ class Nodes(Exchange):
         """What a node is told that joins, or asks whether it could, as far as it is durable."""
         node = pipeline.home.nodes.get(key.node_id) or HomeNode(key, "")
         fronts = tuple(
-            pipeline.grant(front) for front in pipeline.shard.fronts if front[0] == key.node_id
+            pipeline.grant(node, front)
+            for node_id, front in pipeline.shard.fronts
+            if node_id == key.node_id
         )
         return Joined(
             key,
@@ -348,8 +351,9 @@ class Nodes(Exchange):
         self._out.append(SessionAttached(event.session, node.accepted))
         if node.durable:
             self._out.append(TicksDurable(event.session, node.durable))
-        pipeline.grants_due.extend((event.key.node_id, front) for front in node.fronts)
-        self._give_grants(pipeline)
+        for front in node.fronts:
+            if node.granted(front) is not None:
+                self._out.append(FrontGranted(event.session, pipeline.grant(node, front)))
 
     def _end_session(self, node: HomeNode, refusal: Refusal) -> None:
         self._out.append(SessionRefused(node.session, refusal))
@@ -436,12 +440,11 @@ class Nodes(Exchange):
         promised, also where another front holds min time. This is what an evicted front meets that
         goes on with what it labelled before."""
         floors: dict[int, tuple[int, str]] = {}
-        for front, (segment, promised) in node.fronts.items():
-            if front in node.ungranted:
-                continue
-            grant = pipeline.grant((node.key.node_id, front))
-            bound = (max(grant.slot, promised), front)
-            floors[segment] = min(bound, floors.get(segment, bound))
+        for front, claim in node.fronts.items():
+            granted = node.granted(front)
+            if granted is not None:
+                bound = (max(granted, claim.promise), front)
+                floors[claim.segment] = min(bound, floors.get(claim.segment, bound))
         for segment, (floor, front) in floors.items():
             lowest = created.lowest_slots().get(segment, floor)
             if lowest < floor:

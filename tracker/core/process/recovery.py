@@ -121,18 +121,11 @@ class Recovery(Timers):
 
     def _recover_home(self, pipeline: Pipeline, now_ns: int) -> None:
         closed = {key for _, name, key in self._closed_keys if name == pipeline.spec.name}
+        claims = pipeline.claims()
         for node in pipeline.home.nodes.values():
             node.pending.clear()
             node.last_heard_ns = now_ns
-            node.ungranted = {}
-            node.fronts = {
-                front: (
-                    state.segment,
-                    state.heartbeat if state.promised is not None else -(2**63),
-                )
-                for (node_id, front), state in pipeline.shard.fronts.items()
-                if node_id == node.key.node_id
-            }
+            pipeline.home.take_up(node, claims.get(node.key.node_id, {}))
             if node.key not in closed and not node.evicted:
                 pipeline.home.newest[node.key.node_id] = node.key
 

@@ -10,7 +10,7 @@ from tracker.core.messages import (
     Announcement,
     EntriesReceived,
     Frame,
-    FrontGranted,
+    FrontsGranted,
     Pinned,
     PipelineReport,
     ReportWanted,
@@ -113,7 +113,7 @@ class Reports(Reads):
     ) -> None:
         pipeline.combiner.take(shard, report, whole)
         for front in report.fronts:
-            pipeline.front_heard_ns[(front.node_id, front.front)] = now_ns
+            pipeline.front_heard_ns[front.id] = now_ns
         for left in report.left:
             pipeline.front_heard_ns.pop(left, None)
         self._dirty[report.pipeline] = None
@@ -218,22 +218,6 @@ class Reports(Reads):
         for segment, below in () if handing_over else pipeline.new_sweeps():
             pipeline.sweeping[segment] = below
             self._append(Swept(pipeline.spec.name, segment, below, pipeline.generation))
-        if pipeline.combiner.newly_settled:
-            pipeline.grants_due.extend(pipeline.combiner.newly_settled)
-            pipeline.combiner.newly_settled.clear()
-            self._give_grants(pipeline)
-
-    def _give_grants(self, pipeline: Pipeline) -> None:
-        """Tells nodes at home here of their fronts that every shard has pinned, durably."""
-        if self.committed < self._pins_position:
-            return
-        due, pipeline.grants_due = pipeline.grants_due, []
-        for front in due:
-            node = pipeline.home.nodes.get(front[0])
-            if node is None or front not in pipeline.combiner.settled_fronts:
-                continue
-            if front not in pipeline.shard.fronts:
-                continue
-            node.ungranted.pop(front[1], None)
-            if node.session is not None:
-                self._out.append(FrontGranted(node.session, pipeline.grant(front)))
+        grants = pipeline.new_grants()
+        if grants:
+            self._append(FrontsGranted(pipeline.spec.name, grants, pipeline.generation))

@@ -1,0 +1,289 @@
+"""A front is known by its joining, and what it was granted outlives its home's process (rules 2, 8, 9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode
+from tracker.core.home import KEPT_SCOPES, MAX_SCOPES
+from tracker.core.messages import Pinned, PipelineReport, SegmentLow
+from tracker.core.model import Batch, FrontPin, PipelineSpec, RefusalCode
+from tracker.core.process import ProcessConfig
+from tracker.core.slots import LOWEST_SLOT
+
+SPEC = PipelineSpec("p", ("a", "b"), fronts=("x", "y"), open=True)
+"""Two segments that have nothing to do with each other."""
+
+
+class Apart:
+    """Two shards. The home hears nothing of what the other one says, which has announced 70 for segment
+    b: by all that the home knows, it is at 60."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = Cluster(2)
+        cluster.register(SPEC)
+        self.first = cluster.node(SPEC, "first")
+        self.home, self.other = self.first.home, 1 - self.first.home
+        self.first.commit(joins={"x": 0, "y": 1})
+        self.first.commit(heartbeats={"x": 60, "y": 60})
+        assert cluster.agreed(SPEC) == (60, 60)
+        self.late = cluster.node(SPEC, self.at_home("late"))
+        cluster.settle()
+
+    def at_home(self, name: str) -> str:
+        """A node id that is at home where the first one is."""
+        names = (f"{name}{number}" for number in range(100))
+        return next(n for n in names if self.cluster.routing.home(SPEC.name, n) == self.home)
+
+    def part(self) -> None:
+        self.cluster.held = {(self.other, self.home)}
+        self.first.begin(heartbeats={"y": 70})
+        self.cluster.settle()
+        said = self.cluster.min_times(SPEC)
+        assert (said[self.home], said[self.other]) == ((60, 60), (60, 70))
+
+    def hear_all(self) -> None:
+        self.cluster.held = set()
+        self.cluster.pass_time(self.cluster.config.retransmit_ms + 1)
+
+    def restart(self, shard: int) -> None:
+        """A process dies and comes back; nothing that the other one says reaches it."""
+        self.cluster.restart(shard)
+        self.late.attach()
+
+
+# --- two joinings of one name ---------------------------------------------------------------------
+
+
+def test_a_pin_of_one_joining_is_nothing_to_the_next_one_of_the_name() -> None:
+    """The front joins segment a, leaves without a grant, and joins b. The other shard pins the first one
+    when the leave and the second joining are in its log, and not applied."""
+    apart = Apart()
+    apart.part()
+    cluster, late = apart.cluster, apart.late
+    cluster.held = {(apart.other, apart.home), (apart.home, apart.other)}
+    for what in ({"joins": {"f": 0}}, {"leaves": ["f"]}, {"joins": {"f": 1}}):
+        late.begin(**what)
+        cluster.commit(apart.home)
+    cluster.deliver(apart.home, apart.other)
+    cluster.commit(apart.other, 1)
+    cluster.pass_time_without_commits()
+    waiting = [record for _, record in cluster.pending[apart.other]]
+    assert any(isinstance(record, Pinned) for record in waiting), "the first joining is not pinned"
+    apart.hear_all()
+    (grant,) = late.grants
+    assert (grant.segment, grant.slot) == (1, 70)
+
+
+def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> None:
+    """It names no joining; a store of that version goes on where it was."""
+    apart = Apart()
+    stored = apart.cluster.stored[apart.home]
+    for place, (position, record) in enumerate(stored):
+        if isinstance(record, Pinned):
+            pins = tuple(FrontPin(pin.node_id, pin.front, pin.slot) for pin in record.pins)
+            stored[place] = position, replace(record, pins=pins)
+    apart.cluster.restart(apart.home)
+    fronts = apart.cluster.processes[apart.home]._pipelines["p"].shard.fronts
+    assert {state.pin for state in fronts.values()} == {0}
+    apart.first.attach()
+    apart.first.commit(heartbeats={"x": 80, "y": 80})
+    assert apart.cluster.agreed(SPEC) == (80, 80)
+
+
+def test_a_front_that_comes_again_at_once_waits_for_a_grant_of_its_own() -> None:
+    """All that its home knows of the other shard is of the joining before. Its old grant would let it label
+    below what is announced there."""
+    apart = Apart()
+    cluster, late = apart.cluster, apart.late
+    old = late.join_front("f", 1)
+    assert old.slot == 60
+    late.commit(heartbeats={"f": 70})
+    apart.part()
+    apart.first.begin(heartbeats={"x": 61})
+    cluster.commit(apart.home)  # the home has just reported, and will not at once
+    late.begin(leaves=["f"])
+    late.begin(joins={"f": 1})
+    cluster.commit(apart.home)
+    late.attach()
+    assert late.grants == [old], "it was told its old grant again"
+    refusal = late.refused(created=[(1, 65, 9)])
+    assert refusal.code is RefusalCode.NOT_READY
+    apart.hear_all()
+    assert late.grants[-1].slot == 70
+    assert late.refused(created=[(1, 65, 9)]).code is RefusalCode.BELOW_MIN_TIME
+    late.commit(created=[(1, 70, 9)])
+
+
+def test_a_front_that_an_older_process_says_has_left_is_forgotten_whatever_its_joining() -> None:
+    """Its reports name no joinings of those that left."""
+    apart = Apart()
+    combiner = apart.cluster.processes[apart.home]._pipelines["p"].combiner
+    assert len(combiner.views[apart.other].fronts) == 2
+    combiner.take(
+        apart.other,
+        PipelineReport("p", lows=(SegmentLow(0, 5, 0, 0),), left=(("first", "x", 0, 0),)),
+        whole=False,
+    )
+    assert [front[1] for front in combiner.views[apart.other].fronts] == ["y"]
+
+
+# --- grants are durable ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_front_that_waits_for_its_grant_waits_on_after_a_restart_of_its_home(
+    snapshot: bool,
+) -> None:
+    apart = Apart()
+    apart.part()
+    apart.late.begin(joins={"f": 1})
+    apart.cluster.settle()
+    if snapshot:
+        apart.cluster.take_snapshot(apart.home)
+    before = apart.late.refused(created=[(1, 65, 9)])
+    apart.restart(apart.home)
+    assert apart.late.refused(created=[(1, 65, 9)]) == before
+    assert before.code is RefusalCode.NOT_READY
+    apart.hear_all()
+    assert apart.late.grants[-1].slot == 70
+    apart.late.commit(created=[(1, 70, 9)])
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_front_keeps_its_grant_while_its_home_has_not_heard_the_others_since_a_restart(
+    snapshot: bool,
+) -> None:
+    apart = Apart()
+    granted = apart.late.join_front("f", 1).slot
+    if snapshot:
+        apart.cluster.take_snapshot(apart.home)
+    apart.cluster.held = {(apart.other, apart.home)}
+    apart.restart(apart.home)
+    assert [grant.slot for grant in apart.late.grants] == [granted, granted]
+    apart.late.begin(created=[(1, granted, 9)])
+    assert apart.late.refused(created=[(1, granted - 1, 8)]).code is RefusalCode.BELOW_MIN_TIME
+
+
+def test_a_grant_is_not_said_before_it_is_durable() -> None:
+    apart = Apart()
+    late, cluster = apart.late, apart.cluster
+    late.begin(joins={"f": 1})
+
+    def is_everywhere() -> bool:
+        settled = cluster.processes[apart.home]._pipelines["p"].combiner.settled_fronts
+        return any(front[1] == "f" for front in settled)
+
+    cluster.settle(is_everywhere)
+    assert not late.grants
+    cluster.restart(apart.home)
+    cluster.held = {(apart.other, apart.home)}
+    late.attach()
+    assert not late.grants
+    assert late.refused(created=[(1, 65, 9)]).code is RefusalCode.NOT_READY
+    apart.hear_all()
+    assert [grant.slot for grant in late.grants] == [60]
+
+
+def test_a_store_without_grants_goes_on_and_its_fronts_are_granted_again() -> None:
+    """As an older version has written it."""
+    apart = Apart()
+    granted = apart.late.join_front("f", 1).slot
+    for shard in (apart.home, apart.other):
+        records = [record for _, record in apart.cluster.stored[shard]]
+        kept = [record for record in records if type(record).__name__ != "FrontsGranted"]
+        apart.cluster.stored[shard] = [(place + 1, record) for place, record in enumerate(kept)]
+        apart.cluster.restart(shard)
+    apart.cluster.settle()
+    apart.late.attach()
+    assert apart.late.grants[-1].slot == granted
+    apart.late.commit(created=[(1, granted, 9)])
+
+
+def test_a_front_takes_its_grant_along_to_a_new_home() -> None:
+    spec = replace(SPEC, fronts=(), front_count=1)
+    cluster = Cluster(1, config=ProcessConfig(rescale_margin_ms=40))
+    cluster.register(spec)
+    nodes = [cluster.node(spec, f"front{number}") for number in range(8)]
+    slots = {node.key: node.join_front("f").slot for node in nodes}
+    cluster.join_shard()
+    cluster.rescale(2)
+    (moved, *_) = [n for n in nodes if cluster.routing.home("p", n.key.node_id) == 1]
+    cluster.held = {(0, 1)}
+    cluster.restart(1)
+    moved.home = 1
+    moved.attach()
+    assert moved.grants[-1].slot == slots[moved.key], "nobody has to be heard to know it"
+    again = cluster.processes[1].snapshot().pipelines[0]
+    assert all(len(node.grants) == 1 for node in again.nodes)
+
+
+def test_a_promise_below_the_pin_may_grow_after_a_restart_as_it_might_have_before() -> None:
+    apart = Apart()
+    late = apart.late
+    assert late.join_front("f", 1).slot == 60
+    late.commit(heartbeats={"f": 10})
+    apart.restart(apart.home)
+    late.commit(heartbeats={"f": 20})
+    apart.restart(apart.home)
+    assert late.refused(heartbeats={"f": 19}).code is RefusalCode.INVALID
+
+
+# --- scopes of batches ----------------------------------------------------------------------------
+
+
+def worker(shards: int = 1) -> tuple[Cluster, HandNode]:
+    cluster = Cluster(shards)
+    cluster.register(SPEC)
+    return cluster, cluster.node(SPEC, "worker")
+
+
+def test_the_newest_batch_of_each_of_many_scopes_is_known_for_good() -> None:
+    """The batch of the first scope is committed once more after many others, and after joining again."""
+    cluster, node = worker()
+    scopes = [f"query {number}" for number in range(3 * KEPT_SCOPES)]
+    for number, scope in enumerate(scopes):
+        node.commit(created=[(0, 5, 1 << number)], batch=Batch(scope, 7, b"f"))
+    for restarted in (False, True):
+        if restarted:
+            cluster.take_snapshot(0)
+            cluster.restart(0)
+        again = cluster.node(SPEC, "worker")
+        assert {batch.scope: batch.id for batch in again.joined.last_batches} == dict.fromkeys(
+            scopes, 7
+        )
+        for number, scope in enumerate(scopes):
+            again.commit(created=[(0, 5, 1 << number)], batch=Batch(scope, 7, b"f"))
+        refusal = again.refused(created=[(0, 5, 1)], batch=Batch(scopes[0], 7, b"other"))
+        assert refusal.code is RefusalCode.ROLLED_BACK
+        assert again.refused(batch=Batch(scopes[0], 6, b"f")).code is RefusalCode.ROLLED_BACK
+    cells = cluster.processes[0]._pipelines["p"].shard.cells
+    assert cells.value(0, 5)[0] == (1 << len(scopes)) - 1, "none counts twice"
+
+
+def test_of_the_scopes_used_last_more_than_the_newest_batch_is_known() -> None:
+    _, node = worker()
+    for number in range(KEPT_SCOPES + 1):
+        for batch in (1, 2):
+            node.commit(batch=Batch(f"query {number}", batch, b"f"))
+    for number in range(1, KEPT_SCOPES + 1):
+        node.commit(created=[(0, LOWEST_SLOT, 1)], batch=Batch(f"query {number}", 1, b"f"))
+    assert node.refused(batch=Batch("query 0", 1, b"f")).code is RefusalCode.ROLLED_BACK
+
+
+def test_one_scope_too_many_is_refused_not_paid_for_with_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert MAX_SCOPES > 4
+    monkeypatch.setattr("tracker.core.home.MAX_SCOPES", 4)
+    _, node = worker()
+    for number in range(3):
+        node.commit(batch=Batch(f"query {number}", 1, b"f"))
+    node.begin(batch=Batch("query 3", 1, b"f"))  # what is accepted and not durable counts
+    refusal = node.refused(batch=Batch("query 4", 1, b"f"))
+    assert refusal.code is RefusalCode.FULL
+    assert all(part in refusal.message for part in ("'p'", "worker", "'query 4'", "limit is 4"))
+    node.commit(batch=Batch("query 0", 2, b"f"))
+    node.commit(batch=Batch("query 3", 1, b"f"))
