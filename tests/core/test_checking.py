@@ -8,15 +8,21 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import Cluster, content, plain
+from tracker.core.links import Link
 from tracker.core.messages import (
     Entries,
     Entry,
     Frame,
+    FrameArrived,
     FrameBody,
     FrontReport,
+    KeyClosed,
+    KeyOpened,
     KeyTick,
     PipelineRegistered,
     PipelineReport,
+    PipelineRestarted,
+    Restart,
     SegmentLow,
     ShardReport,
     TouchedRun,
@@ -24,6 +30,21 @@ from tracker.core.messages import (
 )
 from tracker.core.model import Cells, Edge, NodeKey, PipelineSpec, RefusalCode, Refused, Tick, Unit
 from tracker.core.process.checking import check_frame
+from tracker.core.rescaling import (
+    CellsMoved,
+    HighestSlots,
+    NodesMoved,
+    RoutingAdopted,
+    RoutingChanged,
+    RoutingDone,
+    ShardJoined,
+    ShardJoining,
+    ShardLeaving,
+    ShardLeft,
+    ShardRemoved,
+    SlotsAsked,
+)
+from tracker.core.routing import RoutingEntry, RoutingTable
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), front_count=1)
 
@@ -36,8 +57,17 @@ def cluster() -> Cluster:
     return cluster
 
 
+TWO = RoutingTable.uniform(2, 1)
+THERE = next(name for name in map(str, range(99)) if TWO.home("p", name) == 1)
+HERE = next(name for name in map(str, range(99)) if TWO.home("p", name) == 0)
+"""Ids of nodes that are at home at shard 1, who sends the frames, and at shard 0, who takes them."""
+OF_Q = next(name for name in map(str, range(99)) if TWO.home("q", name) == 1)
+KEY = NodeKey(THERE, 1)
+LATER = RoutingTable(TWO.entries, version=1)
+
+
 def tick(**parts: object) -> KeyTick:
-    return KeyTick(Tick("p", NodeKey("n", 1), 1, content(**parts)), Cells.empty())  # type: ignore[arg-type]
+    return KeyTick(Tick("p", KEY, 1, content(**parts)), Cells.empty())  # type: ignore[arg-type]
 
 
 def entries(*of: Entry) -> Callable[[int], FrameBody]:
@@ -55,7 +85,7 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         "slot 9223372036854775807",
     ),
     "a number of items that cannot be": (
-        entries(KeyTick(Tick("p", NodeKey("n", 1), 1, content()), Cells.of([(0, 5, 1, -(2**63))]))),
+        entries(KeyTick(Tick("p", KEY, 1, content()), Cells.of([(0, 5, 1, -(2**63))]))),
         "-9223372036854775808 items",
     ),
     "a front of a segment that is not there": (entries(tick(joins={"F": -1})), "number -1"),
@@ -78,7 +108,7 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
     "a tick of a pipeline in the same frame": (
         entries(
             PipelineRegistered(replace(SPEC, name="q", segments=("a",), edges=())),
-            KeyTick(Tick("q", NodeKey("n", 1), 1, content(created=[(1, 5, 1)])), Cells.empty()),
+            KeyTick(Tick("q", NodeKey(OF_Q, 1), 1, content(created=[(1, 5, 1)])), Cells.empty()),
         ),
         "number 1; it has 1",
     ),
@@ -90,14 +120,72 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         report(PipelineReport("p", fronts=(FrontReport("n", "F", 4, 0, 0, 1, 1),))),
         "number 4",
     ),
-    "a run of a shard that is not there": (
-        report(PipelineReport("p", runs=(TouchedRun(5, 1, ((0, 5),)),))),
-        "shard 5, but the shards are [0, 1]",
+    "a run of a shard that cannot be": (
+        report(PipelineReport("p", runs=(TouchedRun(-5, 1, ((0, 5),)),))),
+        "shard -5",
     ),
-    "a cut of a shard that is not there": (
+    "a cut of a shard that cannot be": (
         report(PipelineReport("p"), cut=((-1, 3),)),
-        "shard -1, but the shards are [0, 1]",
+        "shard -1",
     ),
+    "a tick of a node that is at home elsewhere": (
+        entries(KeyTick(Tick("p", NodeKey(HERE, 1), 1, content()), Cells.empty())),
+        "at home at shard 0",
+    ),
+    "a key of a node that is at home elsewhere": (
+        entries(KeyOpened("p", NodeKey(HERE, 9), "other")),
+        "at home at shard 0",
+    ),
+    "the end of a key of a node that is at home elsewhere": (
+        entries(KeyClosed("p", NodeKey(HERE, 9), 0)),
+        "at home at shard 0",
+    ),
+    "a tick with a number after which there is none": (
+        entries(KeyTick(Tick("p", KEY, 2**63 - 1, content()), Cells.empty())),
+        "tick 9223372036854775807",
+    ),
+    "a generation after which there is none": (
+        entries(PipelineRestarted("p", Restart(2**63 - 1, 0, 0))),
+        "generation 9223372036854775807",
+    ),
+    "last words of a shard that owns slots": (
+        entries(ShardLeft((), ())),
+        "it owns slots",
+    ),
+    "nodes that move by no change of the table": (
+        entries(NodesMoved(1, "p", 0, None, ())),
+        "of version 1, and the table is of 0",
+    ),
+    "a table adopted that nobody has made": (
+        entries(RoutingAdopted(7, 1)),
+        "of version 7, and the table is of 0",
+    ),
+    "an end of a change that nobody has begun": (
+        entries(RoutingDone(1)),
+        "of version 1, and the table is of 0",
+    ),
+    "cells handed over by no change of the table": (
+        entries(CellsMoved(1, "p", 0)),
+        "of version 1, and the table is of 0",
+    ),
+    "an answer to what was not asked": (
+        entries(HighestSlots(1, ())),
+        "it was asked for version None",
+    ),
+    **{
+        f"{type(step).__name__} of a shard that is not the sequencer": (
+            entries(step),
+            "only shard 0 says that",
+        )
+        for step in (
+            ShardJoining(2, "host:1"),
+            ShardJoined(77),
+            ShardRemoved(1),
+            SlotsAsked(1, (0,), False),
+            RoutingChanged(LATER),
+            ShardLeaving(1),
+        )
+    },
 }
 
 
@@ -130,3 +218,99 @@ def test_what_is_not_taken_is_not_judged(cluster: Cluster) -> None:
         check_frame(process, Frame(1, of, Entries(first, (entry,))))
     with pytest.raises(Refused):
         check_frame(process, Frame(1, epoch, Entries(accepted + 1, (bad,))))
+
+
+BY_THE_SEQUENCER: dict[str, tuple[Entry, str]] = {
+    "a shard that was given no number": (ShardJoined(77), "joining are []"),
+    "a shard without a number": (ShardJoined(-1), "joining are []"),
+    "a member is taken for one that has not come": (ShardRemoved(1), "joining are []"),
+    "a number that is not the next one": (ShardJoining(9, "host:1"), "number 2"),
+    "a shard that is reached nowhere": (ShardJoining(2, ""), "1 to 300 characters"),
+    "a change by which nobody owns slots": (SlotsAsked(1, (), False), "always one"),
+    "a change to a shard that is not there": (SlotsAsked(1, (0, 77), False), "members are [0, 1]"),
+    "a change without the one before": (SlotsAsked(5, (0,), False), "of version 5"),
+    "a table that names a shard that is not there": (
+        RoutingChanged(RoutingTable([RoutingEntry(-(2**63), 1, (0, 5))], version=1)),
+        "members are [0, 1]",
+    ),
+    "a table without the sequencer": (
+        RoutingChanged(RoutingTable([RoutingEntry(-(2**63), 1, (1,))], version=1)),
+        "0 is always one",
+    ),
+    "a table that is none of the next version": (RoutingChanged(TWO), "of version 0"),
+    "one that owns slots is to go": (ShardLeaving(1), "owns no slots"),
+    "the sequencer is to go": (ShardLeaving(0), "owns no slots"),
+    "the sequencer has gone": (ShardLeft((), ()), "owns slots"),
+}
+
+
+@pytest.mark.parametrize("what", BY_THE_SEQUENCER)
+def test_a_step_that_the_sequencer_cannot_have_said_is_refused(cluster: Cluster, what: str) -> None:
+    step, named = BY_THE_SEQUENCER[what]
+    process = cluster.processes[1]
+    due = process.links[0].accepted + 1
+    before = plain(process.snapshot()), process.position
+    with pytest.raises(Refused, match="a frame of shard 0") as refused:
+        check_frame(process, Frame(0, cluster.epochs[0], Entries(due, (step,))))
+    assert named in str(refused.value)
+    assert (plain(process.snapshot()), process.position) == before
+
+
+def test_a_step_is_judged_by_all_that_was_accepted_before_it(cluster: Cluster) -> None:
+    """In the frame, received and not durable yet, or appended by the process itself."""
+    process, epoch = cluster.processes[1], cluster.epochs[0]
+    due = process.links[0].accepted + 1
+    joining, joined = ShardJoining(2, "host:1"), ShardJoined(2)
+    check_frame(process, Frame(0, epoch, Entries(due, (joining, joined))))
+    process.handle(FrameArrived(Frame(0, epoch, Entries(due, (joining,)))), cluster.now_ns)
+    check_frame(process, Frame(0, epoch, Entries(due + 1, (joined,))))
+    with pytest.raises(Refused, match="next shard is number 3"):
+        check_frame(process, Frame(0, epoch, Entries(due + 1, (joining,))))
+    removed = Entries(due + 1, (ShardRemoved(2), joined))
+    with pytest.raises(Refused, match=r"joining are \[\]"):
+        check_frame(process, Frame(0, epoch, removed))
+
+
+def test_nothing_comes_after_the_last_words_of_a_shard(cluster: Cluster) -> None:
+    cluster.rescale(1)
+    process, last = cluster.processes[0], ShardLeft((), ())
+    process.links[1] = Link(epoch=cluster.epochs[1])
+    process.membership.members.add(1)
+    with pytest.raises(Refused, match="has left"):
+        check_frame(process, Frame(1, cluster.epochs[1], Entries(1, (last, tick()))))
+
+
+def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
+    """Its removal is appended, and not durable: what it says then would come after it in the log."""
+    cluster = Cluster(1)
+    cluster.register(SPEC)
+    number = cluster.begin_to_join()
+    process = cluster.processes[0]
+    assert number in process.links
+    process._step(ShardRemoved(number))
+    for said in (tick(created=[(0, 5, 1)]), HighestSlots(1, ())):
+        with pytest.raises(Refused, match="has not joined"):
+            check_frame(process, Frame(number, 1, Entries(1, (said,))))
+
+
+def test_a_report_that_names_a_shard_not_heard_of_is_wanted_again_when_it_has_been(
+    cluster: Cluster,
+) -> None:
+    """Two newcomers overlap: the other one's joining is still on its way in the sequencer's log."""
+    process, epoch = cluster.processes[0], cluster.epochs[1]
+    link, before = process.links[1], cluster.agreed(SPEC)
+    number = link.report_number + 1
+    applied = (*process._vectors.of(1), (2, 0))
+    for body in (
+        ShardReport(number, False, applied, ()),
+        ShardReport(number, True, applied, (), cut=((2, 0),)),
+    ):
+        frame = Frame(1, epoch, body)
+        check_frame(process, frame)
+        assert process.unknown_homes(body) == [2]
+        process.handle(FrameArrived(frame), cluster.now_ns)
+        assert link.needs_whole
+    assert link.report_number == number - 1 and cluster.agreed(SPEC) == before
+    cluster.pass_time(1000)
+    assert not link.needs_whole
+    assert cluster.join_shard() == 2

@@ -53,6 +53,8 @@ WANTED = {
         "parts-by-an-older-table-after-restart",
         "own-part-by-an-older-table",
     ],
+    "a newcomer cut off for what it has not heard of yet": ["reports-of-unknown-shards-refused"],
+    "steps logged that cannot be applied": ["steps-not-checked"],
     "generations ignored after a restart": [
         "generation-ignored-in-reports",
         "generation-ignored-in-records",

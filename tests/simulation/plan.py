@@ -101,6 +101,8 @@ class Plan:
     part_commits: float = 0.3
     """How often not all that waits becomes durable at once."""
     retirements: int = 0
+    forgeries: float = 0.0
+    """How often a frame is followed by one that cannot be."""
     zombies: float = 0.15
     """How often an older process of a node goes on when it should be gone."""
 
@@ -153,6 +155,7 @@ def draw_plain(seed: int) -> Plan:
         front_pause_ns=rng.choice([1.0, 2.0]) * MS
         if uneven
         else faults_for_ns / rng.choice([4, 5, 7]),
+        forgeries=0.0 if calm else random.Random(f"forgeries {seed}").choice([0.0] * 9 + [0.2]),
     )
 
 

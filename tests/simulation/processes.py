@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.simulation.base import Base
 from tests.simulation.checkers import Failure, check_bounds
+from tests.simulation.forgeries import forged_frame
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
 from tests.simulation.store import Fenced, SimulatedStore
@@ -34,11 +35,14 @@ from tracker.core.messages import (
     Record,
     Restart,
     Send,
+    ShardReport,
     SubmitTick,
     Wake,
     WakeAt,
 )
+from tracker.core.model import Refused
 from tracker.core.process import LogLost, Process
+from tracker.core.process.checking import check_frame
 from tracker.core.routing import RoutingTable
 
 
@@ -418,11 +422,47 @@ class Processes(Base):
             if ahead >= config.max_entries_in_flight:
                 self.count("full_links")
 
-    def _frame_arrives(self, source: Running, target: int, wire: Wire, frame: Frame) -> None:
-        if wire.end is not None and wire.end.alive and source.wires[target] is wire:
-            self.handle(wire.end, FrameArrived(frame))
-        else:
+    def _frame_arrives(
+        self, source: Running, target: int, wire: Wire, frame: Frame, *, forged: bool = False
+    ) -> None:
+        if wire.end is None or not wire.end.alive or source.wires[target] is not wire:
             self.not_a_step()
+            return
+        process = wire.end.process
+        try:
+            check_frame(process, frame)
+        except Refused as refused:
+            self._refuse_frame(source, target, wire, frame, refused, forged=forged)
+            return
+        if isinstance(frame.body, ShardReport) and process.unknown_homes(frame.body):
+            self.count("reports_of_unknown_shards")
+        self.handle(wire.end, FrameArrived(frame))
+        if self.faulty and not forged and self.rng.random() < self.plan.forgeries:
+            false = forged_frame(self.rng, process, frame)
+            if false is not None:
+                self.count("forged_frames")
+                self._frame_arrives(source, target, wire, false, forged=True)
+
+    def _refuse_frame(
+        self,
+        source: Running,
+        target: int,
+        wire: Wire,
+        frame: Frame,
+        refused: Refused,
+        *,
+        forged: bool,
+    ) -> None:
+        """The stream ends with the frame: what is under way on it is gone, and a new one begins later.
+        No frame that a process has made itself is refused by another one."""
+        if not forged:
+            raise Failure("broken", f"{_short(frame)} was refused: {refused}")
+        self.count("refused_frames")
+        self.trace_line(lambda: f"{_short(frame)} is refused: {refused}")
+        wire.end = None
+        if source.alive:
+            self.handle(source, PeerDisconnected(target))
+            self.after(self.milliseconds(1, 5), self.connect, source, self.shards[target])
 
     def reset_link(self, a: int, b: int) -> None:
         """What is under way between two shards is gone, and both hear of a new link."""

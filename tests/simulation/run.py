@@ -26,6 +26,7 @@ FAULT_KINDS = (
     "links_cut_both_ways", "frames_on_cut_links", "slow_peers", "frames_of_slow_peers",
     "lost_requests", "lost_answers", "lost_steps", "session_breaks", "duplicated_ticks",
     "ticks_of_older_streams", "held_links", "deaf_links", "story_moments",
+    "forged_frames", "refused_frames", "reports_of_unknown_shards",
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",

@@ -207,3 +207,5 @@ ROUTING_ENTRIES = (
     ShardJoining, ShardJoined, ShardRemoved, SlotsAsked, RoutingChanged, ShardLeaving,
     HighestSlots, NodesMoved, RoutingAdopted, CellsMoved, RoutingDone, ShardLeft,
 )  # fmt: skip
+STEPS = frozenset(ROUTING_ENTRIES)
+"""The same, to be asked about an entry's type often."""

@@ -23,6 +23,7 @@ from tracker.convert_storage import snapshot_to_bytes
 from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
+from tracker.core.step_checks import MAX_ADDRESS_CHARACTERS
 from tracker.credentials import Credentials
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.access import Peers
@@ -38,7 +39,6 @@ log = structlog.get_logger(__name__)
 MAX_BOOTSTRAPS = 4
 """Shards that may begin with what one process knows at a time: each takes the memory of a snapshot."""
 BOOTSTRAP_PIECE_BYTES = 1024 * 1024
-MAX_ADDRESS_CHARACTERS = 300
 FULL_MESSAGE_BYTES = 1024 * 1024
 """A message of this size takes no more frames."""
 RECONNECT_FIRST_S = 0.05
@@ -410,7 +410,23 @@ class PeerServicer:
                 "ask the store where that shard is",
             )
 
+    def _look_for_strangers(self, shard: int, report: m.ShardReport, told: set[int]) -> None:
+        """Says once a stream of each shard that another process counts and this one has never heard of.
+        It is waited for: its joining may be on its way. If this is said again and again, the processes
+        were started with different lists of shards."""
+        process = self._engine.process
+        strangers = set(process.unknown_homes(report)) - told
+        if strangers:
+            told |= strangers
+            log.warning(
+                "report_passed_over",
+                from_shard=shard,
+                names_shards=sorted(strangers),
+                known_shards=sorted(process.membership.members),
+            )
+
     async def _read(self, requests: AsyncIterator[peer_pb.ExchangeRequest]) -> None:
+        strangers: set[int] = set()
         async for request in requests:
             self._check_known(request.from_shard)
             if request.address:
@@ -424,6 +440,7 @@ class PeerServicer:
                 check_frame(self._engine.process, frame)
                 if isinstance(frame.body, m.ShardReport):
                     self._check_not_reborn(frame.shard, frame.body)
+                    self._look_for_strangers(frame.shard, frame.body, strangers)
                 if isinstance(frame.body, m.EntriesReceived):
                     self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
                 self._engine.post(m.FrameArrived(frame))

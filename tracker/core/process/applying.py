@@ -46,6 +46,8 @@ class Applying(Nodes):
     def _commit(self, position: int, now_ns: int) -> None:
         while self._pending and self._pending[0][0] <= position:
             self.committed, record, request = self._pending.popleft()
+            while self._accepted_steps and self._accepted_steps[0][0] <= self.committed:
+                self._accepted_steps.popleft()
             self._apply(record, now_ns)
             if request is not None:
                 self._answer(record, request)

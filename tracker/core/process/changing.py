@@ -6,6 +6,7 @@ applied: a process that dies between two of them goes on where it was. It takes 
 
 from __future__ import annotations
 
+from tracker.core.cells import shown_items
 from tracker.core.home import HomeNode
 from tracker.core.links import Link
 from tracker.core.messages import (
@@ -405,9 +406,11 @@ class Changing(Applying):
             self._vectors.add_shard(shard)
             for pipeline in self._pipelines.values():
                 pipeline.combiner.add_shard(shard)
-            link = self.links[shard]
-            link.needs_whole, link.wanted_ns = True, None
-            self._want_report(shard, now_ns)
+            self.links[shard].needs_whole = True
+            for other, link in self.links.items():  # also those whose reports named it too early
+                if link.needs_whole:
+                    link.wanted_ns = None
+                    self._want_report(other, now_ns)
         self._dirty.update(dict.fromkeys(self._pipelines))
 
     def _send_nodes_away(self) -> None:
@@ -480,8 +483,8 @@ class Changing(Applying):
                 self._say(Announcement(words.pipeline, news, pipeline.generation), now_ns)
             for late in words.late:
                 ledger = pipeline.shard.late.setdefault(late.segment, LateEntry())
-                ledger.items += late.items
-                ledger.cells += late.cells
+                ledger.items = shown_items(ledger.items + late.items)
+                ledger.cells = shown_items(ledger.cells + late.cells)
                 ledger.last_slot = max(ledger.last_slot, late.last_slot)
                 pipeline.shard.changes.segments[late.segment] = None
             for segment, items in words.written_off_items:

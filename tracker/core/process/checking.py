@@ -4,6 +4,9 @@ Processes trust one another, and what another home has accepted is not judged ag
 numbers point nowhere (a broken link, a process of another version, or one that was started with other
 settings) must not be taken in part, and must not reach the log, where it would stop this process again
 and again. It is refused before it changes anything.
+
+Entries are judged by what will be known when all that was accepted before them has been applied, durable
+or not: those of this process's own log, those received, and those before them in the frame.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from tracker.core.messages import (
     Entries,
     Entry,
     Frame,
+    KeyClosed,
     KeyOpened,
     KeyTick,
     PipelineRegistered,
@@ -24,11 +28,20 @@ from tracker.core.messages import (
     ShardReport,
     WrittenOff,
 )
-from tracker.core.model import Cells, PipelineSpec, RefusalCode, Refused
+from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
 from tracker.core.process.state import ProcessState
 from tracker.core.registration import check_spec
-from tracker.core.rescaling import ROUTING_ENTRIES, CellsMoved, RoutingEntry, ShardLeft
+from tracker.core.rescaling import (
+    ROUTING_ENTRIES,
+    CellsMoved,
+    HighestSlots,
+    LastWords,
+    NodesMoved,
+    RoutingEntry,
+    ShardLeft,
+)
 from tracker.core.slots import HIGHEST_SLOT
+from tracker.core.step_checks import MAX_NUMBER, check_step, table_of
 
 
 def check_frame(process: ProcessState, frame: Frame) -> None:
@@ -42,47 +55,136 @@ def check_frame(process: ProcessState, frame: Frame) -> None:
     elif isinstance(frame.body, Entries):
         due = link.accepted + 1
         if frame.body.first <= due:
-            _check_entries(process, frame.body.entries[due - frame.body.first :])
+            judge = _Judge(process, frame.shard, due)
+            for entry in frame.body.entries[due - frame.body.first :]:
+                if not judge.takes(entry):
+                    return  # from here on nothing is taken
 
 
-def _check_entries(process: ProcessState, entries: Iterable[Entry]) -> None:
-    specs: dict[str, PipelineSpec] = {}
-    for entry in entries:
+class _Judge:
+    """Judges the entries of one home's log, one after the other, from number `due` on."""
+
+    def __init__(self, process: ProcessState, sender: int, due: int) -> None:
+        self._process, self._sender, self._due = process, sender, due
+        self._known = process.expected_membership()
+        self._table = table_of(self._known, sender)
+        self._specs: dict[str, PipelineSpec] = {}
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
+        if it never can."""
+        self._check_sender(entry)
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
-            specs.setdefault(entry.spec.name, entry.spec)
-            continue
-        if isinstance(entry, ROUTING_ENTRIES):
-            _check_step(process, entry)
-            continue
-        name = entry.tick.pipeline if isinstance(entry, KeyTick) else entry.pipeline
-        known = process._pipelines.get(name)
-        spec = known.spec if known else process._registering.get(name) or specs.get(name)
-        if spec is None:
-            return  # from here on nothing is taken
+            self._specs.setdefault(entry.spec.name, entry.spec)
+        elif isinstance(entry, ROUTING_ENTRIES):
+            if not self._takes_step(entry):
+                return False
+        else:
+            name = entry.tick.pipeline if isinstance(entry, KeyTick) else entry.pipeline
+            spec = self._spec(name)
+            if spec is None:
+                return False
+            self._check_entry(spec, entry)
+        self._due += 1
+        return True
+
+    def _spec(self, pipeline: str) -> PipelineSpec | None:
+        known = self._process._pipelines.get(pipeline)
+        if known is not None:
+            return known.spec
+        return self._process._registering.get(pipeline) or self._specs.get(pipeline)
+
+    def _check_sender(self, entry: Entry) -> None:
+        """A shard that is joining says no more than how far it has heard of slots; one that has left, or
+        was given up, says nothing."""
+        known, sender = self._known, self._sender
+        if sender in known.members or (sender in known.joining and type(entry) is HighestSlots):
+            return
+        raise Refused(
+            RefusalCode.INVALID,
+            f"shard {sender} says {type(entry).__name__}, but it "
+            f"{'has left' if sender in known.former else 'has not joined'}: the shards are "
+            f"{sorted(known.members)}",
+        )
+
+    def _takes_step(self, entry: RoutingEntry) -> bool:
+        if isinstance(entry, NodesMoved | CellsMoved):
+            spec = self._spec(entry.pipeline)
+            if spec is None:
+                return False
+            _check_moved(spec, entry)
+        elif isinstance(entry, ShardLeft):
+            if any(home >= self._known.next_shard for home, _ in entry.applied):
+                return False
+            for words in entry.pipelines:
+                spec = self._spec(words.pipeline)
+                if spec is None:
+                    return False
+                _check_last_words(spec, words)
+        check_step(self._known, self._process.shard, entry, self._sender)
+        if self._known is self._process.membership:
+            self._known = self._known.copy()
+        self._known.apply(entry, self._sender, self._due)
+        self._table = table_of(self._known, self._sender)
+        return True
+
+    def _check_entry(self, spec: PipelineSpec, entry: Entry) -> None:
         if isinstance(entry, KeyTick):
+            self._check_home(spec, entry.tick.key, entry.tick.number)
             _check_tick(spec, entry)
         elif isinstance(entry, WrittenOff) and len(entry.cells):
             _check_places(spec, entry.cells)
-        elif isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
+        elif isinstance(entry, KeyClosed):
+            self._check_home(spec, entry.key, entry.last_number)
+        elif isinstance(entry, KeyOpened):
+            self._check_home(spec, entry.key, 0)
+        if isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
             _check_restart(spec, entry.restart)
 
+    def _check_home(self, spec: PipelineSpec, key: NodeKey, number: int) -> None:
+        """A key's entries come from its home alone: they stand in one order (rule 3)."""
+        _check_numbers(spec, key, number)
+        table = self._table
+        if table is not None and table.home(spec.name, key.node_id) != self._sender:
+            raise _refused(
+                spec.name,
+                f"node {key} of shard {self._sender}; by version {table.version} of the table it is at "
+                f"home at shard {table.home(spec.name, key.node_id)}",
+            )
 
-def _check_step(process: ProcessState, entry: RoutingEntry) -> None:
-    if isinstance(entry, CellsMoved) and entry.pipeline in process._pipelines:
-        spec = process._pipelines[entry.pipeline].spec
-        if len(entry.cells):
-            _check_places(spec, entry.cells)
-        _check_segments(spec, [unit.segment for unit in entry.units])
-        _check_segments(spec, [cell.segment for cell in entry.written_off])
-    elif isinstance(entry, ShardLeft):
-        for words in entry.pipelines:
-            known = process._pipelines.get(words.pipeline)
-            if known is not None and len(words.said) != len(known.spec.segments):
-                raise _refused(
-                    words.pipeline,
-                    f"{len(words.said)} segments; it has {len(known.spec.segments)}",
-                )
+
+def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
+    if isinstance(entry, NodesMoved):
+        if entry.restart is not None:
+            _check_restart(spec, entry.restart)
+        for node in entry.nodes:
+            _check_segments(spec, (*node.consumes, *node.creates))
+        for _, contribution in entry.staged:
+            for cells in (contribution.created, contribution.consumed):
+                if len(cells):
+                    _check_cells(spec, cells)
+        return
+    if len(entry.cells):
+        _check_places(spec, entry.cells)
+    _check_segments(spec, [unit.segment for unit in entry.units])
+    _check_segments(spec, [cell.segment for cell in entry.written_off])
+
+
+def _check_last_words(spec: PipelineSpec, words: LastWords) -> None:
+    if len(words.said) != len(spec.segments):
+        raise _refused(spec.name, f"{len(words.said)} segments; it has {len(spec.segments)}")
+    if words.restart is not None:
+        _check_restart(spec, words.restart)
+    _check_segments(spec, [late.segment for late in words.late])
+    _check_segments(spec, [segment for segment, _ in words.written_off_items])
+
+
+def _check_numbers(spec: PipelineSpec, key: NodeKey, number: int) -> None:
+    if not (1 <= key.incarnation <= MAX_NUMBER and 0 <= number <= MAX_NUMBER):
+        raise _refused(
+            spec.name, f"tick {number} of node {key}; both count up to {MAX_NUMBER} at most"
+        )
 
 
 def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
@@ -95,7 +197,7 @@ def _check_tick(spec: PipelineSpec, entry: KeyTick) -> None:
 
 
 def _check_restart(spec: PipelineSpec, restart: Restart) -> None:
-    if restart.generation < 1 or restart.from_slot > HIGHEST_SLOT:
+    if not 1 <= restart.generation <= MAX_NUMBER or restart.from_slot > HIGHEST_SLOT:
         raise _refused(
             spec.name,
             f"generation {restart.generation} from slot {restart.from_slot}; they count from 1, and the "
@@ -129,19 +231,20 @@ def _check_segments(spec: PipelineSpec, numbers: Iterable[int]) -> None:
 
 
 def _check_report(process: ProcessState, report: ShardReport) -> None:
-    homes = [home for home, _ in report.applied + report.cut]
-    homes += [run.home for pipeline in report.pipelines for run in pipeline.runs]
-    for home in homes:
-        if home != process.shard and not process.membership.knows(home):
-            raise Refused(
-                RefusalCode.INVALID,
-                f"a report names shard {home}, but the shards are {list(process.routing.shards)}: "
-                "were all processes started with the same list?",
-            )
+    for home in homes_of(report):
+        if home < 0:
+            raise Refused(RefusalCode.INVALID, f"a report names shard {home}; they count from 0")
     for pipeline in report.pipelines:
         known = process._pipelines.get(pipeline.pipeline)
         if known is not None:
             _check_segments(known.spec, _segments_of(pipeline))
+
+
+def homes_of(report: ShardReport) -> set[int]:
+    """The shards whose home logs a report names."""
+    homes = {home for home, _ in report.applied + report.cut}
+    homes.update(run.home for pipeline in report.pipelines for run in pipeline.runs)
+    return homes
 
 
 def _segments_of(report: PipelineReport) -> list[int]:

@@ -22,7 +22,7 @@ from tracker.core.messages import (
 )
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
-from tracker.core.rescaling import CellsMoved, NodesMoved, ShardLeft
+from tracker.core.rescaling import STEPS, CellsMoved, NodesMoved, ShardLeft
 
 
 class Exchange(Reports):
@@ -94,18 +94,24 @@ class Exchange(Reports):
             return
         entries = body.entries[due - body.first :]
         for place, entry in enumerate(entries):
-            if not self._knows_pipeline(entry):
-                entries = entries[:place]  # its registration is still on the way: ask again later
+            if not self._can_take(entry):
+                entries = entries[:place]  # what it names is still on the way: ask again later
                 break
         if entries:
             link.accepted = due + len(entries) - 1
             self._append(ReceivedEntries(shard, due, tuple(entries)))
+            for place, entry in enumerate(entries):
+                if type(entry) in STEPS:
+                    self._note_step(entry, shard, due + place)
 
-    def _knows_pipeline(self, entry: Entry) -> bool:
+    def _can_take(self, entry: Entry) -> bool:
+        """Whether the pipeline that an entry is of is known, and the shards that it names."""
         match entry:
             case PipelineRegistered():
                 if entry.spec.name not in self._pipelines:
-                    self._registering[entry.spec.name] = entry.spec
+                    self._registering.setdefault(
+                        entry.spec.name, entry.spec
+                    )  # the first one counts
                 return True
             case KeyTick():
                 name = entry.tick.pipeline
@@ -115,7 +121,10 @@ class Exchange(Reports):
                 name = entry.pipeline
             case ShardLeft():
                 known = self._pipelines.keys() | self._registering.keys()
-                return all(words.pipeline in known for words in entry.pipelines)
+                next_shard = self.expected_membership().next_shard
+                return all(home < next_shard for home, _ in entry.applied) and all(
+                    words.pipeline in known for words in entry.pipelines
+                )
             case _:
                 return True
         return name in self._pipelines or name in self._registering

@@ -19,6 +19,7 @@ from tracker.core.messages import (
     Swept,
 )
 from tracker.core.pipeline import Pipeline
+from tracker.core.process.checking import homes_of
 from tracker.core.process.reads import Reads
 from tracker.core.process.state import _MS
 from tracker.core.rescaling import SEQUENCER
@@ -29,14 +30,15 @@ class Reports(Reads):
 
     def _take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
         known = all(self._is_known(report) for report in body.pipelines)
+        known = known and not self.unknown_homes(body)
         if body.number < link.report_number or (
             body.number == link.report_number and not link.needs_whole
         ):
             return  # older than what was taken
         follows = body.whole or (not link.needs_whole and body.number == link.report_number + 1)
         if not follows or not known:
-            # A gap; or a pipeline whose registration or restart is still on the way: nothing of the
-            # report may be taken without the rest.
+            # A gap; or a pipeline whose registration or restart, or a shard whose joining is still on
+            # the way: nothing of the report may be taken without the rest.
             link.needs_whole = True
             self._want_report(shard, now_ns)
             return
@@ -50,6 +52,10 @@ class Reports(Reads):
             for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:
                 self._pipelines[name].combiner.forget(shard)
         self._move_cut(shard, body.applied)
+
+    def unknown_homes(self, report: ShardReport) -> list[int]:
+        """The shards that a report names and that have not joined, as far as this process has heard."""
+        return sorted(homes_of(report) - self._vectors.cut.keys())
 
     def _is_known(self, report: PipelineReport) -> bool:
         pipeline = self._pipelines.get(report.pipeline)

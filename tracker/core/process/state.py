@@ -29,6 +29,13 @@ from tracker.core.messages import (
 from tracker.core.model import NodeKey, PipelineSpec, RefusalCode, Refused
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
+from tracker.core.rescaling import (
+    ROUTING_ENTRIES,
+    STEPS,
+    CellsMoved,
+    NodesMoved,
+    RoutingEntry,
+)
 from tracker.core.routing import RoutingTable
 
 _MS = 1_000_000
@@ -114,6 +121,8 @@ class ProcessState:
         is durable it does nothing more about it."""
         self._handing_over_from = 0
         """Position of the last record that may change nodes that are to be handed over."""
+        self._accepted_steps: deque[tuple[int, RoutingEntry, int, int]] = deque()
+        """Steps that are appended and have not taken effect: (position, step, home, its number)."""
         self._parting: set[int] = set()
         """Shards whose last entry is here, and not yet at all who stay."""
         self._changing = False
@@ -181,6 +190,23 @@ class ProcessState:
     def _append_home(self, entry: Entry, request: Hashable | None = None) -> None:
         self._home_appended += 1
         self._append(HomeEntry(self._home_appended, entry), request)
+        if type(entry) in STEPS:
+            self._note_step(entry, self.shard, self._home_appended)
+
+    def _note_step(self, step: Entry, home: int, number: int) -> None:
+        """A step was appended, by the record appended last. What moves nodes and cells, changes nothing
+        in the membership."""
+        if isinstance(step, ROUTING_ENTRIES) and not isinstance(step, NodesMoved | CellsMoved):
+            self._accepted_steps.append((self.position, step, home, number))
+
+    def expected_membership(self) -> Membership:
+        """The shards as they will be when all that has been accepted has taken effect."""
+        if not self._accepted_steps:
+            return self.membership
+        known = self.membership.copy()
+        for _, step, home, number in self._accepted_steps:
+            known.apply(step, home, number)
+        return known
 
     def _add_pipeline(self, pipeline: Pipeline) -> None:
         self._pipelines[pipeline.spec.name] = pipeline

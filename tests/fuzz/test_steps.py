@@ -1,0 +1,217 @@
+"""Entries of a peer that could never have logged them: refused before they are durable, or harmless.
+
+Whatever a process takes from another one, it must be able to apply, now and at each of its starts: what
+it cannot, would stop it for good. So entries of all kinds, with numbers at the edges of their types, come
+from the sequencer and from another shard; what is taken goes through bytes, into the log and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from acker.v1 import peer_service_pb2 as peer_pb
+from tests.fuzz.examples import fuzz
+from tests.fuzz.messages import int64s, mutated
+from tests.fuzz.wired import SPEC, Wired, recovered
+from tracker import convert
+from tracker.convert_storage import record_from_bytes
+from tracker.core import messages as m
+from tracker.core import rescaling as r
+from tracker.core.model import (
+    Cells,
+    NodeKey,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    Tick,
+    TickContent,
+    Unit,
+)
+from tracker.core.process.checking import check_frame
+from tracker.core.routing import RoutingEntry, RoutingTable
+from tracker.core.written_off import WrittenOffCell
+
+shards = st.sampled_from((0, 0, 1, 1, 2, 2, 3, 77, -1, 2**31 - 1, -(2**31)))
+versions = st.sampled_from((0, 1, 1, 1, 2, 2, 3, -1, 2**63 - 1))
+numbers = st.integers(0, 4) | int64s
+segments = st.sampled_from((0, 0, 1, 1, 2, -1))
+pipelines = st.sampled_from(("p", "p", "p", "q"))
+slots = st.integers(0, 30) | int64s
+owners = st.lists(shards, min_size=1, max_size=3).map(tuple)
+keys = st.builds(
+    NodeKey, st.sampled_from(tuple("abcdefghf")), st.sampled_from((1, 1, 2, 2**63 - 1, 0))
+)
+restarts = st.none() | st.none() | st.builds(m.Restart, numbers, slots, numbers)
+
+
+@st.composite
+def cells(draw: st.DrawFn) -> Cells:
+    rows = st.tuples(segments, slots, st.integers(0, 9), st.integers(-1, 2))
+    return Cells.of(draw(st.lists(rows, max_size=2)))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> RoutingTable:
+    entries = [RoutingEntry(-(2**63), draw(st.integers(1, 3)), draw(owners))]
+    if draw(st.booleans()):
+        entries.append(RoutingEntry(draw(st.integers(0, 40)), 2, draw(owners)))
+    named = {"p": entries} if draw(st.booleans()) else {}
+    return RoutingTable(entries[:1], version=draw(versions), pipelines=named)
+
+
+units = st.builds(Unit, segments, st.sampled_from(("x", "y")), slots)
+given_up = st.builds(
+    WrittenOffCell, segments, slots, st.integers(0, 3), numbers, st.just("n"), st.just(0)
+)
+staged = st.tuples(
+    st.sampled_from("abcdef"),
+    st.builds(
+        StagedContribution, query=st.just("q"), run=st.just("r"), batch=numbers, execution=st.just(0),
+        operator=st.just("o"), stage=st.just(0), partition=st.just(0), attempt=st.just(0),
+        created=cells(), consumed=cells(),
+    ),
+)  # fmt: skip
+nodes = st.builds(
+    r.NodeSnapshot, keys, st.just("other"), numbers, numbers, st.booleans(), st.just(()),
+    st.booleans(), st.lists(segments, max_size=1).map(tuple), st.lists(segments, max_size=1).map(tuple),
+)  # fmt: skip
+ledgers = st.builds(r.LateSnapshot, segments, numbers, numbers, slots)
+words = st.builds(
+    r.LastWords, pipelines, restarts, st.lists(slots, min_size=1, max_size=3).map(tuple),
+    st.lists(ledgers, max_size=1).map(tuple),
+    st.lists(st.tuples(segments, numbers), max_size=1).map(tuple),
+)  # fmt: skip
+positions = st.lists(st.tuples(shards, numbers), max_size=2).map(tuple)
+
+
+def some(strategy: Any) -> Any:
+    return st.lists(strategy, max_size=2).map(tuple)
+
+
+@st.composite
+def ticks(draw: st.DrawFn) -> m.KeyTick:
+    content = TickContent(created=draw(cells()), consumed=draw(cells()))
+    return m.KeyTick(Tick(draw(pipelines), draw(keys), draw(numbers), content), draw(cells()))
+
+
+entries = st.one_of(
+    st.builds(r.ShardJoining, shards, st.sampled_from(("host:1", "", "x" * 400))),
+    st.builds(r.ShardJoined, shards),
+    st.builds(r.ShardRemoved, shards),
+    st.builds(r.SlotsAsked, versions, owners, st.booleans()),
+    st.builds(r.HighestSlots, versions, some(st.tuples(pipelines, slots))),
+    st.builds(r.RoutingChanged, tables()),
+    st.builds(r.NodesMoved, versions, pipelines, shards, restarts, some(nodes), some(staged)),
+    st.builds(r.RoutingAdopted, versions, numbers),
+    st.builds(r.CellsMoved, versions, pipelines, st.just(0), cells(), some(units), some(given_up)),
+    st.builds(r.RoutingDone, versions),
+    st.builds(r.ShardLeaving, shards),
+    st.builds(r.ShardLeft, positions, some(words)),
+    ticks(),
+    st.builds(m.KeyOpened, pipelines, keys, st.just("other"), restarts),
+    st.builds(m.KeyClosed, pipelines, keys, numbers, st.booleans(), st.booleans()),
+    st.builds(m.KeyDropped, pipelines, keys),
+    st.builds(m.PipelineRestarted, pipelines, st.builds(m.Restart, numbers, slots, numbers)),
+    st.builds(m.WrittenOff, pipelines, st.just("a"), cells(), numbers),
+    st.builds(m.PipelineRegistered, st.just(SPEC)),
+)
+
+
+class Peer(Wired):
+    """Two shards of which one hears what some stranger says in the name of the other."""
+
+    def __init__(self, sender: int) -> None:
+        super().__init__()
+        self.sender, self.receiver = sender, 1 - sender
+        self.held = {(0, 1), (1, 0)}
+
+    def hear(self, said: tuple[m.Entry, ...]) -> bool:
+        """Whether the entries are taken; if not, nothing may have changed."""
+        process = self.processes[self.receiver]
+        body = m.Entries(process.links[self.sender].accepted + 1, said)
+        try:
+            sent = convert.frame_to_pb(m.Frame(self.sender, self.epochs[self.sender], body))
+        except ValueError:
+            return False  # a number that no message holds
+        return self.hear_message(sent)
+
+    def hear_message(self, sent: peer_pb.ExchangeRequest) -> bool:
+        process, before = self.processes[self.receiver], self.state()
+        try:
+            frame = convert.frame_from_pb(sent)
+            check_frame(process, frame)
+        except Refused as refused:
+            assert refused.refusal.code is RefusalCode.INVALID and refused.refusal.message
+            assert self.state() == before
+            return False
+        self.handle(self.receiver, m.FrameArrived(frame))
+        return True
+
+    def check_receiver(self) -> None:
+        """What was taken is durable, and the process comes back with it."""
+        for _ in range(4):
+            self.commit(self.receiver)
+            self.now_ns += 10**9
+            self.handle(self.receiver, m.Wake())
+        self.commit(self.receiver)
+        process = self.processes[self.receiver]
+        records = [(at, record_from_bytes(data)) for at, data in self.log(self.receiver)]
+        back = recovered(self, self.receiver, None, records)
+        back.validate()
+        assert back.membership == process.membership
+        for spec in process.pipelines():
+            convert.state_to_pb(process.describe(spec.name, self.now_ns)).SerializeToString()
+
+
+@pytest.mark.parametrize("sender", [0, 1])
+def test_what_cannot_be_applied_never_becomes_durable(sender: int) -> None:
+    @fuzz(st.lists(st.lists(entries, min_size=1, max_size=4), max_size=5), case=str(sender))
+    def hears(frames: list[list[m.Entry]]) -> None:
+        peer = Peer(sender)
+        for said in frames:
+            if not peer.hear(tuple(said)):
+                for entry in said:  # each by itself, so that the good ones are taken
+                    peer.hear((entry,))
+            peer.commit(peer.receiver)
+        peer.check_receiver()
+
+    hears()
+
+
+def rescaled() -> list[peer_pb.ExchangeRequest]:
+    """What shard 0 says to shard 1 while a third one comes, the table changes, and shard 2 leaves."""
+    cluster = Wired()
+    seen = len(cluster.effects)
+    cluster.join_shard()
+    cluster.rescale(3)
+    cluster.rescale(2, evacuate=True)
+    sent = [e for e in cluster.effects[seen:] if isinstance(e, m.Send) and e.shard == 1]
+    return [
+        convert.frame_to_pb(e.frame)
+        for e in sent
+        if e.frame.shard == 0 and isinstance(e.frame.body, m.Entries)
+    ]
+
+
+STEPS = rescaled()
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> list[peer_pb.ExchangeRequest]:
+    """The steps of a change, the last ones tampered with."""
+    first = draw(st.integers(0, len(STEPS) - 1))
+    return [*STEPS[:first], *(draw(mutated(step)) for step in STEPS[first : first + 3])]
+
+
+@fuzz(changes())
+def test_a_change_that_was_tampered_with_is_refused_or_taken_for_good(
+    arriving: list[peer_pb.ExchangeRequest],
+) -> None:
+    peer = Peer(0)
+    for message in arriving:
+        peer.hear_message(message)
+        peer.commit(peer.receiver)
+    peer.check_receiver()
