@@ -14,6 +14,7 @@ COPY image.lock ./
 RUN /opt/lowmark/bin/pip install --no-cache-dir --no-compile --require-hashes --requirement image.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY proto ./proto
+COPY lowmark ./lowmark
 COPY tracker ./tracker
 COPY local_tracker ./local_tracker
 COPY fronts ./fronts

@@ -27,9 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tracker.client import NodeClient
-from tracker.core.describe import PipelineDescription
-from tracker.core.model import Cells, PipelineSpec, TickContent
+from lowmark import Cells, NodeClient, PipelineDescription, PipelineSpec, TickContent
 
 
 class Recorder:

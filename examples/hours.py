@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from examples.children import Child, Said
+from lowmark import Admin, PipelineSpec
 from scripts.summary import BUILD, finish
-from tracker.client import Admin
-from tracker.core.model import PipelineSpec
 
 NAME, SEGMENT = "orders", "load"
 HOUR = 3_600

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
-from tracker.core.graph import SegmentGraph
-from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER, add_delay
+from lowmark import FOREVER, PipelineSpec, SegmentGraph, add_delay
 
 Line = Mapping[str, Any]
 

@@ -1,6 +1,6 @@
 """What user code calls to acknowledge items: `acks.consume(...)`, `acks.create(...)`.
 
-    from local_tracker import acks
+    from lowmark import acks
 
     @acks.operator("parse")
     def parse(batches):                        # for mapInArrow or mapInPandas

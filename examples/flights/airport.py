@@ -21,8 +21,7 @@ from examples.flights.data import DAY_NS, YEAR_BEGIN_NS, YEAR_END_NS, Flight, fl
 from examples.flights.pipeline import NAME, Places
 from examples.flights.replay import ReplayClock
 from examples.history import Recorder, recording_ticks
-from fronts import FileFront
-from tracker.core.units import unit_name
+from lowmark import FileFront, unit_name
 
 
 class DayClock:

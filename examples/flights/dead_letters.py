@@ -22,8 +22,7 @@ import numpy as np
 from examples.flights.letters import Letter, letter_values, read_letters
 from examples.flights.pipeline import NAME, Places
 from examples.history import Recorder, recording_ticks
-from tracker.client import NodeClient
-from tracker.core.model import Batch, Cells, TickContent
+from lowmark import Batch, Cells, NodeClient, TickContent
 
 SCAN_INTERVAL_S = 0.1
 COMMIT_TIMEOUT_S = 60.0

@@ -29,9 +29,7 @@ from examples.flights.pipeline import NAME, QUERIES, Places
 from examples.flights.witness import Witness, WitnessedQuery
 from examples.history import Recorder, recording_ticks
 from examples.sessions import make_session
-from local_tracker import acks
-from local_tracker.spark import Tracked, TrackedQuery
-from tracker.core.units import slot_in_name
+from lowmark import Tracked, TrackedQuery, acks, slot_in_name
 
 TRIGGER = "700 milliseconds"
 NICENESS = 5

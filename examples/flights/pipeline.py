@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from examples.flights.data import AIRPORTS, DAY_NS, YEAR_BEGIN_NS
-from tracker.core.model import Edge, PipelineSpec
+from lowmark import Edge, PipelineSpec
 
 NAME = "flights"
 

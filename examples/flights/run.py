@@ -30,9 +30,7 @@ from examples.flights.proof import counted_flights, differences
 from examples.flights.replay import ReplayClock
 from examples.flights.view import Progress, View, make_view, min_time_text
 from examples.latency import notification_latencies_ms, percentile
-from tracker.client import Admin, LowmarkError, Subscriber
-from tracker.core.describe import PipelineDescription
-from tracker.core.slots import FOREVER
+from lowmark import FOREVER, Admin, LowmarkError, PipelineDescription, Subscriber
 
 SHARDS = 2
 BLOCK_SLOTS = 7

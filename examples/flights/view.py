@@ -16,7 +16,7 @@ from rich.text import Text
 
 from examples.flights.data import AIRPORTS, DAY_NS, YEAR_BEGIN_NS, YEAR_END_NS
 from examples.flights.pipeline import SPEC
-from tracker.core.slots import FOREVER
+from lowmark import FOREVER
 
 PLAIN_INTERVAL_S = 5.0
 _BAR_WIDTH = 36

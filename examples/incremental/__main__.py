@@ -8,8 +8,8 @@ from typing import Any
 
 from examples.incremental.run import ExampleFailed, Tally, run_example
 from examples.incremental.shops import OUTAGE, Sale, clock_text
+from lowmark import LowmarkError
 from scripts.summary import BUILD, finish
-from tracker.client import LowmarkError
 
 SHOWN_ROWS = 5
 

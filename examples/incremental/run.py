@@ -26,11 +26,16 @@ from examples.incremental.shops import (
     sales,
 )
 from examples.sessions import make_session
-from fronts import FileFront
-from local_tracker.spark import CompletedReader, Tracked, TrackedQuery
-from tracker.client import Admin, Subscriber
-from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER
+from lowmark import (
+    FOREVER,
+    Admin,
+    CompletedReader,
+    FileFront,
+    PipelineSpec,
+    Subscriber,
+    Tracked,
+    TrackedQuery,
+)
 
 NAME = "orders"
 MINUTE_NS = 60 * 10**9

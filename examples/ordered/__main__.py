@@ -14,9 +14,8 @@ from pathlib import Path
 
 from examples.children import Child, Said, free_ports
 from examples.ordered.pipeline import FRONTS, NAME, SEGMENT, SPEC
-from fronts import FileFront
+from lowmark import Admin, FileFront
 from scripts.summary import BUILD, finish
-from tracker.client import Admin
 
 ROWS = 30
 BEHIND_S = 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker.core.model import PipelineSpec
+from lowmark import PipelineSpec
 
 NAME, SEGMENT = "ordered", "arrive"
 FRONTS = ("ahead", "behind")

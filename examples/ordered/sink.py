@@ -14,12 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.ordered.pipeline import NAME, SEGMENT
-from tracker.client import NodeClient, Subscriber
-from tracker.consumers.durable import write_durably
-from tracker.consumers.reorder import Released, ReorderBuffer
-from tracker.core.ack_values import unit_value
-from tracker.core.model import Batch, Cells, TickContent
-from tracker.core.units import slot_in_name, unit_name
+from lowmark import (
+    Batch,
+    Cells,
+    NodeClient,
+    Released,
+    ReorderBuffer,
+    Subscriber,
+    TickContent,
+    slot_in_name,
+    unit_name,
+    unit_value,
+    write_durably,
+)
 
 LOOK_S = 0.02
 

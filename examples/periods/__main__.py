@@ -21,7 +21,7 @@ from examples.hours import (
     keys_of_hours,
     run_example,
 )
-from tracker.client.history import history
+from lowmark import history
 
 STEPS = (1, 3, 1, 2, 1)
 """Hours by which min time moves at once; between two of them something is killed."""

@@ -13,9 +13,7 @@ import os
 import sys
 
 from examples.children import tell
-from tracker.client import NodeClient
-from tracker.core.ack_values import root_value
-from tracker.core.model import Cells, Heartbeat, TickContent
+from lowmark import Cells, Heartbeat, NodeClient, TickContent, root_value
 
 FRONT = "shop"
 WAIT_S = 120.0

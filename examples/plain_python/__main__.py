@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from examples.plain_python.pipeline import run
-from tracker.client import Update
+from lowmark import Update
 
 PAUSE_S = 0.05
 

@@ -19,13 +19,24 @@ from pathlib import Path
 
 import numpy as np
 
-import tracker
-from fronts import FileFront
-from tracker.client import NodeClient, Subscriber, Update
-from tracker.core.ack_values import child_values, unit_value
-from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
-from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
-from tracker.core.units import slot_in_name, unit_name
+from lowmark import (
+    DEFAULT_SLACK_NS,
+    Cells,
+    Edge,
+    FileFront,
+    NodeClient,
+    PipelineSpec,
+    Subscriber,
+    TickContent,
+    Unit,
+    Update,
+    child_values,
+    embedded,
+    slot_in_name,
+    slot_of,
+    unit_name,
+    unit_value,
+)
 
 SPLIT, COUNT = 0, 1
 """Numbers of the segments: their places in the pipeline."""
@@ -109,14 +120,14 @@ def run(directory: Path, lines: Iterable[str], show: Callable[[Update], None]) -
     """Runs all of it with a tracker of its own; returns the counts once they are complete."""
     files: Files = queue.SimpleQueue()
     words: Words = queue.SimpleQueue()
-    with tracker.embedded(shards=2) as lowmark, ThreadPoolExecutor() as threads:
-        lowmark.register(pipeline())
-        splitter, counter = lowmark.node("words", "splitter"), lowmark.node("words", "counter")
+    with embedded(shards=2) as tracker, ThreadPoolExecutor() as threads:
+        tracker.register(pipeline())
+        splitter, counter = tracker.node("words", "splitter"), tracker.node("words", "counter")
         splitter.join()
         counter.join()
-        following = threads.submit(follow, lowmark.subscriber("words"), show)
+        following = threads.submit(follow, tracker.subscriber("words"), show)
         parts = [
-            threads.submit(publish, lowmark.target, directory, lines, files),
+            threads.submit(publish, tracker.target, directory, lines, files),
             threads.submit(split, splitter, files, words),
         ]
         counts = threads.submit(count, counter, words)

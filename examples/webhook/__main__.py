@@ -22,7 +22,7 @@ from examples.hours import (
     keys_of_hours,
     run_example,
 )
-from tracker.consumers.signing import new_secret
+from lowmark import signing
 
 STEPS = (1, 2, 1, 3, 1)
 """Hours by which min time moves at once; before they are complete, something happens."""
@@ -48,7 +48,7 @@ class Run(Processes):
         port = free_ports(2)
         self._receiver_port = str(port + 1)
         self._secret_file = str(directory / "hook.secret")
-        Path(self._secret_file).write_text(new_secret() + "\n")
+        Path(self._secret_file).write_text(signing.new_secret() + "\n")
         super().__init__(directory, f"127.0.0.1:{port}")
 
     def waiting(self, name: str) -> Sequence[str]:

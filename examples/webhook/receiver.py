@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from examples.children import tell
-from tracker.consumers.signing import SignatureError, verify
+from lowmark import signing
 
 
 class Taken:
@@ -57,8 +57,8 @@ def main(port: str, secret_file: str, taken_file: str) -> None:
             if mood == "busy":
                 return 503
             try:
-                taken.take(verify(secret, headers, body, time.time()), body)
-            except SignatureError:
+                taken.take(signing.verify(secret, headers, body, time.time()), body)
+            except signing.SignatureError:
                 return 401
             if mood == "die":
                 os._exit(1)

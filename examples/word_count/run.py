@@ -18,15 +18,22 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import tracker
 from examples.sessions import make_session
 from examples.word_count.text import words
-from fronts import FileFront
-from local_tracker.spark import Tracked, TrackedQuery
-from local_tracker.spark.rescaling import ROCKSDB, Rescaled, rescale_query
-from tracker.client import Subscriber
-from tracker.core.model import PipelineSpec
-from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from lowmark import (
+    DEFAULT_SLACK_NS,
+    FOREVER,
+    ROCKSDB,
+    FileFront,
+    PipelineSpec,
+    Rescaled,
+    Subscriber,
+    Tracked,
+    TrackedQuery,
+    embedded,
+    rescale_query,
+    slot_of,
+)
 
 LINES_PER_FILE = 500
 FILES_PER_BATCH = 4
@@ -150,14 +157,14 @@ def count_words(text: list[str], root: Path, partitions: int | None = None) -> C
     spark = make_session("word count", root)
     if partitions is not None:
         make_rescalable(spark)
-    with tracker.embedded() as embedded:
-        embedded.register(spec())
-        subscriber = embedded.subscriber(PIPELINE)
-        tracked = Tracked(spark, embedded.target, PIPELINE)
+    with embedded() as tracker:
+        tracker.register(spec())
+        subscriber = tracker.subscriber(PIPELINE)
+        tracked = Tracked(spark, tracker.target, PIPELINE)
         try:
             query = start_counting(spark, tracked, source, counts)
             with FileFront(
-                embedded.target, PIPELINE, "reference", "count", source, format="json"
+                tracker.target, PIPELINE, "reference", "count", source, format="json"
             ) as front:
                 if partitions is None:
                     files = len(publish(front, text))
@@ -176,6 +183,6 @@ def count_words(text: list[str], root: Path, partitions: int | None = None) -> C
         finally:
             tracked.stop()
             spark.stop()
-        state = embedded.admin().pipeline(PIPELINE).state
+        state = tracker.admin().pipeline(PIPELINE).state
         open_items = sum(s.open_items for s in state.segments)
         return Counts(counted, files, batches, open_items, rescaled)

@@ -16,6 +16,7 @@ PACKAGES = (
     "local_tracker", "local_tracker.core", "local_tracker.worker", "local_tracker.agent",
     "tracker", "tracker.core", "tracker.client",
     "acker", "acker.v1",
+    "lowmark",
 )  # fmt: skip
 """Packages whose own modules go in; sub-packages that are not named do not."""
 

@@ -9,7 +9,7 @@ import pytest
 
 PLAIN = "__future__", "grpc", "google", "numpy"
 WORKER = "__future__", "numpy"
-OURS = "tracker", "local_tracker", "fronts", "acker"
+OURS = "lowmark", "tracker", "local_tracker", "fronts", "acker"
 
 PROGRAM = """
 import sys
@@ -33,6 +33,11 @@ sys.meta_path.insert(0, Missing())
         ("from fronts import Front, FileFront", PLAIN),
         ("import local_tracker.agent.main", PLAIN),
         ("from local_tracker import acks", WORKER),
+        ("import lowmark", ()),
+        ("from lowmark import acks, note_commit, Cells, PipelineSpec, unit_value", WORKER),
+        ("from lowmark import NodeClient, Subscriber, AsyncSubscriber, Admin, history", PLAIN),
+        ("from lowmark import Front, FileFront, FileGroup, RangeFront, PartitionGroup", PLAIN),
+        ("from lowmark import Runs, PeriodFollower, Webhook, Notificator, ReorderBuffer", PLAIN),
     ],
 )
 def test_it_imports_where_nothing_more_is_installed(

@@ -11,7 +11,7 @@ from local_tracker.worker.bundle import build_zip
 WORKER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from local_tracker import acks
+from lowmark import acks
 assert acks.__file__.startswith(sys.argv[1]), acks.__file__
 with acks.recording() as recorded, acks.step():
     acks.consume("a", [1, 2], [3, 4])

@@ -38,7 +38,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class EmbeddedTracker:
-    """A tracker of some shards, until it is closed. Use `tracker.embedded()`."""
+    """A tracker of some shards, until it is closed. Use `lowmark.embedded()`."""
 
     def __init__(
         self,
@@ -178,5 +178,5 @@ def embedded(
     block_slots: int = 64,
     process: ProcessConfig | None = None,
 ) -> EmbeddedTracker:
-    """Starts a tracker in this process: `with tracker.embedded() as t: ... t.target ...`."""
+    """Starts a tracker in this process: `with lowmark.embedded() as t: ... t.target ...`."""
     return EmbeddedTracker(shards, store, block_slots, process)

@@ -1,0 +1,209 @@
+"""Lowmark's public face: `from lowmark import Subscriber, Tracked, FileFront`, and nothing else is needed.
+
+Every name comes from the package that implements it, when it is first used: what a program does not
+use need not be installed. So `import lowmark` needs the standard library alone; what each machine needs
+beyond that is in the README. Type checkers and editors see all names at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fronts import (
+        FileFront,
+        FileGroup,
+        Front,
+        FrontFailedError,
+        FrontFullError,
+        NotPublishedError,
+        PartitionGroup,
+        RangeFront,
+    )
+    from fronts.batches import PublishedBatch
+    from fronts.client import Label, Labels, OpenBatch
+    from fronts.core import FrontStateError, RolledBackError
+    from fronts.files import PublishedFile
+    from fronts.spark import SparkFront
+    from local_tracker import acks
+    from local_tracker.spark import (
+        BatchWriter,
+        CompletedReader,
+        FollowerLimits,
+        NotYetPublished,
+        OffsetRanges,
+        PublishedRanges,
+        Taken,
+        Tracked,
+        TrackedQuery,
+        TrackingError,
+        slot_of_timestamp,
+    )
+    from local_tracker.spark.rescaling import ROCKSDB, Rescaled, RescaleError, rescale_query
+    from local_tracker.worker.noted import note_commit
+    from tracker import __version__
+    from tracker.client import (
+        Admin,
+        AsyncSubscriber,
+        ClosedError,
+        Credentials,
+        Explanation,
+        FencedError,
+        LowmarkError,
+        NodeClient,
+        PipelineInfo,
+        RefusedError,
+        RoutingInfo,
+        SecureTarget,
+        ShardInfo,
+        Subscriber,
+        TickRefusedError,
+        UnavailableError,
+        Update,
+    )
+    from tracker.client.embedded import EmbeddedTracker, embedded
+    from tracker.client.history import history
+    from tracker.client.updates import slot_time, slot_until
+    from tracker.client.waiting import Outcome, Waited, wait_complete
+    from tracker.consumers import signing
+    from tracker.consumers.callbacks import Notificator
+    from tracker.consumers.durable import StateError, write_durably
+    from tracker.consumers.periods import Period, PeriodFollower, Periods
+    from tracker.consumers.reorder import BufferFullError, LateItemError, Released, ReorderBuffer
+    from tracker.consumers.runs import Run, Runs
+    from tracker.consumers.webhook import NotDeliveredError, RefusedByReceiverError, Webhook
+    from tracker.core.ack_values import (
+        child_value,
+        child_values,
+        offset_value,
+        range_value,
+        root_value,
+        root_values,
+        string_key,
+        unit_value,
+    )
+    from tracker.core.describe import PipelineDescription
+    from tracker.core.graph import SegmentGraph
+    from tracker.core.history import Reached
+    from tracker.core.messages import Grant, Joined
+    from tracker.core.model import (
+        Batch,
+        Cells,
+        Edge,
+        FrontPolicy,
+        Heartbeat,
+        PipelineSpec,
+        RefusalCode,
+        SilentFront,
+        TickContent,
+        TimeKind,
+        Unit,
+    )
+    from tracker.core.slots import (
+        DEFAULT_SLACK_NS,
+        FOREVER,
+        HIGHEST_SLOT,
+        LOWEST_SLOT,
+        add_delay,
+        slot_of,
+        slot_start_ns,
+        subtract_delay,
+    )
+    from tracker.core.units import file_name, parse_file_name, slot_in_name, unit_name
+    from tracker.credentials import CredentialsError
+    from tracker.pipeline_file import PipelineFileError, load_pipeline
+
+_NAMES = {
+    "fronts": (
+        "FileFront", "FileGroup", "Front", "FrontFailedError", "FrontFullError",
+        "NotPublishedError", "PartitionGroup", "RangeFront",
+    ),
+    "fronts.batches": ("PublishedBatch",),
+    "fronts.client": ("Label", "Labels", "OpenBatch"),
+    "fronts.core": ("FrontStateError", "RolledBackError"),
+    "fronts.files": ("PublishedFile",),
+    "fronts.spark": ("SparkFront",),
+    "local_tracker.spark": (
+        "BatchWriter", "CompletedReader", "FollowerLimits", "NotYetPublished", "OffsetRanges",
+        "PublishedRanges", "Taken", "Tracked", "TrackedQuery", "TrackingError", "slot_of_timestamp",
+    ),
+    "local_tracker.spark.rescaling": ("ROCKSDB", "RescaleError", "Rescaled", "rescale_query"),
+    "local_tracker.worker.noted": ("note_commit",),
+    "tracker": ("__version__",),
+    "tracker.client": (
+        "Admin", "AsyncSubscriber", "ClosedError", "Credentials", "Explanation", "FencedError",
+        "LowmarkError", "NodeClient", "PipelineInfo", "RefusedError", "RoutingInfo",
+        "SecureTarget", "ShardInfo", "Subscriber", "TickRefusedError", "UnavailableError", "Update",
+    ),
+    "tracker.client.embedded": ("EmbeddedTracker", "embedded"),
+    "tracker.client.history": ("history",),
+    "tracker.client.updates": ("slot_time", "slot_until"),
+    "tracker.client.waiting": ("Outcome", "Waited", "wait_complete"),
+    "tracker.consumers.callbacks": ("Notificator",),
+    "tracker.consumers.durable": ("StateError", "write_durably"),
+    "tracker.consumers.periods": ("Period", "PeriodFollower", "Periods"),
+    "tracker.consumers.reorder": ("BufferFullError", "LateItemError", "Released", "ReorderBuffer"),
+    "tracker.consumers.runs": ("Run", "Runs"),
+    "tracker.consumers.webhook": ("NotDeliveredError", "RefusedByReceiverError", "Webhook"),
+    "tracker.core.ack_values": (
+        "child_value", "child_values", "offset_value", "range_value", "root_value", "root_values",
+        "string_key", "unit_value",
+    ),
+    "tracker.core.describe": ("PipelineDescription",),
+    "tracker.core.graph": ("SegmentGraph",),
+    "tracker.core.history": ("Reached",),
+    "tracker.core.messages": ("Grant", "Joined"),
+    "tracker.core.model": (
+        "Batch", "Cells", "Edge", "FrontPolicy", "Heartbeat", "PipelineSpec", "RefusalCode",
+        "SilentFront", "TickContent", "TimeKind", "Unit",
+    ),
+    "tracker.core.slots": (
+        "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "add_delay", "slot_of",
+        "slot_start_ns", "subtract_delay",
+    ),
+    "tracker.core.units": ("file_name", "parse_file_name", "slot_in_name", "unit_name"),
+    "tracker.credentials": ("CredentialsError",),
+    "tracker.pipeline_file": ("PipelineFileError", "load_pipeline"),
+}  # fmt: skip
+"""The names of each module, the same as are imported for type checkers above."""
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = {"acks": "local_tracker.acks", "signing": "tracker.consumers.signing"}
+"""Those that are used as modules: `acks.consume(...)`."""
+
+__all__ = [
+    "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin",
+    "AsyncSubscriber", "Batch", "BatchWriter", "BufferFullError", "Cells", "ClosedError",
+    "CompletedReader", "Credentials", "CredentialsError", "Edge", "EmbeddedTracker", "Explanation",
+    "FencedError", "FileFront", "FileGroup", "FollowerLimits", "Front", "FrontFailedError",
+    "FrontFullError", "FrontPolicy", "FrontStateError", "Grant", "Heartbeat", "Joined", "Label",
+    "Labels", "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError",
+    "NotPublishedError", "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome",
+    "PartitionGroup", "Period", "PeriodFollower", "Periods", "PipelineDescription",
+    "PipelineFileError", "PipelineInfo", "PipelineSpec", "PublishedBatch", "PublishedFile",
+    "PublishedRanges", "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError",
+    "RefusedError", "Released", "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError",
+    "RoutingInfo", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "SilentFront",
+    "SparkFront", "StateError", "Subscriber", "Taken", "TickContent", "TickRefusedError",
+    "TimeKind", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit", "Update",
+    "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value", "child_values",
+    "embedded", "file_name", "history", "load_pipeline", "note_commit", "offset_value",
+    "parse_file_name", "range_value", "rescale_query", "root_value", "root_values", "signing",
+    "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time", "slot_until",
+    "string_key", "subtract_delay", "unit_name", "unit_value", "wait_complete", "write_durably",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
