@@ -277,7 +277,16 @@ class Cluster:
         return [link for link, frames in self.links.items() if frames and link not in self.held]
 
     def pass_time(self, milliseconds: float) -> None:
-        """Time passes, and what is due then happens."""
+        """Time passes, and what is due happens: when it is due, where silent fronts are evicted."""
+        end_ns = self.now_ns + int(milliseconds * MS)
+        while self.now_ns < end_ns:
+            step_ns = end_ns - self.now_ns
+            if any(process._evicting for process in self.processes.values()):
+                step_ns = min(step_ns, self.config.evict_check_ms * MS)
+            self.pause(step_ns / MS)
+
+    def pause(self, milliseconds: float) -> None:
+        """Time passes in which no process runs; what is due happens behind it."""
         self.now_ns += int(milliseconds * MS)
         for shard in list(self.processes):
             self.handle(shard, Wake())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -213,6 +214,18 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
             each.close()
 
 
+class SilentNode(NodeClient):
+    """A client of the time when nobody said that a node lives."""
+
+    @property
+    def _keep_alive_s(self) -> float:
+        return 0.0
+
+    @_keep_alive_s.setter
+    def _keep_alive_s(self, _: float) -> None:
+        pass
+
+
 def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_goes_on() -> None:
     start = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
     spec = PipelineSpec(
@@ -222,7 +235,10 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
     with tracker.embedded() as embedded, ThreadPoolExecutor() as pool:
         embedded.register(spec)
         lively = Front(embedded.target, "p", "a", "in", heartbeat_interval_ms=10)
-        silent = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=3_600_000)
+        silent = Front(
+            embedded.target, "p", "b", "in", heartbeat_interval_ms=3_600_000,
+            node=SilentNode(embedded.target, "p", "b", kind="front"),
+        )  # fmt: skip
         for started in [pool.submit(front.start) for front in (lively, silent)]:
             started.result(WAIT_S)
         # Only without the silent one can min time come as far as this.
@@ -234,6 +250,44 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
         again = Front(embedded.target, "p", "b", "in", heartbeat_interval_ms=10).start()
         assert again.label().slot >= later
         for front in (lively, silent, again):
+            front.close()
+
+
+def test_a_front_that_publishes_for_long_lives(embedded: EmbeddedTracker) -> None:
+    """Its `send` takes longer than a front may be silent: as long as one takes to be evicted that says
+    nothing. What it published is in time, and it goes on."""
+    spec = PipelineSpec(
+        "evicting", ("in",), fronts=("a", "b"), silent_front=SilentFront.EVICT, evict_after_ms=1_000,
+        start_slot=slot_of(time.time_ns(), DEFAULT_SLACK_NS),
+    )  # fmt: skip
+    embedded.register(spec)
+    with ThreadPoolExecutor() as pool:
+        fronts = [
+            Front(
+                embedded.target, "evicting", name, "in", heartbeat_interval_ms=3_600_000,
+                node=kind(embedded.target, "evicting", name, kind="front"),
+            )
+            for name, kind in (("a", NodeClient), ("b", SilentNode))
+        ]  # fmt: skip
+        for started in [pool.submit(front.start) for front in fronts]:
+            started.result(WAIT_S)
+        busy, silent = fronts
+        evicted = threading.Event()
+
+        def send(batch: OpenBatch) -> None:
+            assert evicted.wait(WAIT_S)
+
+        publishing = pool.submit(busy.publish_now, 1, send)
+        node = silent._node
+        assert isinstance(node, NodeClient)
+        with node._changed:
+            assert node._changed.wait_for(lambda: node.failure is not None, WAIT_S)
+        evicted.set()
+        publishing.result(WAIT_S)
+        assert busy.wait_durable(WAIT_S)
+        with embedded.admin() as admin:
+            assert admin.pipeline("evicting").state.late_items == 0
+        for front in fronts:
             front.close()
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
-import pytest
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
@@ -18,10 +17,9 @@ from acker.v1 import types_pb2 as pb
 from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
-from tracker.core.process import Process
+from tracker.core.process import Process, ProcessConfig
 from tracker.core.routing import RoutingTable
 from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, MAX_TICK_BYTES
-from tracker.service import engine as engine_module
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.store import MemoryStore
 
@@ -44,14 +42,11 @@ class GatedStore(MemoryStore):
         super().commit(epoch, records)
 
 
-def test_a_node_is_read_no_further_while_the_store_is_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(engine_module, "MAX_BACKLOG_RECORDS", LIMIT)
-
+def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
     async def story() -> None:
         store = GatedStore()
-        server = TrackerServer(ServerConfig(0, ("127.0.0.1:0",)), store)
+        config = ProcessConfig(max_backlog_records=LIMIT)
+        server = TrackerServer(ServerConfig(0, ("127.0.0.1:0",), process=config), store)
         await server.start()
         process = server.engine.process
         async with grpc.aio.insecure_channel(server.address) as channel:

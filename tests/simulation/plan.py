@@ -13,16 +13,20 @@ MS = 1_000_000
 
 ROOMY = ProcessConfig(
     report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=8,
-    evict_check_ms=5,
+    evict_check_ms=5, reconnect_ms=5,
 )  # fmt: skip
 TIGHT = ProcessConfig(
     report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=3,
-    evict_check_ms=5, max_bytes_per_frame=100, max_entries_in_flight=4,
+    evict_check_ms=5, reconnect_ms=5, max_bytes_per_frame=100, max_entries_in_flight=4,
     max_unconfirmed_entries=4,
 )  # fmt: skip
 """Limits are small, so that they are reached."""
 QUICK = ProcessConfig(
-    report_interval_ms=1, retransmit_ms=20, announced_report_ms=20, evict_check_ms=5
+    report_interval_ms=1,
+    retransmit_ms=20,
+    announced_report_ms=20,
+    evict_check_ms=5,
+    reconnect_ms=5,
 )
 """Where reports matter most: many of them."""
 

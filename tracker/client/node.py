@@ -105,6 +105,8 @@ class NodeClient:
         """Whether the home of the present stream has said that it takes them."""
         self._failure: LowmarkError | None = None
         self._closed = False
+        self._keep_alive_s = 0.0
+        """How long a stream may be without a message; 0: for ever."""
         self._stream = 0
         """Grows with each stream and each end of one: who holds an older number has been replaced."""
         self._call: Any = None
@@ -548,12 +550,16 @@ class NodeClient:
                 yield node_pb.CommitTicksRequest(status=status)
             if self._stream != stream:
                 return
+            if not ticks and waits is None:
+                yield node_pb.CommitTicksRequest(keep_alive=node_pb.KeepAlive())
 
     def _next_news(
         self, stream: int
     ) -> tuple[list[tuple[int, pb.TickContent]], tuple[WaitCause, ...] | None]:
-        """Waits until there are ticks to send, or the node waits for something else (else None), or the
-        stream has ended."""
+        """Waits until there are ticks to send, or the node waits for something else (else None). Returns
+        nothing where it is time to say that the node lives, whatever its owner does meanwhile, and where
+        the stream has ended."""
+        sent_s = time.monotonic()
         with self._changed:
             while self._stream == stream:
                 ticks = self._window.to_send()
@@ -561,7 +567,12 @@ class NodeClient:
                 if ticks or waits is not None:
                     self._waits_untold = self._waits_untold and waits is None
                     return ticks, waits
-                self._changed.wait()
+                left_s = None
+                if self._keep_alive_s:
+                    left_s = sent_s + self._keep_alive_s - time.monotonic()
+                    if left_s <= 0:
+                        break
+                self._changed.wait(left_s)
             return [], None
 
     def _take(self, stream: int, response: node_pb.CommitTicksResponse) -> list[_Outcome]:
@@ -573,6 +584,7 @@ class NodeClient:
                 return []
             match response.WhichOneof("message"):
                 case "attached":
+                    self._keep_alive_s = response.attached.keep_alive_ms / 1000
                     self._window.attached(response.attached.last_number)
                     self._takes_waits = response.attached.takes_status
                     self._waits_untold = bool(self._waits)

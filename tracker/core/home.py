@@ -83,6 +83,11 @@ class HomeNode:
     """Its fronts, as of the ticks that were accepted."""
     session: Hashable | None = None
     last_heard_ns: int = 0
+    """When its last tick arrived; for people."""
+    last_alive_ns: int = 0
+    """When it last said anything, be it only that it lives."""
+    suspected: bool = False
+    """Whether it was silent for too long when that was looked at last, and has been since."""
     refused: str = ""
     """Why its last tick was refused; empty if it was not. For people."""
     refused_consumes: set[int] = field(default_factory=set)
@@ -90,6 +95,20 @@ class HomeNode:
     waits: tuple[WaitCause, ...] = ()
     """What it says that it waits for, on its session, since `waits_since_ns`. For people."""
     waits_since_ns: int = 0
+
+    def heard(self, now_ns: int) -> None:
+        """A tick of it has arrived, or it is known from now on."""
+        self.last_heard_ns = now_ns
+        self.lives(now_ns)
+
+    def lives(self, now_ns: int) -> None:
+        """It has said something."""
+        self.last_alive_ns, self.suspected = now_ns, False
+
+    @property
+    def waits_for_grant(self) -> bool:
+        """Whether it is the tracker that owes one of its fronts a word."""
+        return any(self.granted(front) is None for front in self.fronts)
 
     @property
     def accepted(self) -> int:

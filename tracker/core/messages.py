@@ -403,6 +403,14 @@ class DetachSession:
     session: Hashable
 
 
+@dataclass(frozen=True, slots=True)
+class NodeAlive:
+    """The node of an attached session lives, and has nothing to commit: it publishes for long, say, or
+    waits for its grant. It promises nothing by that. Of a session that is over it is nothing."""
+
+    session: Hashable
+
+
 @dataclass(slots=True, eq=False)
 class SubmitTick:
     """A tick on an attached session; answered by `TicksDurable` or `TickRefused`."""
@@ -476,6 +484,7 @@ Event = (
     | DetachSession
     | SubmitTick
     | ReportWaits
+    | NodeAlive
     | StageContributions
     | FrameArrived
     | PeerConnected

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from tracker.core.slots import DEFAULT_SLACK_NS
 
+KEEP_ALIVES_PER_PATIENCE = 5
+"""A node says so often that it lives, in the time after which its fronts are evicted."""
 _FEW = 6
 """Up to here Python's own loops over an array take less than a call of NumPy's."""
 
@@ -336,6 +338,17 @@ class PipelineSpec:
         """Whether any front may be evicted."""
         policies = (self.silent_front, *(policy.silent_front for policy in self.front_policies))
         return SilentFront.EVICT in policies
+
+    @property
+    def keep_alive_ms(self) -> int:
+        """How often a node has to say that it lives, though it has nothing to commit; 0: it need not."""
+        rule = FrontPolicy("", self.silent_front, self.evict_after_ms)
+        patience = [
+            policy.evict_after_ms
+            for policy in (rule, *self.front_policies)
+            if policy.silent_front is SilentFront.EVICT
+        ]
+        return max(1, min(patience) // KEEP_ALIVES_PER_PATIENCE) if patience else 0
 
 
 @dataclass(frozen=True, slots=True)

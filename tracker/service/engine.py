@@ -42,9 +42,6 @@ from tracker.store import Fenced, LogShortened, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
-MAX_BACKLOG_RECORDS = 20_000
-"""Records that are not durable yet; from there on no more ticks and frames are read, but one tick of each
-stream, which is being fetched."""
 MAX_RECORDS_PER_COMMIT = 20_000
 SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
@@ -340,10 +337,9 @@ class Engine:
                     known.granted(grant)
 
     def _set_room(self) -> None:
-        backlog = self.process.position - self.process.committed
-        _set(self._room_to_write, backlog < MAX_BACKLOG_RECORDS)
+        _set(self._room_to_write, not self.process.is_behind)
         _set(self._takes_up, self.process.takes_up_nodes)
-        _set(self._room, backlog < MAX_BACKLOG_RECORDS and not self.process.congested)
+        _set(self._room, self.process.takes_ticks)
 
     def _wake_at(self, now_ns: int) -> None:
         if self._wake is not None:

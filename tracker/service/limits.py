@@ -6,7 +6,6 @@ A client is the name of a token, or where there are none the address that calls 
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -111,13 +110,6 @@ def client_of(context: Context) -> str:
         return named
     peer = context.peer()
     return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else peer
-
-
-async def pause(bucket: Bucket) -> None:
-    """Waits until the next of a rate is due."""
-    delay_s = bucket.take()
-    if delay_s:
-        await asyncio.sleep(delay_s)
 
 
 class CallRate(grpc.aio.ServerInterceptor):

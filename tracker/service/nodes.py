@@ -14,7 +14,7 @@ from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
-from tracker.service.limits import Quotas, pause
+from tracker.service.limits import Bucket, Quotas
 from tracker.service.stats import TickCounts
 from tracker.service.waiting import Waiting
 
@@ -108,11 +108,13 @@ class TickStream:
         self._news.clear()
         messages: list[node_pb.CommitTicksResponse] = []
         if self._attached is not None:
-            messages.append(
-                node_pb.CommitTicksResponse(
-                    attached=node_pb.Attached(last_number=self._attached, takes_status=True)
-                )
+            assert self.spec is not None
+            attached = node_pb.Attached(
+                last_number=self._attached,
+                takes_status=True,
+                keep_alive_ms=self.spec.keep_alive_ms,
             )
+            messages.append(node_pb.CommitTicksResponse(attached=attached))
             self._attached = None
         if self._durable is not None:
             committed = node_pb.TicksCommitted(number=self._durable)
@@ -221,8 +223,11 @@ class NodeServicer:
         engine, rate, loop = self._engine, None, asyncio.get_running_loop()
         async for request in requests:
             what = request.WhichOneof("message")
+            if what == "keep_alive" and stream.spec is not None:
+                engine.post(m.NodeAlive(stream))
+                continue
             if rate is not None:
-                await pause(rate)
+                await self._pause(rate, stream)
             if what == "tick":
                 if stream.spec is None:
                     raise Refused(RefusalCode.INVALID, "a tick came before attach; attach first")
@@ -248,6 +253,16 @@ class NodeServicer:
                     f"a stream begins with one attach, then ticks and status; got {what}",
                 )
         await asyncio.sleep(0)  # until the last tick is taken
+
+    async def _pause(self, rate: Bucket, stream: TickStream) -> None:
+        """Waits until the next of a rate is due. The node is not silent meanwhile: it is not read."""
+        left_s = rate.take()
+        while left_s > 0:
+            self._engine.post(m.NodeAlive(stream))
+            assert stream.spec is not None
+            step_s = min(left_s, (stream.spec.keep_alive_ms / 1000) or left_s)
+            await asyncio.sleep(step_s)
+            left_s -= step_s
 
     def _take_tick(self, request: node_pb.CommitTicksRequest, stream: TickStream) -> None:
         number = request.tick.number

@@ -174,6 +174,7 @@ class CommitTicksRequest(_message.Message):
 
     ATTACH_FIELD_NUMBER: _builtins.int
     TICK_FIELD_NUMBER: _builtins.int
+    KEEP_ALIVE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attach(self) -> Global___Attach:
@@ -184,6 +185,10 @@ class CommitTicksRequest(_message.Message):
         """A tick."""
 
     @_builtins.property
+    def keep_alive(self) -> Global___KeepAlive:
+        """Nothing but that the node lives; sent where the answer to attach asks for it."""
+
+    @_builtins.property
     def status(self) -> Global___NodeStatus:
         """Why the node commits nothing, for people; only where the answer to attach takes it."""
 
@@ -192,13 +197,14 @@ class CommitTicksRequest(_message.Message):
         *,
         attach: Global___Attach | None = ...,
         tick: Global___NumberedTick | None = ...,
+        keep_alive: Global___KeepAlive | None = ...,
         status: Global___NodeStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "keep_alive", b"keep_alive", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "keep_alive", b"keep_alive", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attach", "tick", "status"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attach", "tick", "keep_alive", "status"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -229,6 +235,23 @@ class NodeStatus(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeStatus: _TypeAlias = NodeStatus  # noqa: Y015
+
+@_typing.final
+class KeepAlive(_message.Message):
+    """The node lives, and has nothing to commit. It promises nothing by that."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepAlive: _TypeAlias = KeepAlive  # noqa: Y015
 
 @_typing.final
 class Attach(_message.Message):
@@ -338,19 +361,25 @@ class Attached(_message.Message):
 
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     TAKES_STATUS_FIELD_NUMBER: _builtins.int
+    KEEP_ALIVE_MS_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
     """Number of the key's last tick that the home has accepted; send on from the next."""
     takes_status: _builtins.bool
     """Whether the home takes messages of kind status; older ones end the stream at one."""
+    keep_alive_ms: _builtins.int
+    """A node that has sent nothing for so long says that it lives, or its fronts may be evicted; 0: it need
+    not.
+    """
     def __init__(
         self,
         *,
         last_number: _builtins.int = ...,
         takes_status: _builtins.bool = ...,
+        keep_alive_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_number", b"last_number", "takes_status", b"takes_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "takes_status", b"takes_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

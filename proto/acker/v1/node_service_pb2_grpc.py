@@ -88,7 +88,8 @@ class NodeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CommitTicks(self, request_iterator, context):
-        """Commits ticks in order. The first message attaches a key, each further one is a tick. A newer
+        """Commits ticks in order. The first message attaches a key, each further one is a tick, or says that
+        the node lives. A newer
         stream of the same key ends the older one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

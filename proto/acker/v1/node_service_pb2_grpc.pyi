@@ -40,7 +40,8 @@ class NodeServiceStub:
     LeaveNode: _grpc.UnaryUnaryMultiCallable[_node_service_pb2.LeaveNodeRequest, _node_service_pb2.LeaveNodeResponse]
     """Closes the node's key for good; its fronts must have left before."""
     CommitTicks: _grpc.StreamStreamMultiCallable[_node_service_pb2.CommitTicksRequest, _node_service_pb2.CommitTicksResponse]
-    """Commits ticks in order. The first message attaches a key, each further one is a tick. A newer
+    """Commits ticks in order. The first message attaches a key, each further one is a tick, or says that
+    the node lives. A newer
     stream of the same key ends the older one.
     """
     StageContributions: _grpc.UnaryUnaryMultiCallable[_node_service_pb2.StageContributionsRequest, _node_service_pb2.StageContributionsResponse]
@@ -62,7 +63,8 @@ class NodeServiceAsyncStub(NodeServiceStub):
     LeaveNode: _aio.UnaryUnaryMultiCallable[_node_service_pb2.LeaveNodeRequest, _node_service_pb2.LeaveNodeResponse]  # type: ignore[assignment]
     """Closes the node's key for good; its fronts must have left before."""
     CommitTicks: _aio.StreamStreamMultiCallable[_node_service_pb2.CommitTicksRequest, _node_service_pb2.CommitTicksResponse]  # type: ignore[assignment]
-    """Commits ticks in order. The first message attaches a key, each further one is a tick. A newer
+    """Commits ticks in order. The first message attaches a key, each further one is a tick, or says that
+    the node lives. A newer
     stream of the same key ends the older one.
     """
     StageContributions: _aio.UnaryUnaryMultiCallable[_node_service_pb2.StageContributionsRequest, _node_service_pb2.StageContributionsResponse]  # type: ignore[assignment]
@@ -99,7 +101,8 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_node_service_pb2.CommitTicksRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_node_service_pb2.CommitTicksResponse], _abc.AsyncIterator[_node_service_pb2.CommitTicksResponse]]:
-        """Commits ticks in order. The first message attaches a key, each further one is a tick. A newer
+        """Commits ticks in order. The first message attaches a key, each further one is a tick, or says that
+        the node lives. A newer
         stream of the same key ends the older one.
         """
 

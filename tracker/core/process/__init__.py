@@ -18,6 +18,7 @@ from tracker.core.messages import (
     JoinNode,
     JoinShard,
     LeaveNode,
+    NodeAlive,
     PeerConnected,
     PeerDisconnected,
     RegisterPipeline,
@@ -43,6 +44,8 @@ class Process(Recovery):
         wall clock, which is written down beside announcements and decides nothing."""
         self._out = []
         self._unix_ms = unix_ms
+        if self._evicting:
+            self._listen(now_ns)
         match event:
             case SubmitTick():
                 self._submit(event, now_ns)
@@ -56,7 +59,9 @@ class Process(Recovery):
                 self._wake_ns = None
                 self._wake(now_ns)
             case AttachSession():
-                self._attach(event)
+                self._attach(event, now_ns)
+            case NodeAlive():
+                self._hear_alive(event, now_ns)
             case DetachSession():
                 self._detach(event.session)
             case PeerConnected():

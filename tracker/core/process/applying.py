@@ -146,7 +146,8 @@ class Applying(Nodes):
                 self._next_incarnation = max(self._next_incarnation, entry.key.incarnation + 1)
                 if entry.generation != self._pipelines[entry.pipeline].generation:
                     return  # appended before this process had begun the present one
-                node = HomeNode(entry.key, entry.kind, owner=entry.owner, last_heard_ns=now_ns)
+                node = HomeNode(entry.key, entry.kind, owner=entry.owner)
+                node.heard(now_ns)
                 older = home.nodes.get(entry.key.node_id)
                 if older is not None:
                     node.previous_node_time = older.durable

@@ -440,7 +440,7 @@ class Changing(Applying):
                 nodes.drop_staged(node_id, unless=lambda _: False)
                 continue
             node = restore_node(saved)
-            node.last_heard_ns = now_ns
+            node.heard(now_ns)
             nodes.nodes[node_id] = node
             nodes.take_up(node, claims.get(node_id, {}))
             if not node.evicted:

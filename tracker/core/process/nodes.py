@@ -17,6 +17,7 @@ from tracker.core.messages import (
     KeyOpened,
     KeyTick,
     LeaveNode,
+    NodeAlive,
     PipelineRegistered,
     PipelineRestarted,
     RegisterPipeline,
@@ -331,7 +332,7 @@ class Nodes(Exchange):
             f"as {key}",
         )
 
-    def _attach(self, event: AttachSession) -> None:
+    def _attach(self, event: AttachSession, now_ns: int) -> None:
         try:
             pipeline = self._at_home(event.pipeline, event.key.node_id)
             node = self._current_node(pipeline, event.key)
@@ -347,6 +348,7 @@ class Nodes(Exchange):
                 ),
             )
         node.session = event.session
+        node.lives(now_ns)
         self._sessions[event.session] = (event.pipeline, event.key)
         self._out.append(SessionAttached(event.session, node.accepted))
         if node.durable:
@@ -369,6 +371,16 @@ class Nodes(Exchange):
         if node is not None and node.session == session:
             node.session, node.waits = None, ()
 
+    def _hear_alive(self, event: NodeAlive, now_ns: int) -> None:
+        """A node says that it lives. Of a session that is over it says so too late, which is no harm."""
+        attached = self._sessions.get(event.session)
+        if attached is None:
+            return
+        name, key = attached
+        node = self._pipelines[name].home.nodes.get(key.node_id)
+        if node is not None and node.key == key:
+            node.lives(now_ns)
+
     def _submit(self, event: SubmitTick, now_ns: int) -> None:
         attached = self._sessions.get(event.session)
         if attached is None:
@@ -380,7 +392,7 @@ class Nodes(Exchange):
         node: HomeNode | None = None
         try:
             node = self._current_node(pipeline, key)
-            node.last_heard_ns = now_ns
+            node.heard(now_ns)
             if event.number <= node.accepted:
                 if event.number <= node.durable:
                     self._out.append(TicksDurable(event.session, node.durable))
@@ -407,6 +419,7 @@ class Nodes(Exchange):
             self._out.append(SessionRefused(event.session, refused.refusal))
             self._detach(event.session)
             return
+        node.lives(now_ns)
         node.note_waits(event.waits, now_ns)
 
     def _judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick) -> KeyTick:

@@ -124,7 +124,7 @@ class Recovery(Timers):
         claims = pipeline.claims()
         for node in pipeline.home.nodes.values():
             node.pending.clear()
-            node.last_heard_ns = now_ns
+            node.heard(now_ns)
             pipeline.home.take_up(node, claims.get(node.key.node_id, {}))
             if node.key not in closed and not node.evicted:
                 pipeline.home.newest[node.key.node_id] = node.key

@@ -54,6 +54,12 @@ class ProcessConfig:
     """Announcements are told to the other shards at the latest after this long."""
     evict_check_ms: int = 200
     """How often silent fronts are looked for, where a pipeline evicts them."""
+    reconnect_ms: int = 5_000
+    """How long a node may take to find this process again after it could not be reached: a connection
+    has to be given up before the next is tried."""
+    max_backlog_records: int = 20_000
+    """Records that are not durable yet; from there on the shell must read no more ticks and frames, but
+    one tick of each stream, which is being fetched."""
     max_entries_per_frame: int = 512
     max_bytes_per_frame: int = 8 * 1024 * 1024
     """Roughly, of entries; the entry that passes it is the last of its frame."""
@@ -149,6 +155,12 @@ class ProcessState:
         self._held_frames: deque[tuple[int, int, FrameBody]] = deque()
         self._announced_due_ns: int | None = None
         self._evict_check_ns: int | None = None
+        self._handled_ns: int | None = None
+        """When the last event was handled, where some pipeline evicts silent fronts."""
+        self._deaf_until_ns = 0
+        """Until when nodes may have spoken and were not heard."""
+        self._store_mark = (0, 0)
+        """A position and when it was appended: where it is not durable for long, the store stands."""
         self._unix_ms = 0
         """The wall clock at the event that is being handled; 0 where nobody says it."""
         self._wake_ns: int | None = None
@@ -169,6 +181,16 @@ class ProcessState:
     def congested(self) -> bool:
         """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
         return len(self._outbox) > self.config.max_unconfirmed_entries
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much is not durable yet that no more frames should be submitted."""
+        return self.position - self.committed >= self.config.max_backlog_records
+
+    @property
+    def takes_ticks(self) -> bool:
+        """Whether more ticks may be submitted."""
+        return not self.is_behind and not self.congested
 
     def _append(self, record: Record, request: Hashable | None = None) -> None:
         self.position += 1

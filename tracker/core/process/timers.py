@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tracker.core.home import HomeNode
 from tracker.core.messages import WakeAt
 from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
 from tracker.core.process.changing import Changing
 from tracker.core.process.state import _MS
+
+_LATE_WAKE = 2
+"""So many times as long as asked for between two events: the process was paused."""
+_SLOW_STORE = 5
+"""Nothing has become durable for so many checks: the store stands."""
 
 
 class Timers(Changing):
@@ -32,25 +38,57 @@ class Timers(Changing):
         if self._evict_check_ns is None or now_ns >= self._evict_check_ns:
             self._evict_silent(now_ns)
 
+    def _listen(self, now_ns: int) -> None:
+        """Notes that until now nodes may have spoken and were not heard: where this process was paused,
+        which it sees by a wake that came late or by what came before it; where it has stopped reading
+        ticks. What had come by then is handled behind this event."""
+        before, self._handled_ns = self._handled_ns, now_ns
+        most_ns = _LATE_WAKE * self.config.evict_check_ms * _MS
+        if before is None or now_ns - before > most_ns or not self.takes_ticks:
+            self._deaf_until_ns = now_ns
+
+    def _store_stands(self, now_ns: int) -> bool:
+        """Whether nothing has become durable for some time that should have: then nobody can join."""
+        position, since_ns = self._store_mark
+        if self.committed >= position:
+            self._store_mark = self.position, now_ns
+            return False
+        return now_ns - since_ns > _SLOW_STORE * self.config.evict_check_ms * _MS
+
     def _evict_silent(self, now_ns: int) -> None:
         """Closes the keys of nodes whose fronts have been silent for too long, where the pipeline
-        says so (rule 8)."""
+        says so (rule 8), and were so when this was looked at before: in between, all that had arrived
+        was handled."""
         self._evict_check_ns = now_ns + self.config.evict_check_ms * _MS
-        if not self.takes_up_nodes:
-            return  # some shard may still have to hear what a node's home before said of it
+        if not self.takes_up_nodes or self._store_stands(now_ns):
+            # Some shard may still have to hear what a node's home before said of it; nobody can join.
+            self._deaf_until_ns = now_ns
         for name in self._evicting:
             pipeline = self._pipelines[name]
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
             for node in list(pipeline.home.nodes.values()):
                 limit_ms = _evict_after_ms(pipeline.spec, policies, node.fronts)
+                was_suspected = node.suspected
+                node.suspected = limit_ms is not None and self._silent_ms(node, now_ns) > limit_ms
                 if (
-                    limit_ms is not None
-                    and now_ns - node.last_heard_ns > limit_ms * _MS
+                    node.suspected
+                    and was_suspected
                     and self.routing.home(name, node.key.node_id) == self.shard
                     and pipeline.home.newest.get(node.key.node_id) == node.key
                 ):
                     del pipeline.home.newest[node.key.node_id]
                     self._close_key(name, node.key, evicted=True)
+
+    def _silent_ms(self, node: HomeNode, now_ns: int) -> int:
+        """For how long a node has said nothing though it would have been heard. Whoever waits for a
+        grant waits for the shards; whoever has no stream may still be on the way back to a process that
+        could not be reached."""
+        if node.waits_for_grant:
+            node.lives(now_ns)
+        heard_from_ns = self._deaf_until_ns
+        if node.session is None:
+            heard_from_ns += self.config.reconnect_ms * _MS
+        return (now_ns - max(node.last_alive_ns, heard_from_ns)) // _MS
 
     def _schedule(self, now_ns: int) -> None:
         """Asks to be woken for what is due first."""
