@@ -24,8 +24,16 @@ from tests.client.support import (
     promise,
     reaches,
 )
-from tracker.client import AsyncSubscriber, ClosedError, NodeClient, RefusedError, Subscriber
+from tracker.client import (
+    AsyncSubscriber,
+    ClosedError,
+    NodeClient,
+    RefusedError,
+    Subscriber,
+    Update,
+)
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.updates import MinTimes
 from tracker.core.model import RefusalCode
 from tracker.core.slots import FOREVER
 
@@ -104,6 +112,45 @@ def test_each_iteration_begins_with_what_is(running: EmbeddedTracker, node: Node
             if len(first) == 3:
                 break
         assert first == {"first": 10, "second": 10, None: 10}
+
+
+def test_who_reads_slowly_is_given_the_newest_and_not_all_in_between(
+    running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscriber = running.subscriber("two")
+    heard_last, hear = threading.Event(), subscriber._heard.hear
+
+    def note(message: MinTimes) -> None:
+        hear(message)
+        if message.min_time >= 60:
+            heard_last.set()
+
+    monkeypatch.setattr(subscriber._heard, "hear", note)
+    updates = subscriber.updates()
+    first = next(updates)
+    for slot in range(11, 61):
+        moved_to(node, slot)
+    assert heard_last.wait(WAIT_S), "it hears though nobody reads"
+    rest = [next(updates) for _ in range(3)]
+    assert {update.min_time for update in rest} == {60}
+    assert {update.segment for update in rest} == {"first", "second", None}
+    assert first.min_time < 11
+
+
+def test_the_segments_have_come_as_far_as_the_pipeline_that_was_waited_for(
+    running: EmbeddedTracker, node: NodeClient
+) -> None:
+    """Whichever process answers: one of them may not know yet what another has said."""
+    subscriber = running.subscriber("two")
+    for slot in range(1, 60):
+        node.commit(promise(slot))
+        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        assert min(subscriber.min_time("first"), subscriber.min_time("second")) >= slot
+    for slot in range(60, 100):
+        node.commit(promise(slot))
+        assert subscriber.wait_until(slot, "first", WAIT_S)
+        assert subscriber.wait_until(slot, "second", WAIT_S)
+        assert subscriber.min_time() >= slot
 
 
 def test_asking_takes_no_update_from_who_listens(
@@ -255,6 +302,31 @@ def test_closing_ends_whoever_listens_or_waits(running: EmbeddedTracker) -> None
     listener.close()
     waiting.join(WAIT_S)
     assert not waiting.is_alive() and len(failure) == 1
+
+
+def test_an_asyncio_reader_that_is_slow_is_given_the_newest(
+    running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read() -> list[Update]:
+        async with AsyncSubscriber(running.target, "two") as subscriber:
+            heard_last, hear = asyncio.Event(), subscriber._heard.hear
+
+            def note(message: MinTimes) -> None:
+                hear(message)
+                if message.min_time >= 60:
+                    heard_last.set()
+
+            monkeypatch.setattr(subscriber._heard, "hear", note)
+            updates = subscriber.updates()
+            await anext(updates)
+            for slot in range(11, 61):
+                await asyncio.to_thread(moved_to, node, slot)
+            await asyncio.wait_for(heard_last.wait(), WAIT_S)
+            return [await anext(updates) for _ in range(3)]
+
+    rest = asyncio.run(read())
+    assert {update.min_time for update in rest} == {60}
+    assert {update.segment for update in rest} == {"first", "second", None}
 
 
 def test_the_asyncio_subscriber_hears_waits_and_ends(

@@ -30,6 +30,13 @@ def says(first: int, second: int) -> progress_pb.SubscribeResponse:
     )
 
 
+def answer(first: int, second: int) -> progress_pb.GetMinTimeResponse:
+    said = says(first, second)
+    return progress_pb.GetMinTimeResponse(
+        segments=said.segments, min_time=said.min_time, slack_ns=said.slack_ns
+    )
+
+
 @given(st.lists(st.tuples(SLOTS, SLOTS), min_size=1), st.sampled_from([(), ("second",)]))
 def test_whatever_processes_say_what_is_told_only_goes_forward(
     messages: list[tuple[int, int]], chosen: tuple[str, ...]
@@ -51,16 +58,37 @@ def test_each_listener_is_told_by_its_own_count() -> None:
     heard = Heard("p")
     heard.hear(says(5, 6))
     one: dict[str | None, int] = {}
-    assert len(heard.news(one, ())) == 3
+    assert len(list(heard.news(one, ()))) == 3
     heard.reached(None, 9)
-    assert [(u.segment, u.min_time) for u in heard.news(one, ())] == [(None, 9)]
-    assert heard.news(one, ()) == []
+    everything_at_nine = [("first", 9), ("second", 9), (None, 9)]
+    assert [(u.segment, u.min_time) for u in heard.news(one, ())] == everything_at_nine
+    assert list(heard.news(one, ())) == []
     other: dict[str | None, int] = {}
-    assert [(u.segment, u.min_time) for u in heard.news(other, ())] == [
-        ("first", 5),
-        ("second", 6),
-        (None, 9),
-    ]
+    assert [(u.segment, u.min_time) for u in heard.news(other, ())] == everything_at_nine
+
+
+def test_a_slow_listener_is_told_the_newest_of_each_when_it_takes_it() -> None:
+    heard = Heard("p")
+    heard.hear(says(5, 6))
+    told: dict[str | None, int] = {}
+    news = heard.news(told, ())
+    assert next(news).min_time == 5
+    for slot in range(10, 1_000):
+        heard.hear(says(slot, slot + 1))
+    assert [(u.segment, u.min_time) for u in news] == [("second", 1_000), (None, 999)]
+    assert [(u.segment, u.min_time) for u in heard.news(told, ())] == [("first", 999)]
+
+
+def test_the_pipeline_and_its_segments_fit_together_whoever_was_asked() -> None:
+    """One process says that the pipeline has come to 9; the next one that is asked is behind."""
+    heard = Heard("p")
+    heard.reached(None, 9)
+    heard.hear_all(answer(5, 6))
+    assert [heard.get(name) for name in ("first", "second", None)] == [9, 9, 9]
+    heard.reached("first", 20)
+    heard.hear_all(answer(10, 12))
+    assert [heard.get(name) for name in ("first", "second", None)] == [20, 12, 12]
+    assert heard.get("third") is None
 
 
 def test_a_stream_resumes_with_what_was_told() -> None:

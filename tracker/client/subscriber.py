@@ -64,42 +64,60 @@ class Subscriber:
         self._connection = Connection(target)
         self._heard = Heard(pipeline)
         self._closed = threading.Event()
-        self._calls: dict[int, Any] = {}
+        self._streams: set[_Stream] = set()
+        """One for each iteration of `updates()`."""
 
     def updates(self) -> Iterator[Update]:
         """The current value of each chosen segment and of the whole pipeline, then each change, until
-        `close()`; who reads slowly gets the newest value of each, not all in between. Reconnects for
-        ever; raises RefusedError if the pipeline or a segment is unknown. Each call of it begins
-        anew with the current values."""
+        `close()`. Each update is the newest value when it is given: who reads slowly misses the values
+        in between, and is never behind by more than what it takes to read one update of each segment.
+        Reconnects for ever; raises RefusedError if the pipeline or a segment is unknown. Each call of it
+        begins anew with the current values."""
+        stream = _Stream()
+        name = f"lowmark-updates-{self.pipeline}"
+        threading.Thread(target=self._read, args=(stream,), name=name, daemon=True).start()
         told: dict[str | None, int] = {}
-        backoff = Backoff()
-        while not self._closed.is_set():
-            address = self._connection.next_target()
-            try:
-                for message in self._stream(address, told):
-                    backoff.reset()
-                    self._connection.answered(address)
-                    self._heard.hear(message)
-                    yield from self._heard.news(told, self._chosen)
-            except grpc.RpcError as error:
-                self._connection.suggest(_raise_if_final(error, address))
-            except (ClosedError, ValueError):
-                if not self._closed.is_set():
-                    raise
-            self._closed.wait(backoff.pause_s())
-
-    def _stream(
-        self, address: str, told: dict[str | None, int]
-    ) -> Iterator[progress_pb.SubscribeResponse]:
-        stub = progress_grpc.ProgressServiceStub(self._connection.channel(address))
-        call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, told)]))
-        self._calls[id(call)] = call
+        self._streams.add(stream)
         try:
-            if not self._closed.is_set():
+            over = self._closed.is_set()
+            while not over:
+                over = stream.wait()
+                yield from self._heard.news(told, self._chosen)
+            if stream.failure is not None and not self._closed.is_set():
+                raise stream.failure
+        finally:
+            self._streams.discard(stream)
+            stream.stop()
+
+    def _read(self, stream: _Stream) -> None:
+        """Takes in all that a stream says as soon as it is said, however slowly it is told on."""
+        backoff = Backoff()
+        try:
+            while not self._closed.is_set() and not stream.stopped.is_set():
+                address = self._connection.next_target()
+                try:
+                    for message in self._messages(address, stream):
+                        backoff.reset()
+                        self._connection.answered(address)
+                        self._heard.hear(message)
+                        stream.heard()
+                except grpc.RpcError as error:
+                    self._connection.suggest(_raise_if_final(error, address))
+                stream.stopped.wait(backoff.pause_s())
+        except Exception as error:
+            stream.failure = error
+        finally:
+            stream.end()
+
+    def _messages(self, address: str, stream: _Stream) -> Iterator[progress_pb.SubscribeResponse]:
+        stub = progress_grpc.ProgressServiceStub(self._connection.channel(address))
+        known = self._heard.known() if stream.has_heard else {}
+        call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, known)]))
+        try:
+            if stream.begin(call):
                 yield from call
         finally:
             call.cancel()
-            del self._calls[id(call)]
 
     def min_time(self, segment: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
         """Min time now, of a segment or of the whole pipeline: a slot, exclusive. Never less than
@@ -120,7 +138,7 @@ class Subscriber:
             request,
             timeout_s,
         )
-        self._heard.hear(answer)
+        self._heard.hear_all(answer)
 
     def wait_until(
         self,
@@ -160,8 +178,8 @@ class Subscriber:
     def close(self) -> None:
         """Ends `updates()`; waits in other threads raise ClosedError."""
         self._closed.set()
-        for call in list(self._calls.values()):
-            call.cancel()
+        for stream in list(self._streams):
+            stream.stop()
         self._connection.close()
 
     def __enter__(self) -> Subscriber:
@@ -169,6 +187,54 @@ class Subscriber:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Stream:
+    """What the reader of `updates()` and the thread that hears for it share."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.has_heard = False
+        self.failure: Exception | None = None
+        """What ended the thread, unless it was told to stop. Set before `end`."""
+        self._changed = threading.Condition()
+        self._has_news = False
+        self._over = False
+        self._call: Any = None
+
+    def begin(self, call: Any) -> bool:
+        """A call is under way; False if it must not be any more."""
+        with self._changed:
+            self._call = call
+            return not self.stopped.is_set()
+
+    def heard(self) -> None:
+        """Something was heard."""
+        with self._changed:
+            self.has_heard = self._has_news = True
+            self._changed.notify()
+
+    def end(self) -> None:
+        """Nothing more will be heard."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+
+    def wait(self) -> bool:
+        """Waits until something was heard since it last returned, or until nothing will be any more;
+        returns whether that is so."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_news or self._over)
+            self._has_news = False
+            return self._over
+
+    def stop(self) -> None:
+        """Ends the thread, at once where it waits for its call."""
+        with self._changed:
+            self.stopped.set()
+            call = self._call
+        if call is not None:
+            call.cancel()
 
 
 class AsyncSubscriber:
@@ -224,18 +290,39 @@ class AsyncSubscriber:
     async def updates(self) -> AsyncIterator[Update]:
         """As `Subscriber.updates`, until `close()`."""
         told: dict[str | None, int] = {}
+        news = asyncio.Event()
+        reading = asyncio.ensure_future(self._read(news))
+        reading.add_done_callback(lambda _: news.set())
+        over = False
+        try:
+            while not over:
+                await news.wait()
+                news.clear()
+                over = reading.done()
+                for update in self._heard.news(told, self._chosen):
+                    yield update
+            if not self._closed:
+                reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self, news: asyncio.Event) -> None:
+        """Takes in all that a stream says as soon as it is said, however slowly it is told on."""
+        has_heard = False
         backoff = Backoff()
         while not self._closed:
             address, stub = self._next_stub()
-            call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, told)]))
+            known = self._heard.known() if has_heard else {}
+            call = stub.Subscribe(iter([subscribe_request(self.pipeline, self._chosen, known)]))
             self._calls.add(call)
             try:
                 async for message in call:
                     backoff.reset()
                     self._answered(address)
                     self._heard.hear(message)
-                    for update in self._heard.news(told, self._chosen):
-                        yield update
+                    has_heard = True
+                    news.set()
             except grpc.aio.AioRpcError as error:
                 self._others.suggest(_raise_if_final(error, address))
             except asyncio.CancelledError:
@@ -264,7 +351,7 @@ class AsyncSubscriber:
             address, stub = self._next_stub()
             try:
                 left_s = max(0.001, _left(deadline, CALL_TIMEOUT_S))
-                self._heard.hear(await stub.GetMinTime(request, timeout=left_s))
+                self._heard.hear_all(await stub.GetMinTime(request, timeout=left_s))
                 self._answered(address)
                 return
             except grpc.aio.AioRpcError as error:

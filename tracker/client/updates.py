@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -62,7 +62,9 @@ class MinTimes(Protocol):
 
 class Heard:
     """The furthest min times that one subscriber has heard of one pipeline, from whichever process:
-    nothing that it tells goes back, though another process may be behind. Safe for threads.
+    nothing that it tells goes back, though another process may be behind, and what it tells of the
+    pipeline and of its segments fits together: the pipeline's min time is the least of them. Safe for
+    threads.
 
     Keys are names of segments, and None for the whole pipeline.
     """
@@ -77,10 +79,20 @@ class Heard:
     def hear(self, message: MinTimes) -> None:
         """Takes in what a process says."""
         with self._lock:
-            self.slack_ns = message.slack_ns
-            for segment in message.segments:
-                self._raise(segment.segment, segment.min_time)
-            self._raise(None, message.min_time)
+            self._hear(message)
+
+    def hear_all(self, message: MinTimes) -> None:
+        """Takes in what a process says of all segments that the pipeline has."""
+        with self._lock:
+            self._hear(message)
+            slots = (self._slots[segment.segment] for segment in message.segments)
+            self._raise(None, min(slots, default=message.min_time))
+
+    def _hear(self, message: MinTimes) -> None:
+        self.slack_ns = message.slack_ns
+        for segment in message.segments:
+            self._raise(segment.segment, segment.min_time)
+        self._raise(None, message.min_time)
 
     def reached(self, segment: str | None, slot: int) -> None:
         """A process has said that min time is at least this."""
@@ -93,33 +105,36 @@ class Heard:
     def get(self, segment: str | None) -> int | None:
         """The furthest that was heard; None before anything was, or for an unknown segment."""
         with self._lock:
-            return self._slots.get(segment)
+            slot = self._slots.get(segment)
+            return None if slot is None else max(slot, self._slots.get(None, slot))
 
     def names(self) -> list[str]:
         """The segments of which something was heard."""
         with self._lock:
             return [name for name in self._slots if name is not None]
 
-    def news(self, told: dict[str | None, int], chosen: Iterable[str]) -> list[Update]:
-        """What lies beyond `told`, which is brought up to date: of the chosen segments (of all, if
-        none is) in the order in which they were first heard, then of the pipeline."""
-        wanted = set(chosen)
+    def known(self) -> dict[str | None, int]:
+        """All that was heard."""
         with self._lock:
-            slots = list(self._slots.items())
-        slots.sort(key=lambda item: item[0] is None)
-        updates = []
-        for key, slot in slots:
+            return dict(self._slots)
+
+    def news(self, told: dict[str | None, int], chosen: Iterable[str]) -> Iterator[Update]:
+        """What lies beyond `told`, which is brought up to date: of the chosen segments (of all, if
+        none is) in the order in which they were first heard, then of the pipeline. Each is the newest
+        when it is taken, however long the one before took."""
+        wanted = set(chosen)
+        for key in (*self.names(), None):
             if key is not None and wanted and key not in wanted:
                 continue
-            if key not in told or slot > told[key]:
+            slot = self.get(key)
+            if slot is not None and (key not in told or slot > told[key]):
                 told[key] = slot
                 time = slot_time(slot, self.slack_ns)
-                updates.append(Update(self.pipeline, key, slot, slot == FOREVER, time))
-        return updates
+                yield Update(self.pipeline, key, slot, slot == FOREVER, time)
 
 
 def subscribe_request(
-    pipeline: str, chosen: Iterable[str], told: dict[str | None, int]
+    pipeline: str, chosen: Iterable[str], known: dict[str | None, int]
 ) -> progress_pb.SubscribeRequest:
     """The first message of a stream: what is wanted, and what needs not be said again."""
     return progress_pb.SubscribeRequest(
@@ -128,9 +143,9 @@ def subscribe_request(
             segments=chosen,
             heard=[
                 pb.SegmentTime(segment=name, min_time=slot)
-                for name, slot in told.items()
+                for name, slot in known.items()
                 if name is not None
             ],
-            heard_min_time=told.get(None),
+            heard_min_time=known.get(None),
         )
     )
