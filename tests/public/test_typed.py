@@ -95,7 +95,7 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(home, with_pip=False)
     places = {"base": str(home), "platbase": str(home)}
     packages = Path(sysconfig.get_path("purelib", "venv", places))
-    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
         wheel.extractall(packages)
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return Path(sysconfig.get_path("scripts", "venv", places)) / "python"
@@ -114,9 +114,9 @@ def _checked(installed: Path, directory: Path, program: str) -> list[str]:
 
 
 def test_every_package_says_that_it_is_typed(dist: Path) -> None:
-    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
         in_wheel = set(wheel.namelist())
-    with tarfile.open(*dist.glob("*.tar.gz")) as source:
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as source:
         in_source = {name.partition("/")[2].removeprefix("proto/") for name in source.getnames()}
     for package in PACKAGES:
         assert f"{package}/py.typed" in in_wheel & in_source, package
