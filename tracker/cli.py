@@ -540,19 +540,27 @@ def pipelines_apply(
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
-    """Register the pipeline of a YAML file, or those of a directory. Repeating it changes nothing."""
+    """Register the pipeline of a YAML file, or those of a directory. Repeating it changes nothing.
+
+    Of a pipeline that is there the limits may be changed while it runs: horizon_slots, max_open_cells,
+    max_open_units, max_nodes and max_staged. Whatever else differs is refused.
+    """
     files = sorted(file.glob("*.yaml")) if file.is_dir() else [file]
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
     specs = [load_pipeline(each.read_text(), str(each)) for each in files]
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         for spec in specs:
-            registered, created = admin.register(spec)
+            applied = admin.apply(spec)
+            changes = applied.changes
             if as_json:
-                print_json({"pipeline": registered.name, "created": created})
-            else:
-                said = "registered" if created else "unchanged"
-                typer.echo(f"pipeline {registered.name}: {said}")
+                print_json({"pipeline": spec.name, "created": applied.created, "changes": changes})
+                continue
+            said = "registered" if applied.created else "unchanged"
+            if changes:
+                texts = (f"{name} from {old} to {new}" for name, (old, new) in changes.items())
+                said = f"changed {', '.join(texts)}"
+            typer.echo(f"pipeline {spec.name}: {said}")
 
 
 @pipelines_app.command("list")

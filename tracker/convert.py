@@ -8,6 +8,7 @@ honoured is the core's to judge.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from tracker.core.model import (
     FrontJoin,
     FrontPolicy,
     Heartbeat,
+    Limits,
     NodeKey,
     PipelineSpec,
     Refusal,
@@ -346,6 +348,20 @@ def grant_from_pb(message: node_pb.FrontGrant, spec: PipelineSpec) -> m.Grant:
     )
 
 
+def limits_to_pb(limits: Limits) -> pb.PipelineLimits:
+    return pb.PipelineLimits(**asdict(limits))
+
+
+def limits_from_pb(message: pb.PipelineLimits) -> Limits:
+    return Limits(
+        message.horizon_slots,
+        message.max_open_cells,
+        message.max_open_units,
+        message.max_nodes,
+        message.max_staged,
+    )
+
+
 def wait_to_pb(wait: WaitCause) -> pb.WaitCause:
     return pb.WaitCause(
         kind=wait.kind.value, text=wait.text, segment=wait.segment, batch=wait.batch
@@ -471,6 +487,11 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
                 generation=generation,
             )
             return peer_pb.Entry(written_off=written_off)
+        case m.LimitsChanged(pipeline, number, limits):
+            changed = peer_pb.LimitsChanged(
+                pipeline=pipeline, number=number, limits=limits_to_pb(limits)
+            )
+            return peer_pb.Entry(limits_changed=changed)
         case m.PipelineRestarted(pipeline, restart):
             restarted = peer_pb.PipelineRestarted(pipeline=pipeline, restart=restart_to_pb(restart))
             return peer_pb.Entry(restarted=restarted)
@@ -523,6 +544,10 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
         case "restarted":
             begun = restart_from_pb(message.restarted.restart)
             return m.PipelineRestarted(message.restarted.pipeline, begun)
+        case "limits_changed":
+            changed = message.limits_changed
+            limits = limits_from_pb(changed.limits)
+            return m.LimitsChanged(changed.pipeline, changed.number, limits)
         case "register":
             return m.PipelineRegistered(spec_from_pb(message.register))
         case "step":

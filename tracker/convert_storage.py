@@ -198,6 +198,9 @@ def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot
         message.staged.add(node_id=node_id, contribution=convert.contribution_to_pb(contribution))
     message.written_off.extend(convert_shards.cell_to_pb(cell) for cell in pipeline.written_off)
     message.floors.extend(pipeline.floors)
+    if pipeline.limits is not None:
+        message.limits.CopyFrom(convert.limits_to_pb(pipeline.limits))
+        message.limits_number = pipeline.limits_number
     for segment, name in pipeline.early_units:
         message.early_units.add(segment=segment, name=name)
     message.reached.extend(pipeline.reached)
@@ -274,6 +277,8 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
         history=tuple(_history_from_pb(kept, message.spec) for kept in message.history),
         floors=tuple(message.floors),
         early_units=tuple((unit.segment, unit.name) for unit in message.early_units),
+        limits=convert.limits_from_pb(message.limits) if message.HasField("limits") else None,
+        limits_number=message.limits_number,
     )
 
 

@@ -76,6 +76,7 @@ def test_a_pipeline_is_applied_once_and_listed(running: EmbeddedTracker, tmp_pat
     assert run_json(running, "pipelines", "apply", "-f", str(path)) == {
         "pipeline": "applied",
         "created": True,
+        "changes": {},
     }
     again = run(running, "pipelines", "apply", "-f", str(path))
     assert again.stdout == "pipeline applied: unchanged\n"
@@ -86,6 +87,30 @@ def test_a_pipeline_is_applied_once_and_listed(running: EmbeddedTracker, tmp_pat
     listed = run_json(running, "pipelines", "list")
     assert "applied" in [pipeline["spec"]["name"] for pipeline in listed]
     assert "applied" in run(running, "pipelines", "list").stdout
+
+
+def test_limits_are_changed_while_a_pipeline_runs_and_said(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    path = tmp_path / "limited.yaml"
+    file = FILE.replace("two", "limited")
+    path.write_text(file)
+    run(running, "pipelines", "apply", "-f", str(path))
+    path.write_text(file + "max_open_cells: 5000000\nmax_nodes: 20000\n")
+    changed = run(running, "pipelines", "apply", "-f", str(path))
+    said = "changed max_open_cells from 4000000 to 5000000, max_nodes from 10000 to 20000"
+    assert changed.stdout == f"pipeline limited: {said}\n"
+    again = run_json(running, "pipelines", "apply", "-f", str(path))
+    assert again == {"pipeline": "limited", "created": False, "changes": {}}
+    path.write_text(file + "max_open_cells: 6000000\n")
+    assert run_json(running, "pipelines", "apply", "-f", str(path))["changes"] == {
+        "max_open_cells": [5000000, 6000000],
+        "max_nodes": [20000, 10000],
+    }
+    assert run_json(running, "pipelines", "show", "limited")["spec"]["max_open_cells"] == 6000000
+    path.write_text(file.replace("[front]", "[other]") + "max_open_cells: 7000000\n")
+    conflict = run(running, "pipelines", "apply", "-f", str(path))
+    assert conflict.exit_code == EXIT_REFUSED and "fronts: registered" in conflict.stderr
 
 
 def test_a_file_that_cannot_be_is_refused_with_the_place(

@@ -19,6 +19,7 @@ from tracker.core.messages import (
     KeyClosed,
     KeyOpened,
     KeyTick,
+    LimitsChanged,
     PipelineRegistered,
     PipelineReport,
     PipelineRestarted,
@@ -105,6 +106,11 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         entries(PipelineRegistered(replace(SPEC, name="q", edges=(Edge("a", "nowhere"),)))),
         "'nowhere'",
     ),
+    "limits that cannot be": (
+        entries(LimitsChanged("p", 1, replace(SPEC.limits, max_nodes=0))),
+        "max_nodes is 0",
+    ),
+    "a change of limits that is none": (entries(LimitsChanged("p", 0, SPEC.limits)), "change 0"),
     "a tick of a pipeline in the same frame": (
         entries(
             PipelineRegistered(replace(SPEC, name="q", segments=("a",), edges=())),

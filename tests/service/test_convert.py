@@ -27,6 +27,7 @@ from tracker.core.model import (
     FrontPin,
     FrontPolicy,
     Heartbeat,
+    Limits,
     NodeKey,
     PipelineSpec,
     Refusal,
@@ -124,6 +125,7 @@ SPEC = PipelineSpec(
         m.HomeEntry(8, m.KeyOpened("p", NodeKey("n", 2), "front", m.Restart(3, -7, 9))),
         m.HomeEntry(8, m.KeyOpened("p", NodeKey("n", 3), "query", None, "q-1")),
         m.HomeEntry(9, m.PipelineRestarted("p", m.Restart(2, 5, 1_700_000_000_000))),
+        m.HomeEntry(10, m.LimitsChanged("p", 3, Limits(1, 2, 3, 4, 5))),
         m.Pinned("p", (FrontPin("n", "F", -3),)),
         m.Pinned("p", (FrontPin("n", "F", -3, 7, 9),), 4),
         m.FrontsGranted("p", (FrontPin("n", "F", -3, 7, 9),), 4),
@@ -225,6 +227,21 @@ def test_a_snapshot_survives_the_store() -> None:
     assert (lost.segment, lost.slot, lost.checksum, lost.items) == (1, 900, 5, 2)
     known = {node.key.node_id: (node.gone, node.creates) for node in explained.nodes}
     assert known == {"n": ("", (0, 1)), "gone": ("retired", ())}
+
+
+def test_changed_limits_survive_the_store_and_what_was_registered_too() -> None:
+    process, spec = Process(0, RoutingTable.uniform(1), 1), replace(SPEC, fronts=(), open=True)
+    raised = replace(spec, horizon_slots=1, max_open_cells=2, max_open_units=3, max_nodes=4)
+    for event in (m.RegisterPipeline("r", spec), m.RegisterPipeline("c", raised, True)):
+        process.handle(event, 0)
+        process.handle(m.Committed(process.position), 0)
+    again = Process(0, RoutingTable.uniform(1), 2)
+    again.recover(snapshot_from_bytes(snapshot_to_bytes(process.snapshot())), [], 0)
+    assert again.spec("p") == raised
+    (answer,) = [
+        e for e in again.handle(m.RegisterPipeline("r", spec), 0) if isinstance(e, m.Answer)
+    ]
+    assert answer.result == raised
 
 
 def test_a_restarted_pipeline_survives_the_store() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracker.client.admin import Admin, Explanation, PipelineInfo
+from tracker.client.admin import Admin, Applied, Explanation, PipelineInfo
 from tracker.client.connection import SecureTarget
 from tracker.client.errors import (
     ClosedError,
@@ -20,6 +20,7 @@ from tracker.credentials import Credentials
 
 __all__ = [
     "Admin",
+    "Applied",
     "AsyncSubscriber",
     "ClosedError",
     "Credentials",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -24,7 +24,7 @@ from tracker.core.describe import (
 from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import PipelineExplanation
 from tracker.core.freshness import SegmentFreshness
-from tracker.core.model import Cells, PipelineSpec
+from tracker.core.model import Cells, Limits, PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.credentials import Credentials
 
@@ -39,7 +39,7 @@ MAX_ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class PipelineInfo:
-    """A pipeline as registered, and its state as one process of the tracker sees it."""
+    """A pipeline as it is now, and its state as one process of the tracker sees it."""
 
     spec: PipelineSpec
     state: PipelineDescription
@@ -58,6 +58,23 @@ class Explanation:
     silent_after_ms: int = SILENT_AFTER_MS
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A pipeline as it is now; whether it is new; and the limits that it had before, if they changed."""
+
+    spec: PipelineSpec
+    created: bool
+    before: Limits | None
+
+    @property
+    def changes(self) -> dict[str, tuple[int, int]]:
+        """By name of a limit that has changed: what it was, and what it is."""
+        if self.before is None:
+            return {}
+        old, new = asdict(self.before), asdict(self.spec.limits)
+        return {name: (old[name], new[name]) for name in old if old[name] != new[name]}
+
+
 class Admin:
     """A tracker, for those who set it up. target: host:port of one process of it or of several (with
     commas, or a sequence); it stays with the one that answered last. All methods raise RefusedError,
@@ -69,14 +86,29 @@ class Admin:
         self._last: str | None = None
 
     def register(self, spec: PipelineSpec) -> tuple[PipelineSpec, bool]:
-        """Registers a pipeline with every shard; returns it as registered, and whether it is new.
-        Raises RefusedError if it cannot be, or one of its name differs."""
-        request = pipeline_pb.RegisterPipelineRequest(spec=convert.spec_to_pb(spec))
-        answer = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RegisterPipeline,
-            request,
-        )
+        """Registers a pipeline with every shard; returns it as it is now, and whether it is new. One that
+        is there stays as it is: the limits that it was given since, too. Raises RefusedError if it cannot
+        be, or one of its name differs."""
+        answer = self._register(pipeline_pb.RegisterPipelineRequest(spec=convert.spec_to_pb(spec)))
         return convert.spec_from_pb(answer.spec), answer.created
+
+    def apply(self, spec: PipelineSpec) -> Applied:
+        """Registers a pipeline, or lets one that is there go by the limits of this one from now on, also
+        lower ones: what is over them stays. Raises RefusedError if anything else differs."""
+        message = convert.spec_to_pb(spec)
+        answer = self._register(
+            pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=True)
+        )
+        before = convert.limits_from_pb(answer.before) if answer.HasField("before") else None
+        return Applied(convert.spec_from_pb(answer.spec), answer.created, before)
+
+    def _register(
+        self, request: pipeline_pb.RegisterPipelineRequest
+    ) -> pipeline_pb.RegisterPipelineResponse:
+        answer: pipeline_pb.RegisterPipelineResponse = self._call(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RegisterPipeline, request
+        )
+        return answer
 
     def pipeline(self, name: str) -> PipelineInfo:
         """One pipeline. Raises RefusedError if it is unknown."""

@@ -95,6 +95,15 @@ class CellTable:
         place = slot & (_PAGE - 1)
         return self._checksums.item(row, place), self._counts.item(row, place)
 
+    def count_closed(self, segment: int, slots: NDArray[np.int64]) -> int:
+        """How many of some slots, each named once, are not open."""
+        rows = self._rows[segment]
+        numbers, page_of = np.unique(slots >> _PAGE_BITS, return_inverse=True)
+        known = np.array([rows.get(page, -1) for page in numbers.tolist()], np.intp)[page_of]
+        there = known >= 0
+        open_there = np.count_nonzero(self._checksums[known[there], slots[there] & (_PAGE - 1)])
+        return len(slots) - int(open_there)
+
     def lowest(self, segment: int) -> int:
         """The lowest slot of a segment whose checksum is not zero; FOREVER if there is none."""
         rows, heap = self._rows[segment], self._page_heaps[segment]
@@ -187,6 +196,16 @@ class CellTable:
                 places += len(rows)
         assert places == len(known) == len(self._checksums), "a row is lost"
         assert filled == int(np.count_nonzero(self._checksums)), "a free row holds a checksum"
+
+
+def new_cells(cells: Cells, table: CellTable | None) -> int:
+    """How many cells creating in these would open: each counts once, and not at all where it is open in
+    the table (None: nothing is known of what is open)."""
+    opened = 0
+    for segment in cells.lowest_slots() if len(cells) else ():
+        slots = np.unique(cells.slots[cells.segments == segment])
+        opened += len(slots) if table is None else table.count_closed(segment, slots)
+    return opened
 
 
 def _pages_of(

@@ -369,7 +369,7 @@ class HomePipeline:
                 RefusalCode.BEYOND_HORIZON,
                 f"segment {segment!r}: an item was created at slot {highest}; the limit is the "
                 f"pipeline's min time {min(announced)} + horizon_slots {self.spec.horizon_slots}; "
-                "find out what holds min time back, or register a larger horizon",
+                "find out what holds min time back, or raise the limit (lowmark pipelines apply)",
             )
 
     def _check_granted(self, node: HomeNode, created: Cells) -> None:
@@ -507,7 +507,8 @@ class HomePipeline:
             raise self._refuse(
                 RefusalCode.FULL,
                 f"{self.staged_count} contributions are staged and {len(new)} more would pass the "
-                f"limit max_staged of {self.spec.max_staged}; are batches committed?",
+                f"limit max_staged of {self.spec.max_staged}; are batches committed? If so, raise the "
+                "limit (lowmark pipelines apply)",
             )
         return tuple(new.values())
 

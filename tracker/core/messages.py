@@ -15,6 +15,7 @@ from tracker.core.model import (
     Cells,
     FrontId,
     FrontPin,
+    Limits,
     NodeKey,
     PipelineSpec,
     Refusal,
@@ -36,6 +37,16 @@ class PipelineRegistered:
     """A pipeline exists from here on."""
 
     spec: PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """A pipeline goes by other limits from here on. Said by the registrar, which numbers the changes of a
+    pipeline from 1: one that is not newer than what a shard goes by is nothing there."""
+
+    pipeline: str
+    number: int
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,7 @@ class WrittenOff:
 
 Entry = (
     PipelineRegistered
+    | LimitsChanged
     | PipelineRestarted
     | KeyOpened
     | KeyTick
@@ -308,10 +320,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class RegisterPipeline:
-    """Answered by `Answer(request, PipelineSpec)` when every shard has it durably."""
+    """Answered by `Answer(request, PipelineSpec)`, the pipeline as it is then, when every shard has it
+    durably. May be repeated, also as it was before its limits were changed. change_limits: one that is
+    there goes by the limits of this one from now on; whatever else differs is a conflict."""
 
     request: Hashable
     spec: PipelineSpec
+    change_limits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

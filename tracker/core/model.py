@@ -7,7 +7,7 @@ numbered, by their place in the registered pipeline, everywhere inside.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -297,6 +297,17 @@ class TimeKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What of a pipeline may be changed while it runs; meanings as in `PipelineSpec`."""
+
+    horizon_slots: int
+    max_open_cells: int
+    max_open_units: int
+    max_nodes: int
+    max_staged: int
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSpec:
     """A pipeline as registered. Slots are counted in units of `slack_ns` nanoseconds.
 
@@ -332,6 +343,15 @@ class PipelineSpec:
             if policy.front == front:
                 return policy
         return FrontPolicy(front, self.silent_front, self.evict_after_ms)
+
+    @property
+    def limits(self) -> Limits:
+        """What of it may be changed while it runs."""
+        return Limits(**{each.name: getattr(self, each.name) for each in fields(Limits)})
+
+    def with_limits(self, limits: Limits) -> PipelineSpec:
+        """The same pipeline under other limits."""
+        return replace(self, **{each.name: getattr(limits, each.name) for each in fields(Limits)})
 
     @property
     def evicts(self) -> bool:

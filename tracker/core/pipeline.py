@@ -17,7 +17,7 @@ from tracker.core.graph import SegmentGraph
 from tracker.core.history import COARSE_STEP_NS, History
 from tracker.core.home import FrontClaim, HomeNode, HomePipeline
 from tracker.core.messages import Grant, Restart
-from tracker.core.model import FrontId, FrontPin, PipelineSpec, TimeKind
+from tracker.core.model import FrontId, FrontPin, Limits, PipelineSpec, TimeKind
 from tracker.core.shard import ShardPipeline
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 
@@ -61,6 +61,11 @@ class Pipeline:
 
     def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
         self.spec = spec
+        """As it is now: as registered, under the limits that it was given last."""
+        self.registered = spec
+        """As it was registered."""
+        self.limits_number = 0
+        """How often its limits were changed."""
         self.graph = SegmentGraph(spec)
         self._vectors, self._own = vectors, own
         self.restarts: list[Dropped] = []
@@ -122,6 +127,13 @@ class Pipeline:
         self._begin(floor)
         self.shard.carry_over(older)
         self.shard.mark_all_changed()
+
+    def change_limits(self, number: int, limits: Limits) -> None:
+        """Goes by other limits, by change `number`, unless it goes by a newer one already. What is over a
+        lower limit stays: nothing more comes in until there is room."""
+        if number > self.limits_number:
+            self.limits_number = number
+            self.spec = self.shard.spec = self.home.spec = self.spec.with_limits(limits)
 
     def _note_unsaid(self) -> None:
         """A generation that begins above what was said has that to say, too."""

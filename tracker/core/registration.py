@@ -8,6 +8,7 @@ from dataclasses import fields
 from tracker.core.home import MAX_NAME_CHARACTERS
 from tracker.core.model import (
     FrontPolicy,
+    Limits,
     PipelineSpec,
     RefusalCode,
     Refused,
@@ -22,14 +23,6 @@ MAX_FRONTS = 10_000
 MAX_DELAY_SLOTS = 2**48
 """So that the delays of any path add up to far less than forever."""
 MAX_SLACK_NS = 366 * 86_400 * 10**9
-
-_POSITIVE = (
-    "slack_ns",
-    "horizon_slots",
-    "max_open_cells",
-    "max_open_units",
-    "max_nodes",
-)
 
 
 def check_spec(spec: PipelineSpec) -> None:
@@ -54,7 +47,7 @@ def check_spec(spec: PipelineSpec) -> None:
             )
     if not LOWEST_SLOT <= spec.start_slot <= HIGHEST_SLOT:
         raise refuse(f"start_slot {spec.start_slot} is not within {LOWEST_SLOT} to {HIGHEST_SLOT}")
-    for name in (*_POSITIVE, "max_staged"):
+    for name in ("slack_ns", *(field.name for field in fields(Limits))):
         value = getattr(spec, name)
         if not 0 < value < FOREVER:
             raise refuse(f"{name} is {value}; it must be positive and below {FOREVER}")
@@ -62,6 +55,11 @@ def check_spec(spec: PipelineSpec) -> None:
         raise refuse(f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year")
     _check_fronts(spec, refuse)
     _check_time(spec, refuse)
+
+
+def check_limits(spec: PipelineSpec, limits: Limits) -> None:
+    """Raises Refused(INVALID) where a pipeline cannot go by other limits."""
+    check_spec(spec.with_limits(limits))
 
 
 def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:

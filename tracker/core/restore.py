@@ -25,7 +25,7 @@ def snapshot_for_newcomer(pipeline: Pipeline, applied: Mapping[int, int]) -> Pip
     """What a process knows of a pipeline that every shard has to know, and nothing that is its own."""
     shard = pipeline.shard
     return PipelineSnapshot(
-        spec=pipeline.spec,
+        spec=pipeline.registered,
         said=tuple(pipeline.said),
         begun=shard.begun,
         joined=tuple(shard.joined),
@@ -47,6 +47,8 @@ def snapshot_for_newcomer(pipeline: Pipeline, applied: Mapping[int, int]) -> Pip
         reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
         history=tuple(_snapshot_history(pipeline)),
         floors=tuple(pipeline.floors),
+        limits=pipeline.spec.limits if pipeline.limits_number else None,
+        limits_number=pipeline.limits_number,
     )
 
 
@@ -146,6 +148,8 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
         pipeline.home.stage(node_id, (contribution,))
     pipeline.combiner.take(own, PipelineReport(saved.spec.name, runs=saved.runs), whole=False)
     _restore_history(pipeline, saved)
+    if saved.limits is not None:
+        pipeline.change_limits(saved.limits_number, saved.limits)
     return pipeline
 
 

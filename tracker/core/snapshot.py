@@ -8,6 +8,7 @@ from tracker.core.membership import Membership
 from tracker.core.messages import Entry, TouchedRun
 from tracker.core.model import (
     Cells,
+    Limits,
     NodeKey,
     PipelineSpec,
     StagedContribution,
@@ -60,7 +61,8 @@ class PipelineSnapshot:
     of which it is not known that every shard has applied them; `written_off_items`: by segment
     number; `restarts`: how its generations after the first began; `reached`: the min times announced in
     the present one, if it is not the first; `floors`: by segment number, what shards that have left
-    had said; `early_units`: by segment number, names consumed before they were handed over."""
+    had said; `early_units`: by segment number, names consumed before they were handed over; `spec`: as it
+    was registered; `limits`: what it goes by since change `limits_number`, if they were changed."""
 
     spec: PipelineSpec
     said: tuple[int, ...]
@@ -81,6 +83,8 @@ class PipelineSnapshot:
     history: tuple[HistorySnapshot, ...] = ()
     floors: tuple[int, ...] = ()
     early_units: tuple[tuple[int, str], ...] = ()
+    limits: Limits | None = None
+    limits_number: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,12 +41,18 @@ class PipelineServicer:
                     f"is {MAX_TICK_BYTES}; use shorter names",
                 )
             spec = convert.spec_from_pb(request.spec)
-            known = {spec.name for spec in self._engine.process.pipelines()}
-            registered = await self._engine.ask(m.RegisterPipeline(object(), spec))
+            known = {spec.name: spec for spec in self._engine.process.pipelines()}
+            registered = await self._engine.ask(
+                m.RegisterPipeline(object(), spec, request.change_limits)
+            )
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
+        before = known.get(spec.name)
+        changed = before is not None and before.limits != registered.limits
         return pipeline_pb.RegisterPipelineResponse(
-            spec=convert.spec_to_pb(registered), created=spec.name not in known
+            spec=convert.spec_to_pb(registered),
+            created=before is None,
+            before=convert.limits_to_pb(before.limits) if before and changed else None,
         )
 
     async def GetPipeline(

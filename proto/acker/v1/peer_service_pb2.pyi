@@ -237,6 +237,7 @@ class Entry(_message.Message):
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
     RESTARTED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    LIMITS_CHANGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> _types_pb2.PipelineSpec:
         """A pipeline is registered."""
@@ -269,6 +270,10 @@ class Entry(_message.Message):
     def step(self) -> _shards_pb2.ShardStep:
         """A step by which shards come or go."""
 
+    @_builtins.property
+    def limits_changed(self) -> Global___LimitsChanged:
+        """Other limits of a pipeline."""
+
     def __init__(
         self,
         *,
@@ -280,12 +285,13 @@ class Entry(_message.Message):
         written_off: Global___WrittenOff | None = ...,
         restarted: Global___PipelineRestarted | None = ...,
         step: _shards_pb2.ShardStep | None = ...,
+        limits_changed: Global___LimitsChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -332,6 +338,38 @@ class KeyOpened(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeyOpened: _TypeAlias = KeyOpened  # noqa: Y015
+
+@_typing.final
+class LimitsChanged(_message.Message):
+    """A pipeline goes by other limits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    number: _builtins.int
+    """Counted from 1 by the pipeline; one that is not newer than what a shard goes by is nothing there."""
+    @_builtins.property
+    def limits(self) -> _types_pb2.PipelineLimits:
+        """The limits."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        number: _builtins.int = ...,
+        limits: _types_pb2.PipelineLimits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "number", b"number", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LimitsChanged: _TypeAlias = LimitsChanged  # noqa: Y015
 
 @_typing.final
 class PipelineRestarted(_message.Message):

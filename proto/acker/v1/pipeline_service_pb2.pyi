@@ -119,6 +119,11 @@ class RegisterPipelineRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_FIELD_NUMBER: _builtins.int
+    CHANGE_LIMITS_FIELD_NUMBER: _builtins.int
+    change_limits: _builtins.bool
+    """If it is there and its limits alone differ: it goes by these from now on. If this is not said, that is
+    a conflict, too, but for a pipeline registered again as it was at first.
+    """
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """The pipeline; limits that are 0 take their defaults."""
@@ -127,10 +132,11 @@ class RegisterPipelineRequest(_message.Message):
         self,
         *,
         spec: _types_pb2.PipelineSpec | None = ...,
+        change_limits: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change_limits", b"change_limits", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -144,21 +150,27 @@ class RegisterPipelineResponse(_message.Message):
 
     SPEC_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """False if it was there already."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """The pipeline as it is now, defaults filled in."""
 
+    @_builtins.property
+    def before(self) -> _types_pb2.PipelineLimits:
+        """The limits that it had before, if this has changed them."""
+
     def __init__(
         self,
         *,
         spec: _types_pb2.PipelineSpec | None = ...,
         created: _builtins.bool = ...,
+        before: _types_pb2.PipelineLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "created", b"created", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,7 +88,8 @@ class PipelineServiceServicer:
 
     def RegisterPipeline(self, request, context):
         """Registers a pipeline with every shard before it answers. Repeating it changes nothing; a
-        pipeline of the same name that differs is refused with the difference.
+        pipeline of the same name that differs is refused with the difference, but for its limits, which may
+        be changed while it runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

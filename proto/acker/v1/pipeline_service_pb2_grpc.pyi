@@ -35,7 +35,8 @@ class PipelineServiceStub:
     def __new__(cls, channel: _aio.Channel) -> PipelineServiceAsyncStub: ...
     RegisterPipeline: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.RegisterPipelineRequest, _pipeline_service_pb2.RegisterPipelineResponse]
     """Registers a pipeline with every shard before it answers. Repeating it changes nothing; a
-    pipeline of the same name that differs is refused with the difference.
+    pipeline of the same name that differs is refused with the difference, but for its limits, which may
+    be changed while it runs.
     """
     GetPipeline: _grpc.UnaryUnaryMultiCallable[_pipeline_service_pb2.GetPipelineRequest, _pipeline_service_pb2.GetPipelineResponse]
     """Tells one pipeline as registered and its state as the asked process sees it."""
@@ -73,7 +74,8 @@ class PipelineServiceAsyncStub(PipelineServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterPipeline: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.RegisterPipelineRequest, _pipeline_service_pb2.RegisterPipelineResponse]  # type: ignore[assignment]
     """Registers a pipeline with every shard before it answers. Repeating it changes nothing; a
-    pipeline of the same name that differs is refused with the difference.
+    pipeline of the same name that differs is refused with the difference, but for its limits, which may
+    be changed while it runs.
     """
     GetPipeline: _aio.UnaryUnaryMultiCallable[_pipeline_service_pb2.GetPipelineRequest, _pipeline_service_pb2.GetPipelineResponse]  # type: ignore[assignment]
     """Tells one pipeline as registered and its state as the asked process sees it."""
@@ -114,7 +116,8 @@ class PipelineServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipeline_service_pb2.RegisterPipelineResponse, _abc.Awaitable[_pipeline_service_pb2.RegisterPipelineResponse]]:
         """Registers a pipeline with every shard before it answers. Repeating it changes nothing; a
-        pipeline of the same name that differs is refused with the difference.
+        pipeline of the same name that differs is refused with the difference, but for its limits, which may
+        be changed while it runs.
         """
 
     @_abc_1.abstractmethod

@@ -416,8 +416,12 @@ class PipelineSnapshot(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     FLOORS_FIELD_NUMBER: _builtins.int
     EARLY_UNITS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    LIMITS_NUMBER_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
+    limits_number: _builtins.int
+    """How often they were changed."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """The pipeline."""
@@ -490,6 +494,10 @@ class PipelineSnapshot(_message.Message):
     def early_units(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlyUnit]:
         """Names of units that were consumed before they were handed over."""
 
+    @_builtins.property
+    def limits(self) -> _types_pb2.PipelineLimits:
+        """The limits that it goes by, if they were changed since it was registered."""
+
     def __init__(
         self,
         *,
@@ -512,10 +520,12 @@ class PipelineSnapshot(_message.Message):
         history: _abc.Iterable[Global___HistorySnapshot] | None = ...,
         floors: _abc.Iterable[_builtins.int] | None = ...,
         early_units: _abc.Iterable[Global___EarlyUnit] | None = ...,
+        limits: _types_pb2.PipelineLimits | None = ...,
+        limits_number: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "limits", b"limits", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "limits", b"limits", "limits_number", b"limits_number", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

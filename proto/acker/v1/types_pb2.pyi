@@ -472,6 +472,44 @@ class PipelineSpec(_message.Message):
 Global___PipelineSpec: _TypeAlias = PipelineSpec  # noqa: Y015
 
 @_typing.final
+class PipelineLimits(_message.Message):
+    """What of a pipeline may be changed while it runs; meanings as in PipelineSpec."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HORIZON_SLOTS_FIELD_NUMBER: _builtins.int
+    MAX_OPEN_CELLS_FIELD_NUMBER: _builtins.int
+    MAX_OPEN_UNITS_FIELD_NUMBER: _builtins.int
+    MAX_NODES_FIELD_NUMBER: _builtins.int
+    MAX_STAGED_FIELD_NUMBER: _builtins.int
+    horizon_slots: _builtins.int
+    """How many slots above the pipeline's min time an item may be created."""
+    max_open_cells: _builtins.int
+    """Cells that are open at once in one shard."""
+    max_open_units: _builtins.int
+    """Units that are open at once in one segment."""
+    max_nodes: _builtins.int
+    """Nodes that are joined at once."""
+    max_staged: _builtins.int
+    """Contributions that are staged at once."""
+    def __init__(
+        self,
+        *,
+        horizon_slots: _builtins.int = ...,
+        max_open_cells: _builtins.int = ...,
+        max_open_units: _builtins.int = ...,
+        max_nodes: _builtins.int = ...,
+        max_staged: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["horizon_slots", b"horizon_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelineLimits: _TypeAlias = PipelineLimits  # noqa: Y015
+
+@_typing.final
 class StagedContribution(_message.Message):
     """What one task attempt of one operator consumed and created, kept until its batch commits."""
 

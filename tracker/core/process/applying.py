@@ -19,6 +19,7 @@ from tracker.core.messages import (
     KeyDropped,
     KeyOpened,
     KeyTick,
+    LimitsChanged,
     Pinned,
     PipelineRegistered,
     PipelineRestarted,
@@ -216,6 +217,8 @@ class Applying(Nodes):
                 self._dirty[entry.pipeline] = None
             case PipelineRestarted():
                 self._begin_generation(entry.pipeline, entry.restart, now_ns)
+            case LimitsChanged():
+                self._pipelines[entry.pipeline].change_limits(entry.number, entry.limits)
             case KeyClosed():
                 self._pipelines[entry.pipeline].shard.close_key(entry, home)
                 self._dirty[entry.pipeline] = None

@@ -21,6 +21,7 @@ from tracker.core.messages import (
     KeyClosed,
     KeyOpened,
     KeyTick,
+    LimitsChanged,
     PipelineRegistered,
     PipelineReport,
     PipelineRestarted,
@@ -30,7 +31,7 @@ from tracker.core.messages import (
 )
 from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
 from tracker.core.process.state import ProcessState
-from tracker.core.registration import check_spec
+from tracker.core.registration import check_limits, check_spec
 from tracker.core.rescaling import (
     ROUTING_ENTRIES,
     CellsMoved,
@@ -139,6 +140,10 @@ class _Judge:
             self._check_home(spec, entry.key, entry.last_number)
         elif isinstance(entry, KeyOpened):
             self._check_home(spec, entry.key, 0)
+        elif isinstance(entry, LimitsChanged):
+            check_limits(spec, entry.limits)
+            if not 1 <= entry.number <= MAX_NUMBER:
+                raise _refused(spec.name, f"change {entry.number} of its limits; they count from 1")
         if isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
             _check_restart(spec, entry.restart)
 

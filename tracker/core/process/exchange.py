@@ -13,6 +13,7 @@ from tracker.core.messages import (
     KeyDropped,
     KeyOpened,
     KeyTick,
+    LimitsChanged,
     PipelineRegistered,
     PipelineRestarted,
     ReceivedEntries,
@@ -116,6 +117,8 @@ class Exchange(Reports):
             case KeyTick():
                 name = entry.tick.pipeline
             case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff() | PipelineRestarted():
+                name = entry.pipeline
+            case LimitsChanged():
                 name = entry.pipeline
             case NodesMoved() | CellsMoved():
                 name = entry.pipeline

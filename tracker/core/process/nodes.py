@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
+from tracker.core.cells import new_cells
 from tracker.core.home import HomeNode
 from tracker.core.messages import (
     Answer,
@@ -17,6 +18,7 @@ from tracker.core.messages import (
     KeyOpened,
     KeyTick,
     LeaveNode,
+    LimitsChanged,
     NodeAlive,
     PipelineRegistered,
     PipelineRestarted,
@@ -34,12 +36,34 @@ from tracker.core.messages import (
     TicksDurable,
     WrittenOff,
 )
-from tracker.core.model import Cells, NodeKey, Refusal, RefusalCode, Refused, Tick, TickContent
+from tracker.core.model import (
+    Cells,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    Tick,
+    TickContent,
+    Unit,
+)
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.exchange import Exchange
 from tracker.core.registration import check_spec, differences
 from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay
 from tracker.core.waits import check_waits
+
+_RAISE_LIMIT = "raise the limit (lowmark pipelines apply)"
+
+
+def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
+    advice = "register it under another name"
+    if known.with_limits(asked.limits) == asked:
+        advice = "to change its limits while it runs: lowmark pipelines apply"
+    return Refused(
+        RefusalCode.CONFLICT,
+        f"pipeline {asked.name!r} is registered otherwise: {differences(known, asked)}; {advice}",
+    )
 
 
 class Nodes(Exchange):
@@ -75,9 +99,11 @@ class Nodes(Exchange):
         spec = event.spec
         self._need_registrar(spec.name, "registered with")
         check_spec(spec)
+        pipeline = self._pipelines.get(spec.name)
+        if pipeline is not None:
+            self._register_again(pipeline, event)
+            return
         known = self._registering.get(spec.name)
-        if spec.name in self._pipelines:
-            known = self._pipelines[spec.name].spec
         if known is None:
             if len(self._pipelines) + len(self._registering) >= self.config.max_pipelines:
                 raise Refused(
@@ -93,15 +119,36 @@ class Nodes(Exchange):
             self._append_home(PipelineRegistered(spec))
             return
         if known != spec:
-            raise Refused(
-                RefusalCode.CONFLICT,
-                f"pipeline {spec.name!r} is registered otherwise: {differences(known, spec)}; "
-                "register it under another name",
-            )
+            raise _registered_otherwise(known, spec)
         if spec.name in self._unconfirmed_registrations:
             self._unconfirmed_registrations[spec.name][1].append(event.request)
         else:
             self._out.append(Answer(event.request, spec))
+
+    def _register_again(self, pipeline: Pipeline, event: RegisterPipeline) -> None:
+        """A pipeline that is there is registered as it is, or as it was at first; or given other limits."""
+        spec = event.spec
+        number, known = self._newest_limits(pipeline)
+        _, requests = self._unconfirmed_registrations.get(spec.name, (0, []))
+        if known == spec or (spec == pipeline.registered and not event.change_limits):
+            if spec.name in self._unconfirmed_registrations:
+                requests.append(event.request)
+            else:
+                self._out.append(Answer(event.request, known))
+            return
+        if not event.change_limits or known.with_limits(spec.limits) != spec:
+            raise _registered_otherwise(known, spec)
+        requests.append(event.request)
+        self._unconfirmed_registrations[spec.name] = self._home_appended + 1, requests
+        self._append_home(LimitsChanged(spec.name, number + 1, spec.limits))
+
+    def _newest_limits(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:
+        """How often a pipeline's limits were changed, durably or not, and the pipeline under the last."""
+        for _, record, _ in reversed(self._pending):
+            entry = record.entry if isinstance(record, HomeEntry) else None
+            if isinstance(entry, LimitsChanged) and entry.pipeline == pipeline.spec.name:
+                return entry.number, pipeline.spec.with_limits(entry.limits)
+        return pipeline.limits_number, pipeline.spec
 
     def _join(self, event: JoinNode) -> None:
         pipeline = self._at_home(event.pipeline, event.node_id)
@@ -119,7 +166,7 @@ class Nodes(Exchange):
                 RefusalCode.FULL,
                 f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot join, "
                 f"{len(home.newest)} nodes have at shard {self.shard}, max_nodes is "
-                f"{pipeline.spec.max_nodes}; let nodes that are gone leave",
+                f"{pipeline.spec.max_nodes}; let nodes that are gone leave, or {_RAISE_LIMIT}",
             )
         if event.check_only:
             known = home.nodes.get(event.node_id)
@@ -470,27 +517,49 @@ class Nodes(Exchange):
                 )
 
     def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
-        spec = pipeline.spec
+        """Raises Refused where a table has no room for what comes in. A tick that consumes anything is
+        how tables empty themselves: it is never refused for space (rule 4)."""
+        if len(content.consumed) or content.units_consumed:
+            return
         if len(content.created):
             for shard in pipeline.combiner.views:
-                there = pipeline.combiner.open_slots(shard)
-                if there + len(content.created) > spec.max_open_cells:
-                    raise Refused(
-                        RefusalCode.FULL,
-                        f"pipeline {spec.name!r}: shard {shard} has {there} open cells and "
-                        f"{len(content.created)} more could pass the limit max_open_cells of "
-                        f"{spec.max_open_cells}; find out what holds min time back",
-                    )
+                self._check_room_for_cells(pipeline, shard, content.created)
         if content.units_created:
-            for segment in {unit.segment for unit in content.units_created}:
-                known = len(pipeline.shard.names(segment))
-                if known + len(content.units_created) > spec.max_open_units:
-                    raise Refused(
-                        RefusalCode.FULL,
-                        f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {known} units "
-                        f"are open and {len(content.units_created)} more would pass the limit "
-                        f"max_open_units of {spec.max_open_units}; is its reader running?",
-                    )
+            self._check_room_for_units(pipeline, content.units_created)
+
+    def _check_room_for_cells(self, pipeline: Pipeline, shard: int, created: Cells) -> None:
+        spec = pipeline.spec
+        there = pipeline.combiner.open_slots(shard)
+        if shard == self.shard:
+            there = sum(pipeline.shard.cells.open_slots)
+        if there + len(created) <= spec.max_open_cells:
+            return
+        owners = self._tables[-1][1].owners(created.slots, spec.name)
+        table = pipeline.shard.cells if shard == self.shard else None
+        more = new_cells(created.select(owners == shard), table)
+        if more and there + more > spec.max_open_cells:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {spec.name!r}: shard {shard} has {there} open cells and {more} more "
+                f"could pass the limit max_open_cells of {spec.max_open_cells}; find out what holds "
+                f"min time back (lowmark explain), or {_RAISE_LIMIT}",
+            )
+
+    def _check_room_for_units(self, pipeline: Pipeline, units: tuple[Unit, ...]) -> None:
+        spec = pipeline.spec
+        for segment in {unit.segment for unit in units}:
+            known = pipeline.shard.names(segment)
+            more = sum(
+                known.slot(name) is None
+                for name in {unit.name for unit in units if unit.segment == segment}
+            )
+            if more and len(known) + more > spec.max_open_units:
+                raise Refused(
+                    RefusalCode.FULL,
+                    f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {len(known)} units "
+                    f"are open and {more} more would pass the limit max_open_units of "
+                    f"{spec.max_open_units}; is its reader running? If so, {_RAISE_LIMIT}",
+                )
 
     def _stage(self, event: StageContributions) -> None:
         pipeline = self._at_home(event.pipeline, event.node_id)

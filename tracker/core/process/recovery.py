@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tracker.core.cut import Vectors
 from tracker.core.links import Link
 from tracker.core.membership import Membership
-from tracker.core.messages import Effect, PipelineRegistered, Record
+from tracker.core.messages import Effect, LimitsChanged, PipelineRegistered, Record
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
@@ -103,6 +103,8 @@ class Recovery(Timers):
         for item in self._outbox:
             if isinstance(item.entry, PipelineRegistered):
                 self._unconfirmed_registrations[item.entry.spec.name] = (item.number, [])
+            elif isinstance(item.entry, LimitsChanged):
+                self._unconfirmed_registrations[item.entry.pipeline] = (item.number, [])
         for link in self.links.values():
             link.accepted = link.received
         for pipeline in self._pipelines.values():

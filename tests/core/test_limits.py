@@ -1,0 +1,262 @@
+"""Room, and limits (promise 5, rule 4): what consumes is never refused for space, what is open already
+costs nothing, and a pipeline's limits change while it runs: at every shard, for good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode, plain
+from tracker.core.cells import CellTable, new_cells
+from tracker.core.messages import (
+    Answer,
+    HomeEntry,
+    JoinNode,
+    LimitsChanged,
+    RegisterPipeline,
+    RestartPipeline,
+)
+from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, Unit
+from tracker.core.slots import FOREVER
+
+SPEC = PipelineSpec(
+    "p", ("in", "out"), (Edge("in", "out"),), fronts=("f",), horizon_slots=1_000, max_open_cells=3,
+    max_open_units=2, max_nodes=2,
+)  # fmt: skip
+SHARDS = [1, 2, 3]
+
+
+def begun(shards: int = 1, spec: PipelineSpec = SPEC) -> tuple[Cluster, HandNode]:
+    """A front that has promised slot 100."""
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front = cluster.node(spec, "front", "front")
+    front.join_front("f")
+    front.commit(heartbeats={"f": 100})
+    return cluster, front
+
+
+def apply(cluster: Cluster, spec: PipelineSpec) -> Any:
+    """An operator lets the pipeline go by the limits of a spec."""
+    registrar = cluster.routing.registrar(spec.name)
+    return cluster.ask(registrar, RegisterPipeline, spec, True)
+
+
+def limits_known(cluster: Cluster) -> set[int]:
+    return {process.spec("p").max_open_cells for process in cluster.processes.values()}
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_full_table_takes_the_ticks_that_empty_it(shards: int) -> None:
+    cluster, front = begun(shards)
+    cluster_slots = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 0]
+    first, second, third, fourth = cluster_slots[:4]
+    front.commit(created=[(0, slot, slot) for slot in (first, second, third)])
+    assert front.refused(created=[(0, fourth, 9)]).code is RefusalCode.FULL
+    worker = cluster.node(SPEC, "worker")
+    # Two children of one parent: the table grows before it empties.
+    worker.commit(
+        consumed=[(0, first, first)],
+        created=[(1, first, 1), (1, second, 2)],
+        units_created=[Unit(1, f"file:///{n}", first) for n in range(9)],
+    )
+    worker.commit(consumed=[(1, first, 1), (1, second, 2)])
+    worker.commit(consumed=[(0, second, second), (0, third, third)])
+    front.commit(heartbeats={"f": 300})
+    assert cluster.agreed(SPEC) == (300, 300)
+
+
+def test_creating_in_a_cell_that_is_open_already_costs_nothing() -> None:
+    _, front = begun()
+    front.commit(created=[(0, slot, slot) for slot in (200, 201, 202)])
+    front.commit(created=[(0, 200, 77), (0, 200, 78), (0, 202, 79)])
+    assert "3 open cells and 1 more" in front.refused(created=[(0, 200, 8), (0, 203, 9)]).message
+    # The same slot of another segment is another cell.
+    assert front.refused(created=[(1, 200, 8)]).code is RefusalCode.FULL
+
+
+def test_a_cell_that_a_tick_names_twice_counts_once() -> None:
+    _, front = begun()
+    front.commit(created=[(0, 200, n) for n in range(1, 9)] + [(0, 201, 9), (0, 202, 9)])
+    assert front.refused(created=[(0, 203, 9)]).code is RefusalCode.FULL
+
+
+def test_a_shard_counts_what_it_would_own_alone() -> None:
+    cluster, front = begun(2)
+    mine = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 0]
+    others = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 1]
+    front.commit(created=[(0, slot, slot) for slot in mine[:3]])
+    front.commit(created=[(0, slot, slot) for slot in others[:3]])
+    for more in (mine[3], others[3]):
+        assert "max_open_cells of 3" in front.refused(created=[(0, more, 9)]).message
+
+
+def test_a_full_table_of_names_takes_a_name_that_is_there_and_what_consumes() -> None:
+    cluster, front = begun()
+    front.commit(created=[(0, 200, 1)], units_created=[Unit(0, "a", 200), Unit(0, "b", 200)])
+    front.commit(created=[(0, 200, 1)], units_created=[Unit(0, "b", 200)])
+    front.commit(units_created=[Unit(1, "c", 200), Unit(1, "d", 200)])
+    refusal = front.refused(units_created=[Unit(0, "c", 200)])
+    assert refusal.code is RefusalCode.FULL and "max_open_units of 2" in refusal.message
+    worker = cluster.node(SPEC, "worker")
+    worker.commit(units_consumed=[Unit(0, "a", 200)], units_created=[Unit(1, "e", 200)])
+
+
+def test_how_many_cells_would_be_opened_is_counted_by_segment_and_slot() -> None:
+    table = CellTable(2)
+    table.apply(Cells.of([(0, 5, 1, 1), (0, 70, 1, 1), (1, 5, 1, 1)]), 1)
+    asked = Cells.of([(s, slot, 9, 1) for s in (0, 1) for slot in (5, 5, 6, 70, 999)])
+    assert (new_cells(asked, table), new_cells(asked, None)) == (5, 8)
+    assert new_cells(Cells.empty(), table) == 0
+
+
+# --- limits that change ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_limit_is_raised_while_the_pipeline_runs(shards: int) -> None:
+    cluster, front = begun(shards)
+    slots = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 0]
+    front.commit(created=[(0, slot, slot) for slot in slots[:3]])
+    front.refused(created=[(0, slots[3], 9)])
+    more = replace(SPEC, max_open_cells=4, max_nodes=9)
+    assert apply(cluster, more) == more
+    assert [p.pipelines() for p in cluster.processes.values()] == [[more]] * shards
+    front.commit(created=[(0, slots[3], 9)])
+    assert "max_open_cells of 4" in front.refused(created=[(0, slots[4], 9)]).message
+    names = [f"n{n}" for n in range(40)]
+    at_home = [n for n in names if cluster.routing.home("p", n) == front.home]
+    for name in at_home[:4]:
+        assert cluster.node(more, name).joined.spec == more
+
+
+def test_every_limit_can_be_changed_and_nothing_else() -> None:
+    cluster, _ = begun(2)
+    other = replace(
+        SPEC, horizon_slots=5, max_open_cells=6, max_open_units=7, max_nodes=8, max_staged=9
+    )
+    assert apply(cluster, other) == other
+    for wrong in (replace(other, slack_ns=20), replace(SPEC, open=True), replace(other, fronts=())):
+        refusal = apply(cluster, replace(wrong, max_nodes=50, front_count=int(not wrong.fronts)))
+        assert refusal.code is RefusalCode.CONFLICT, refusal
+    assert apply(cluster, replace(SPEC, max_nodes=FOREVER)).code is RefusalCode.INVALID
+    assert cluster.processes[0].spec("p") == other
+
+
+def test_registering_a_pipeline_again_does_not_change_its_limits() -> None:
+    """A job that registers its pipeline at its start is started again after an operator helped it."""
+    cluster, _ = begun(2)
+    raised = replace(SPEC, max_open_cells=50)
+    apply(cluster, raised)
+    assert cluster.register(SPEC) == raised, "as it was registered at first"
+    assert cluster.register(raised) == raised
+    refusal = cluster.register(replace(SPEC, max_open_cells=7))
+    assert refusal.code is RefusalCode.CONFLICT
+    assert "max_open_cells: registered 50, asked 7" in refusal.message
+    assert "lowmark pipelines apply" in refusal.message
+    assert limits_known(cluster) == {50}
+
+
+def test_limits_are_lowered_too_and_what_is_over_them_drains() -> None:
+    cluster, front = begun()
+    front.commit(created=[(0, slot, slot) for slot in (200, 201, 202)])
+    lower = replace(SPEC, max_open_cells=1, max_nodes=1)
+    assert apply(cluster, lower) == lower
+    worker_is_full = cluster.ask(0, JoinNode, "p", "worker", "other")
+    assert worker_is_full.code is RefusalCode.FULL
+    front.commit(consumed=[(0, slot, slot) for slot in (200, 201, 202)], created=[(0, 300, 5)])
+    assert front.refused(created=[(0, 301, 9)]).code is RefusalCode.FULL
+
+
+def test_the_same_limits_again_change_nothing() -> None:
+    cluster, _ = begun(2)
+    raised = replace(SPEC, max_open_cells=50)
+    apply(cluster, raised)
+    cluster.settle()
+    before = [plain(p.snapshot()) for p in cluster.processes.values()]
+    assert apply(cluster, raised) == raised
+    assert [plain(p.snapshot()) for p in cluster.processes.values()] == before
+
+
+def test_of_two_changes_the_last_counts_also_where_the_first_is_not_durable_yet() -> None:
+    cluster, _ = begun(2)
+    registrar = cluster.routing.registrar("p")
+    asked = [replace(SPEC, max_open_cells=limit) for limit in (50, 60, 50, 50)]
+    for number, spec in enumerate(asked):
+        cluster.handle(registrar, RegisterPipeline(f"r{number}", spec, True))
+    entries = [r.entry for _, r in cluster.pending[registrar] if isinstance(r, HomeEntry)]
+    logged = [entry for entry in entries if isinstance(entry, LimitsChanged)]
+    assert [(e.number, e.limits.max_open_cells) for e in logged] == [(1, 50), (2, 60), (3, 50)]
+    cluster.settle()
+    answers = [e.result for e in cluster.effects if isinstance(e, Answer) and "r" in str(e.request)]
+    assert answers[-4:] == [asked[-1]] * 4
+    assert limits_known(cluster) == {50}
+
+
+def test_the_answer_waits_until_every_shard_has_it_also_after_a_restart() -> None:
+    cluster, _ = begun(2)
+    raised = replace(SPEC, max_open_cells=50)
+    registrar = cluster.routing.registrar("p")
+    cluster.held.add((registrar, 1 - registrar))
+    cluster.handle(registrar, RegisterPipeline("first", raised, True))
+    cluster.commit(registrar)
+    cluster.restart(registrar)
+    cluster.handle(registrar, RegisterPipeline("again", raised, True))
+    cluster.settle()
+
+    def said() -> list[Answer]:
+        return [e for e in cluster.effects if isinstance(e, Answer) and e.request == "again"]
+
+    assert not said()
+    cluster.held.clear()
+    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    assert said() and limits_known(cluster) == {50}
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_registrar_that_dies_has_changed_them_if_it_was_durable(durable: bool) -> None:
+    cluster, _ = begun(1)
+    cluster.handle(0, RegisterPipeline("r", replace(SPEC, max_open_cells=50), True))
+    if durable:
+        cluster.store(0)
+    cluster.restart(0)
+    cluster.settle()
+    assert limits_known(cluster) == {50 if durable else 3}
+
+
+@pytest.mark.parametrize("with_snapshots", [False, True])
+def test_changed_limits_outlive_a_restart_and_are_known_to_newcomers(with_snapshots: bool) -> None:
+    cluster, front = begun(2)
+    apply(cluster, replace(SPEC, max_open_cells=50))
+    raised = replace(SPEC, max_open_cells=60)
+    apply(cluster, raised)
+    if with_snapshots:
+        for shard in [*cluster.processes]:
+            cluster.take_snapshot(shard)
+    for shard in [*cluster.processes]:
+        cluster.restart(shard)
+    newcomer = cluster.join_shard()
+    assert newcomer == 2 and limits_known(cluster) == {60}
+    cluster.rescale(3)
+    cluster.settle()
+    assert cluster.register(SPEC) == raised
+    lower = replace(SPEC, max_open_cells=40)
+    assert apply(cluster, lower) == lower, "whoever decides on the name now counts on"
+    assert limits_known(cluster) == {40}
+    assert {p._pipelines["p"].limits_number for p in cluster.processes.values()} == {3}
+    assert front.joined.spec == SPEC
+
+
+def test_a_new_generation_goes_by_the_changed_limits() -> None:
+    cluster, _ = begun(1)
+    apply(cluster, replace(SPEC, max_open_cells=50))
+    cluster.ask(0, RestartPipeline, "p", 0, 200, 0)
+    front = cluster.node(SPEC, "front", "front")
+    front.join_front("f")
+    front.commit(created=[(0, 200 + n, 9) for n in range(50)])
+    assert "limit max_open_cells of 50" in front.refused(created=[(0, 290, 9)]).message
