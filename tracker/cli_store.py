@@ -48,13 +48,14 @@ def _said_by_the_store() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(url: str, shard: int, *, new: bool = False) -> Iterator[Store]:
-    """The store."""
+def _opened(url: str, shard: int, *, new: bool = False, lossy: bool = False) -> Iterator[Store]:
+    """The store. lossy: with it may be lost who has owned it."""
     with _said_by_the_store():
         if not new:
             with closing(open_leases(url)) as leases:
                 lease = leases.read(shard)
-            if lease is None or lease.epoch == 0:
+                there = lossy and shard in leases.shards()
+            if not there and (lease is None or lease.epoch == 0):
                 raise StoreError(f"there is no shard {shard} in this store, or it does not answer")
         with closing(open_store(url, shard)) as store:
             yield store
@@ -136,7 +137,7 @@ def import_command(
 def accept_loss_command(store: StoreUrl, shard: Shard = 0, as_json: AsJson = False) -> None:
     """Let a shard start that has lost acknowledged records. What they said is gone for good: items may
     be open for ever, or have been announced as complete while they are not."""
-    with _opened(store, shard) as opened:
+    with _opened(store, shard, lossy=True) as opened:
         missing = opened.accept_loss()
     _show(
         as_json, {"shard": shard, "accepted": missing},

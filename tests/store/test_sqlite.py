@@ -216,10 +216,8 @@ def test_a_log_that_was_given_its_size_is_read_as_far_as_it_was_written(tmp_path
     # Another process opens the file while the first still has it, and then both have crashed.
     second = SqliteStore(path, 0)
     first.commit(epoch, [(3, b"three")])
-    for name in ("s.db", "s.db-wal"):
-        (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
-    (tmp_path / "copy-s.db-wal").rename(tmp_path / "copied.db-wal")
-    (tmp_path / "copy-s.db").rename(tmp_path / "copied.db")
+    for name in ("db", "db-wal", "db-mark"):
+        (tmp_path / f"copied.{name}").write_bytes((tmp_path / f"s.{name}").read_bytes())
     for store in (second, first):
         store.close()
     copied = SqliteStore(tmp_path / "copied.db", 0)

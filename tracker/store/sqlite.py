@@ -3,6 +3,11 @@
 SQLite's own lock keeps two processes from writing together, and the epoch in the file tells a replaced
 owner from the present one within the same transaction. Leases are renewed on a connection of their
 own, so that a long write does not end one.
+
+What SQLite does not notice is noticed here: a write-ahead log that is damaged, before SQLite drops what is
+behind the damage (`tracker.store.wal`); a log that ends before its mark (`tracker.store.mark`); and files
+that are others than those that were opened. A store that has lost records is left as it is: nothing is
+written to it before they are back, or somebody has accepted the loss.
 """
 
 from __future__ import annotations
@@ -27,6 +32,17 @@ from tracker.store.interface import (
     StoreUnavailable,
     lease_left_ms,
 )
+from tracker.store.mark import Mark, OpenMark, make_mark, mark_path, new_identity, read_mark
+from tracker.store.missing import (
+    ADVICE,
+    LAST,
+    behind_mark,
+    connect_to_read,
+    has_tables,
+    meta,
+    meta_or,
+    missing_records,
+)
 
 _APPLICATION_ID = 0x4C4F574D  # "LOWM"
 _VERSION = 2
@@ -49,15 +65,11 @@ def _values(rows: int) -> str:
     return ", ".join(["(?, ?)"] * rows)
 
 
-_LAST = (
-    "SELECT max((SELECT ifnull(max(position), 0) FROM log),"
-    " (SELECT ifnull(max(position), 0) FROM snapshot))"
-)
 _INSERT = [f"INSERT INTO log VALUES {_values(rows)}" for rows in range(_ROWS + 1)]
 _APPEND = [
     f"INSERT INTO log SELECT column1, column2 FROM (VALUES {_values(rows)})"
     " WHERE (SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'epoch') = ?"
-    f" AND ({_LAST}) = ?"
+    f" AND ({LAST}) = ?"
     for rows in range(_ROWS + 1)
 ]
 _SINCE_VERSION_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing": ""}
@@ -66,29 +78,42 @@ _SINCE_VERSION_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing"
 class SqliteStore:
     """A shard's log in one file, created where there is none."""
 
+    _db: sqlite3.Connection
+
     def __init__(self, path: Path, shard: int) -> None:
-        self.path = path
+        self.path, self._shard = path, shard
         self._leasing: sqlite3.Connection | None = None
         self._leasing_lock = threading.Lock()
         self._lease_ms = self._renew_from_ms = 0
         self._known_last = 0
         """The log was seen to reach up to here."""
+        self._mark: OpenMark | None = None
+        self._files: dict[str, tuple[int, int]] = {}
+        """Which files are open, by their names: devices and inodes. Empty: none is."""
+        self._open_whole()
+
+    def _open_whole(self) -> None:
+        """Opens the store, unless records are missing from it: then it stays closed, and untouched."""
+        self._lost = missing_records(self.path)
+        if not self._lost:
+            self._open()
+
+    def _open(self) -> None:
+        path = self.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = _connect(path)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"store {path} cannot be opened: {error}") from error
         try:
-            self._prepare(shard)
-        except sqlite3.OperationalError as error:
+            self._prepare(self._shard)
+            self._files = {name: _inode(name) for name in (str(path), f"{path}-wal")}
+        except (OSError, sqlite3.OperationalError) as error:
             self._db.close()
             raise StoreUnavailable(f"store {path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             self._db.close()
-            raise StoreError(
-                f"store {path} is damaged or not SQLite ({error}); restore it from a backup, or name "
-                "another directory"
-            ) from error
+            raise _damaged(path, error) from error
         except StoreError:
             self._db.close()
             raise
@@ -156,7 +181,7 @@ class SqliteStore:
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
 
     def _meta(self, name: str) -> str:
-        return _meta(self._db, self.path, name)
+        return meta(self._db, self.path, name)
 
     @contextmanager
     def _write(self, epoch: int) -> Iterator[None]:
@@ -185,9 +210,14 @@ class SqliteStore:
         replaces: int = 0,
         least_epoch: int = 1,
     ) -> int:
+        if self._lost or self._foreign():  # perhaps the right files have been put back since
+            self.close()
+            self._open_whole()
+        if self._lost:
+            raise LogShortened(self._lost)
         try:
             with _transaction(self._db):
-                missing = self._meta("missing")
+                missing = self._meta("missing") or behind_mark(self._db, self.path)
                 if missing:
                     raise LogShortened(missing)
                 lease = _lease(self._db, self.path)
@@ -199,17 +229,73 @@ class SqliteStore:
                     lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,
                 )  # fmt: skip
                 self._known_last, self._lease_ms = self._last(), lease_ms
-        except sqlite3.Error as error:
+                identity = self._identify()
+        except (OSError, sqlite3.OperationalError) as error:
             raise StoreUnavailable(f"store {self.path} cannot be acquired: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise _damaged(self.path, error) from error
+        self._open_mark(identity)
+        self._move_mark(epoch, sync=True)
         return epoch
+
+    def _identify(self) -> str:
+        """The name of this store, in it and in its mark; one that has none yet gets one. The mark comes
+        first: a store with a name and no mark has lost it."""
+        identity = meta_or(self._db, "identity")
+        if not identity:
+            mark = read_mark(self.path)
+            identity = new_identity() if mark is None else mark.identity
+            if mark is None:
+                make_mark(self.path, Mark(identity, 0, 0))
+            self._set(identity=identity)
+        return identity
+
+    def _open_mark(self, identity: str) -> None:
+        if self._mark is not None:
+            self._mark.close()
+        try:
+            self._mark = OpenMark(self.path, identity)
+        except OSError as error:
+            self._mark = None
+            raise StoreUnavailable(
+                f"the mark of store {self.path} cannot be opened: {error}"
+            ) from error
+
+    def _move_mark(self, epoch: int, *, sync: bool = False) -> None:
+        """What was committed is durable, where whoever opens the store next will look for it. Raises
+        LogShortened if it is not."""
+        if foreign := self._foreign():
+            raise LogShortened(
+                f"{foreign} Records up to {self._known_last} were committed to what is gone. {ADVICE}"
+            )
+        if self._mark is not None:
+            self._mark.move(epoch, self._known_last)
+            if sync:
+                self._mark.sync()
+
+    def _foreign(self) -> str:
+        """Says so if a file is gone, or another one by now, that is open here."""
+        for name, inode in self._files.items():
+            try:
+                now = _inode(name)
+            except FileNotFoundError:
+                return f"{name} was removed while it was in use."
+            except OSError as error:
+                raise StoreUnavailable(f"store {self.path} cannot be looked at: {error}") from error
+            if now != inode:
+                return f"{name} was replaced by another file while it was in use."
+        return ""
 
     def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:
         with self._leasing_lock:
+            if foreign := self._foreign():
+                raise LogShortened(f"{foreign} {ADVICE}")
             try:
                 if self._leasing is None:
                     self._leasing = _connect(self.path)
-                    # A lease that a crash of the machine takes back has ended anyway: not synced.
-                    self._leasing.execute("PRAGMA synchronous=NORMAL")
+                    # Synced, though a lease that a crash of the machine takes back has ended anyway:
+                    # a commit upon one that was not would look like damage where only one of them was kept.
+                    self._leasing.execute("PRAGMA synchronous=FULL")
                     self._leasing.execute("PRAGMA wal_autocheckpoint=0")
                 with _transaction(self._leasing):
                     _check(self._leasing, self.path, epoch)
@@ -226,10 +312,8 @@ class SqliteStore:
                 ) from error
 
     def release(self, epoch: int) -> None:
-        try:
+        with suppress(Fenced, LogShortened):
             self.renew(epoch, 0)
-        except Fenced:
-            pass
 
     def load(self, epoch: int) -> Stored:
         try:
@@ -259,6 +343,7 @@ class SqliteStore:
         if not self._append_at_once(epoch, batch):
             self._append(epoch, batch)
         self._known_last = batch[-1][0]
+        self._move_mark(epoch)
 
     def _append_at_once(self, epoch: int, batch: list[tuple[int, bytes]]) -> bool:
         """A group commit of few records as one statement, which is a transaction by itself and writes
@@ -316,7 +401,7 @@ class SqliteStore:
 
     def _last(self) -> int:
         """Position of the last record, kept or replaced by the snapshot."""
-        return int(self._db.execute(_LAST).fetchone()[0])
+        return int(self._db.execute(LAST).fetchone()[0])
 
     def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
         with self._write(epoch):
@@ -324,30 +409,87 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO snapshot VALUES (1, ?, ?)", (position, snapshot)
             )
             self._db.execute("DELETE FROM log WHERE position <= ?", (position,))
+        self._known_last = max(self._known_last, position)
+        self._move_mark(epoch, sync=True)
 
     def accept_loss(self) -> str:
+        if self._lost:
+            if not has_tables(self.path):
+                raise StoreError(
+                    f"store {self.path} has nothing left to start with; to begin with an empty one, remove "
+                    f"{mark_path(self.path)} and what else is left of it"
+                )
+            self._open()
         try:
             with _transaction(self._db):
-                missing = self._meta("missing")
+                behind = self._lost or behind_mark(self._db, self.path)
+                missing = behind or self._meta("missing")
                 self._set(missing="")
-        except sqlite3.Error as error:
+                if behind:
+                    self._mark_anew()
+        except (OSError, sqlite3.Error) as error:
             raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
+        self._lost = ""
         return missing
 
+    def _mark_anew(self) -> None:
+        """The store as it is now is the right one; no owner gets an epoch that one before had."""
+        with suppress(StoreError):
+            mark = read_mark(self.path)
+            if mark is not None and mark.epoch > int(self._meta("epoch")):
+                self._set(epoch=mark.epoch)
+        identity = new_identity()
+        make_mark(self.path, Mark(identity, int(self._meta("epoch")), self._last()))
+        self._set(identity=identity)
+
     def close(self) -> None:
-        with self._leasing_lock:
+        """Whatever files lie there by now that are not this store's stay as they are."""
+        with self._leasing_lock, _kept(Path(f"{self.path}-wal"), self._files):
             if self._leasing is not None:
                 self._leasing.close()
-        self._db.close()
+                self._leasing = None
+            if self._files:
+                self._db.close()
+                self._files = {}
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
 
 
 def read_lease(path: Path) -> Lease | None:
     """Whose a shard's file is; None if there is none, or it cannot be read now."""
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with closing(connect_to_read(path)) as db:
             return _lease(db, path)
     except (sqlite3.Error, StoreError):
         return None
+
+
+def _damaged(path: Path, error: sqlite3.DatabaseError) -> StoreError:
+    return StoreError(
+        f"store {path} is damaged or not SQLite ({error}); restore it from a backup, or name another "
+        "directory"
+    )
+
+
+def _inode(name: str) -> tuple[int, int]:
+    status = os.stat(name)
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _kept(wal: Path, files: dict[str, tuple[int, int]]) -> Iterator[None]:
+    """SQLite removes a write-ahead log by its name when it closes a file: one that is not its own, since
+    somebody has put it there meanwhile, is there again afterwards."""
+    kept = wal.with_name(f"{wal.name}.kept")
+    with suppress(OSError):
+        if files and _inode(str(wal)) != files[str(wal)]:
+            os.link(wal, kept)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.replace(kept, wal)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -381,26 +523,19 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _meta(db: sqlite3.Connection, path: Path, name: str) -> str:
-    row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        raise StoreError(f"store {path} lacks {name}; restore it from a backup")
-    return str(row[0])
-
-
 def _check(db: sqlite3.Connection, path: Path, epoch: int) -> None:
-    newest = int(_meta(db, path, "epoch"))
+    newest = int(meta(db, path, "epoch"))
     if epoch != newest:
         raise Fenced(f"store {path} has a newer owner: epoch {epoch} has been replaced by {newest}")
 
 
 def _lease(db: sqlite3.Connection, path: Path) -> Lease:
-    lease_ms = int(_meta(db, path, "lease_ms"))
-    until_ms = int(_meta(db, path, "lease_until_ms"))
+    lease_ms = int(meta(db, path, "lease_ms"))
+    until_ms = int(meta(db, path, "lease_until_ms"))
     return Lease(
-        int(_meta(db, path, "epoch")),
-        _meta(db, path, "owner"),
-        _meta(db, path, "address"),
+        int(meta(db, path, "epoch")),
+        meta(db, path, "owner"),
+        meta(db, path, "address"),
         lease_left_ms(until_ms, _now_ms(), lease_ms),
     )
 
