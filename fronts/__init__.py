@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fronts.partition_group import PartitionGroup
     from fronts.ranges import RangeFront
 
+__part_of__ = "lowmark"
 __all__ = [
     "FileFront", "FileGroup", "Front", "FrontFailedError", "FrontFullError", "NotPublishedError",
     "PartitionGroup", "RangeFront",

@@ -5,3 +5,5 @@ local tracker's process; `core` is how acks are merged and when they are flushed
 executors (`core`, `worker`, `acks`) needs the standard library and NumPy alone. `spark` is the
 driver's side.
 """
+
+__part_of__ = "lowmark"

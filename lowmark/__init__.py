@@ -7,8 +7,9 @@ beyond that is in the README. Type checkers and editors see all names at once.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from lowmark._shadows import import_ours, warn_if_hidden
 
 if TYPE_CHECKING:
     from fronts import (
@@ -197,15 +198,18 @@ __all__ = [
 if not TYPE_CHECKING:  # type checkers would take any name to be there
 
     def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            value: Any = importlib.import_module(_MODULES[name])
-        elif name in _MODULE_OF:
-            value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-        else:
+        module = _MODULES.get(name) or _MODULE_OF.get(name)
+        if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: Any = import_ours(module)
+        if name not in _MODULES:
+            value = getattr(value, name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+warn_if_hidden()

@@ -12,6 +12,8 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
+from lowmark._shadows import MARK
+
 ROOT = Path(__file__).resolve().parent.parent / "proto"
 
 
@@ -38,8 +40,8 @@ def generate(target: Path) -> list[Path]:
     )
     if status:
         raise SystemExit(f"protoc failed with status {status}")
-    for package in ("acker", "acker/v1"):
-        (target / package / "__init__.py").touch()
+    (target / "acker" / "__init__.py").write_text(f"{MARK}\n")
+    (target / "acker" / "v1" / "__init__.py").touch()
     return sorted(path.relative_to(target) for path in target.rglob("*.py*") if path.is_file())
 
 

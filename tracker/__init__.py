@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tracker.client.embedded import EmbeddedTracker, embedded
 
 __version__ = "0.1.0"
+__part_of__ = "lowmark"
 __all__ = ["EmbeddedTracker", "embedded"]
 
 

@@ -1,0 +1,1 @@
+__part_of__ = "lowmark"
