@@ -16,6 +16,7 @@ from tests.simulation.checkers import Failure, check_bounds
 from tests.simulation.forgeries import forged_frame
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
+from tests.simulation.recovered import Died, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
 from tracker.core.links import Link
 from tracker.core.messages import (
@@ -89,6 +90,8 @@ class Shard:
     former: list[Running] = field(default_factory=list)
     gone: bool = False
     """Whether it has left the tracker, or has not joined it yet."""
+    died: Died | None = None
+    """Its process, from when that dies until the next one has come back."""
 
 
 class Processes(Base):
@@ -162,6 +165,10 @@ class Processes(Base):
         self.trace_line(lambda: f"shard {shard.number} starts as epoch {epoch}")
         snapshot, records = store.load()
         effects = process.recover(snapshot, records, self.now + clock_ns)
+        if shard.died is not None:
+            nothing_lost = check_recovered(shard.died, process, self.now + clock_ns)
+            self.count("recoveries_compared_whole" if nothing_lost else "recoveries_compared")
+            shard.died = None
         self.process_started(running)
         self._take_effects(running, effects)
         process.validate()
@@ -193,6 +200,7 @@ class Processes(Base):
         if running.deposed:
             return
         shard.running = None
+        shard.died = Died(running.process, shard.store.position)
         for other in self.shards:
             if other.running is not None and other is not shard and self.rng.random() < 0.5:
                 self.after(self.latency(), self._notice_end, other.running, running)

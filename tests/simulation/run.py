@@ -20,7 +20,7 @@ FAULT_KINDS = (
     # of processes and stores
     "crashes", "crashes_losing_records", "crashes_between_effects", "takeovers", "fenced_writes",
     "former_owners_lost", "failed_writes", "torn_writes", "unanswered_writes", "slow_writes",
-    "snapshots",
+    "snapshots", "recoveries_compared", "recoveries_compared_whole",
     # of the network
     "lost_frames", "duplicated_frames", "unordered_frames", "link_resets", "links_cut_one_way",
     "links_cut_both_ways", "frames_on_cut_links", "slow_peers", "frames_of_slow_peers",

@@ -1,0 +1,161 @@
+"""Recovered is live: what a process has after recovery is what was durable in the one that died.
+
+The process that died lived through the records: it judged, appended and applied them one by one. Before
+it is compared, it applies what its store held when it died and it had not heard of. Every field of every
+state machine is compared, so that one that is added and forgotten by snapshots or by recovery is found;
+the exceptions are listed here, each for its reason.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.simulation.checkers import Failure
+from tracker.core.cells import CellTable
+from tracker.core.cut import Combiner
+from tracker.core.graph import SegmentGraph
+from tracker.core.home import HomeNode, HomePipeline
+from tracker.core.links import Link
+from tracker.core.model import Cells
+from tracker.core.names import UnitNames
+from tracker.core.pipeline import Pipeline
+from tracker.core.process import Process
+from tracker.core.routing import RoutingTable
+from tracker.core.shard import FrontState, ShardPipeline
+from tracker.core.written_off import WrittenOffLedger
+
+FORGOTTEN: dict[type, set[str]] = {
+    Process: {
+        # What this run of the process is.
+        "epoch", "config", "_out", "_unix_ms", "moved_cells",
+        # Who asked for what: they ask again.
+        "_sessions", "_durable_ticks", "_unconfirmed_registrations", "_unconfirmed_requests", "_rescales",
+        # What was heard of other shards, and what follows from it: what they hold of this one's log (the
+        # outbox and the tables for it), M, whom to wait for.
+        "_vectors", "_needed_cut", "_held_back", "_outbox", "_tables", "_parting",
+        # What is due.
+        "_dirty", "_holding", "_report_number", "_held_frames", "_step_untold", "_changing",
+        # Positions and numbers of what was appended, by which a thing is not done twice; what the store
+        # was seen to have done when.
+        "_pins_position", "_handing_over_from", "_step_appended", "_dropping", "_store_mark",
+        "_accepted_steps",
+    },
+    Pipeline: {"_vectors", "combiner", "unreported", "reported", "announced_due"},
+    HomePipeline: {"waiting"},  # compared by what is in it
+    HomeNode: {"session", "suspected", "refused", "waits"},
+    ShardPipeline: {"changes"},
+    Link: {"confirmed", "sent", "epoch", "report_number", "needs_whole", "connected"},
+}  # fmt: skip
+"""What a crash may forget; besides all moments (names that end in _ns), of a clock that begins anew."""
+AHEAD: dict[type, set[str]] = {
+    Process: {"position", "_pending", "_registering", "_next_incarnation", "_home_appended"},
+    Pipeline: {"announced", "unsaid", "sweeping"},
+    HomePipeline: {"newest"},
+    HomeNode: {"pending", "fronts"},
+    ShardPipeline: {"unpinned"},
+    FrontState: {"pin"},
+    Link: {"accepted"},
+}
+"""What also counts records that were appended and are not durable: compared where none was lost."""
+ORDERED = {(HomePipeline, "nodes"), (WrittenOffLedger, "cells")}
+"""Tables whose order decides who is forgotten first."""
+
+
+@dataclass(frozen=True)
+class Died:
+    """A process that died, and the last position that its store held then."""
+
+    process: Process
+    durable: int
+
+
+def check_recovered(died: Died, recovered: Process, now_ns: int) -> bool:
+    """Raises Failure where a process that has just recovered differs from the one that died; returns
+    whether that one had lost nothing, and the other has begun nothing, so that all could be compared."""
+    process = died.process
+    while process._pending and process._pending[0][0] <= died.durable:
+        process.committed, record, _ = process._pending.popleft()
+        process._apply(record, now_ns)
+    whole = process.position == recovered.position == died.durable
+    before, after = (dict(_fields("", each, whole)) for each in (process, recovered))
+    for path in sorted(before.keys() | after.keys()):
+        if before.get(path) != after.get(path):
+            raise Failure(
+                "broken",
+                f"shard {process.shard} has forgotten or invented something when it came back:{path} "
+                f"was {before.get(path)!r} and is {after.get(path)!r}",
+            )
+    return whole
+
+
+def _fields(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
+    """Every value that is compared, by where it is."""
+    kind = type(value)
+    if isinstance(value, (SegmentGraph, Combiner)):
+        return  # follows from the specification; is what was heard
+    if isinstance(value, (CellTable, Cells, np.ndarray, UnitNames, RoutingTable)):
+        yield path, _contents(value)
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _fields(f"{path}[{key!r}]", each, whole)
+        if isinstance(value, OrderedDict):
+            yield f"{path} in order", [*value]
+    elif isinstance(value, (set, frozenset)):
+        yield path, sorted(value)
+    elif hasattr(kind, "__dataclass_fields__") or kind.__module__.startswith("tracker."):
+        yield from _fields_of_object(path, value, whole)
+    elif isinstance(value, (list, tuple)) or hasattr(value, "popleft"):
+        yield f"{path} length", len(value)
+        for place, each in enumerate(value):
+            yield from _fields(f"{path}[{place}]", each, whole)
+    else:
+        yield path, value
+
+
+def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
+    kind = type(value)
+    left_out = FORGOTTEN.get(kind, set()) | (set() if whole else AHEAD.get(kind, set()))
+    for name in _names(value):
+        if name in left_out or name.endswith("_ns"):
+            continue
+        held = getattr(value, name)
+        if name == "units" and kind is ShardPipeline:
+            held = {segment: names for segment, names in held.items() if len(names) or names.early}
+        if (kind, name) in ORDERED:
+            yield f"{path}.{name} in order", [*held]
+        yield from _fields(f"{path}.{name}", held, whole)
+    if kind is HomePipeline and whole:
+        yield f"{path}.waiting", sorted(_waiting(value))
+
+
+def _names(value: Any) -> list[str]:
+    names = [*getattr(value, "__dict__", ())]
+    for base in type(value).__mro__:
+        slots = getattr(base, "__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    return [name for name in names if not name.startswith("__")]
+
+
+def _waiting(home: HomePipeline) -> Iterator[tuple[str, str]]:
+    """The fronts that wait for their grant; those that have gone may still be listed."""
+    for node_id, front in home.waiting:
+        if node_id in home.nodes and front in home.nodes[node_id].fronts:
+            yield node_id, front
+
+
+def _contents(value: Any) -> Any:
+    """What a table holds, however it is laid out."""
+    if isinstance(value, CellTable):
+        return value.open_cells().rows(), value.open_items
+    if isinstance(value, Cells):
+        return sorted(value.rows())
+    if isinstance(value, UnitNames):
+        return sorted((unit.slot, unit.name) for unit in value.units(0)), sorted(value.early)
+    if isinstance(value, RoutingTable):
+        return value.version, value.entries, sorted(value.pipelines.items())
+    return value.tolist()

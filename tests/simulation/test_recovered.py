@@ -1,0 +1,74 @@
+"""What a recovery forgets, or makes up, is found, whichever field it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.core.driver import Cluster
+from tests.simulation.checkers import Failure
+from tests.simulation.recovered import Died, check_recovered
+from tracker.core.home import FrontClaim
+from tracker.core.model import Batch, PipelineSpec
+from tracker.core.pipeline import Pipeline
+from tracker.core.process import Process
+
+SPEC = PipelineSpec("p", ("work", "next"), fronts=("a",), open=True)
+
+
+def died_and_recovered(*, loses: bool = False) -> tuple[Died, Process]:
+    """A process in the middle of its work, and one that comes back from its store. `loses`: a tick by
+    which its front leaves was accepted, and was not durable when it died."""
+    cluster = Cluster(1)
+    cluster.register(SPEC)
+    node = cluster.node(SPEC, "node")
+    node.join_front("a")
+    for number in (1, 2):
+        node.commit(created=[(0, 5, number)], batch=Batch(f"query {number}", 1, b"f"))
+    node.commit(heartbeats={"a": 50})
+    if loses:
+        node.begin(leaves=["a"])
+    process, durable = cluster.processes[0], len(cluster.stored[0])
+    return Died(process, durable), cluster.restart(0)
+
+
+def test_what_recovered_is_what_was_durable() -> None:
+    died, recovered = died_and_recovered()
+    assert check_recovered(died, recovered, 0), "all of it was compared"
+
+
+def test_what_was_accepted_and_not_durable_may_be_forgotten() -> None:
+    died, recovered = died_and_recovered(loses=True)
+    assert not died.process._pipelines["p"].home.nodes["node"].fronts
+    assert not check_recovered(died, recovered, 0)
+
+
+def _node(pipeline: Pipeline) -> dict[str, FrontClaim]:
+    return pipeline.home.nodes["node"].fronts
+
+
+@pytest.mark.parametrize(
+    "forget",
+    [
+        lambda p: p.home.nodes["node"].grants.clear(),
+        lambda p: _node(p).clear(),
+        lambda p: setattr(_node(p)["a"], "promise", 51),
+        lambda p: p.home.nodes["node"].batches.move_to_end("query 1"),
+        lambda p: p.home.nodes["node"].batches["query 1"].clear(),
+        lambda p: p.home.newest.clear(),
+        lambda p: setattr(p.home.nodes["node"], "retired", True),
+        lambda p: p.shard.fronts.clear(),
+        lambda p: setattr(p.shard, "begun", False),
+        lambda p: p.shard.cells.apply(p.shard.cells.open_cells(), -1),
+        lambda p: p.sweeping.update({0: 7}),
+        lambda p: p.floors.__setitem__(0, 7),
+        lambda p: p.home.waiting.update({("node", "a"): None}),
+        lambda p: setattr(p.home, "something_new", 1),
+    ],
+)
+def test_whatever_else_differs_is_found(forget: Callable[[Pipeline], None]) -> None:
+    died, recovered = died_and_recovered()
+    forget(recovered._pipelines["p"])
+    with pytest.raises(Failure, match=r"forgotten or invented something when it came back"):
+        check_recovered(died, recovered, 0)
