@@ -1,1 +1,1 @@
-"""Single faults put into the production core, as patches; the simulator has to find each of them."""
+"""Single faults put into the production core; the simulator has to find each of them."""

@@ -1,8 +1,8 @@
 """python -m tests.mutations [NAME ...]: every fault that is put into the core must be found.
 
-Each patch of this directory is applied to a copy of the code, and the simulator's seeds are run from 0
+Each mutation of this directory is applied to a copy of the code, and the simulator's seeds are run from 0
 on until one breaks a promise. The same seeds on the code as it is must not: a control. Writes
-build/mutants.json; exits 1 where a mutation survives or a patch does not apply.
+build/mutants.json; exits 1 where a mutation survives or does not apply.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict
 
 from scripts.summary import finish
-from tests.mutations.patches import Mutation, all_mutations
+from tests.mutations.mutation import Mutation, all_mutations
 from tests.mutations.search import Outcome, Search
 
 MOST_SCHEDULES = 20_000

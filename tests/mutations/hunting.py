@@ -21,7 +21,7 @@ from tests.simulation.run import simulator_of
 from tracker.core.process import LogLost
 
 NOT_CODE = (NameError, ImportError, AttributeError, TypeError, SyntaxError)
-"""Raised by code that never worked: no fault of the protocol, but of the patch."""
+"""Raised by code that never worked: no fault of the protocol, but of the mutation."""
 SCHEDULE_LIMIT_S = 60
 MOST_STUCK = 3
 """After so many schedules that do not end, nothing more is tried."""
@@ -35,8 +35,8 @@ class Stuck(BaseException):
 @dataclass
 class Piece:
     """What came of a range of seeds. `seed`: the first that broke a promise, -1 if none did; `kind`:
-    the promise; `crashes`: by exception what ended schedules otherwise; `invalid`: why the patch is
-    no mutation at all."""
+    the promise; `crashes`: by exception what ended schedules otherwise; `invalid`: why the mutation
+    is none at all."""
 
     schedules: int = 0
     seed: int = -1

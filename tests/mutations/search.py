@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.mutations.hunting import Piece
-from tests.mutations.patches import Mutation, PatchError, apply_patch, copy_code
+from tests.mutations.mutation import Mutation, MutationError, apply_mutation, copy_code
 
 _FIRST_PIECES = (0, 40, 200, 600)
 _PIECE = 1000
@@ -103,9 +103,9 @@ class Search:
                 self._hunts.append(_Hunt(outcome, copy))
                 try:
                     if mutation is not None:
-                        apply_patch(mutation, copy)
+                        apply_mutation(mutation, copy)
                     heapq.heappush(self._waiting, (0, number))
-                except PatchError as error:
+                except MutationError as error:
                     outcome.error, outcome.done = str(error), True
                     self._report(outcome)
             threads = [threading.Thread(target=self._work) for _ in range(self._workers)]

@@ -1,20 +1,20 @@
-"""The patches fit the code as it is, the quickest faults are found, and the search itself can fail."""
+"""The mutations fit the code as it is, the quickest faults are found, and the search itself can fail."""
 
 from __future__ import annotations
 
-import difflib
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scripts.summary import ROOT
 from tests.mutations import __main__ as command
-from tests.mutations.patches import (
+from tests.mutations.mutation import (
     Mutation,
-    PatchError,
+    MutationError,
     all_mutations,
-    apply_patch,
+    apply_mutation,
     copy_code,
     read_mutation,
 )
@@ -69,14 +69,26 @@ def search(*hunts: tuple[Mutation | None, int]) -> list[Outcome]:
     return Search(2, lambda outcome: None).run(hunts)
 
 
-def written(directory: Path, old: str, new: str, file: str = "tracker/core/slots.py") -> Mutation:
-    """A patch that replaces a line of a file."""
-    before = (ROOT / file).read_text()
-    assert before.count(old) == 1
-    one, other = before.splitlines(True), before.replace(old, new).splitlines(True)
-    path = directory / "made-for-a-test.patch"
-    diff = "".join(difflib.unified_diff(one, other, f"a/{file}", f"b/{file}"))
-    path.write_text(f"Rule 1: Made for a test.\n\n{diff}")
+FILE = "tracker/core/slots.py"
+TEXT = """rule = {rule}
+what = "Made for a test."
+
+[[replace]]
+file = "{file}"
+symbol = "{symbol}"
+old = '''
+{old}'''
+new = '''
+{new}'''
+"""
+
+
+def written(
+    directory: Path, symbol: str, old: str, new: str, *, rule: str = "1", file: str = FILE
+) -> Mutation:
+    """A mutation that replaces lines of a symbol."""
+    path = directory / "made-for-a-test.toml"
+    path.write_text(TEXT.format(rule=rule, file=file, symbol=symbol, old=old, new=new))
     return read_mutation(path)
 
 
@@ -88,11 +100,11 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
-def test_a_patch_fits_the_code_and_changes_what_it_says(name: str, code: Path) -> None:
+def test_a_mutation_fits_the_code_and_changes_what_it_says(name: str, code: Path) -> None:
     mutation = MUTATIONS[name]
     assert 1 <= mutation.rule <= 10
     before = {file: (code / file).read_text() for file in mutation.files}
-    apply_patch(mutation, code)
+    apply_mutation(mutation, code)
     for file, text in before.items():
         changed = (code / file).read_text()
         assert changed != text
@@ -116,36 +128,74 @@ def test_quick_faults_are_found_by_broken_promises_and_the_code_as_it_is_is_not(
         assert outcome.schedules == outcome.seed + 1
 
 
-def test_a_patch_that_does_not_apply_any_more_says_so(tmp_path: Path) -> None:
-    mutation = written(tmp_path, "FOREVER = 2**63 - 1\n", "FOREVER = 1\n")
-    mutation.path.write_text(mutation.path.read_text().replace("2**63", "2**62"))
-    (outcome,) = search((mutation, 1))
+ADD = "    return FOREVER if slot >= FOREVER - delay else slot + delay\n"
+"""A line of `add_delay`."""
+
+
+@pytest.mark.parametrize(
+    ("symbol", "old", "why"),
+    [
+        ("add_delays", ADD, "symbol 'add_delays' is there 0 times, not once"),
+        (
+            "add_delay",
+            "    return slot\n",
+            "these lines are there 0 times, not once:\n    return slot",
+        ),
+        ("slot_start_ns", ADD, "in symbol 'slot_start_ns' these lines are there 0 times"),
+    ],
+    ids=["the symbol is gone", "the lines have changed", "they are in another symbol"],
+)
+def test_a_mutation_that_does_not_apply_any_more_says_so(
+    symbol: str, old: str, why: str, tmp_path: Path
+) -> None:
+    (outcome,) = search((written(tmp_path, symbol, old, "    pass\n"), 1))
     assert not outcome.found
-    assert "made-for-a-test.patch does not apply, the code has changed" in outcome.error
+    assert f"made-for-a-test does not apply, the code has changed: {FILE}: " in outcome.error
+    assert why in outcome.error
 
 
-def test_a_patch_needs_a_rule_and_may_change_production_code_alone(tmp_path: Path) -> None:
-    path = tmp_path / "some.patch"
-    path.write_text("--- a/tracker/core/slots.py\n+++ b/tracker/core/slots.py\n")
-    with pytest.raises(PatchError, match="does not begin with 'Rule N"):
-        read_mutation(path)
-    path.write_text("Rule 1: It breaks the simulator.\n\n--- a/tests/x.py\n+++ b/tests/x.py\n")
-    with pytest.raises(PatchError, match="may change tracker, local_tracker alone"):
-        read_mutation(path)
+def test_a_mutation_is_applied_whole_or_not_at_all(tmp_path: Path, code: Path) -> None:
+    whole = written(tmp_path, "add_delay", ADD, "    return slot\n")
+    half = replace(whole, replacements=(*whole.replacements, *whole.replacements))
+    before = (code / FILE).read_text()
+    with pytest.raises(MutationError, match="made-for-a-test does not apply"):
+        apply_mutation(half, code)
+    assert (code / FILE).read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ({"rule": "'one'"}, "rule must be there, and int: 'one'"),
+        ({"file": "tests/x.py"}, "it may change tracker, local_tracker alone"),
+        ({"new": ADD}, "changes nothing in add_delay"),
+        ({"old": ""}, "changes nothing in add_delay"),
+        ({"old": ADD.strip()}, "what it replaces in add_delay are whole lines"),
+        ({"rule": "1\nrules = 2"}, "rules is not known"),
+        ({"file": f'{FILE}"\nsymbols = "'}, "symbols is not known"),
+        ({"rule": ""}, "is no TOML"),
+    ],
+)
+def test_a_mutation_that_cannot_be_is_refused(
+    broken: dict[str, str], why: str, tmp_path: Path
+) -> None:
+    fine: dict[str, str] = {"symbol": "add_delay", "old": ADD, "new": "    return slot\n"}
+    written(tmp_path, **fine)
+    with pytest.raises(MutationError, match=re.escape(why)):
+        written(tmp_path, **{**fine, **broken})
 
 
 def test_code_that_never_worked_is_no_mutation(tmp_path: Path) -> None:
-    mutation = written(tmp_path, "    return slot * slack_ns\n", "    return slot\n")
+    start = "    return slot * slack_ns\n"
+    mutation = written(tmp_path, "slot_start_ns", start, "    return slot\n")
     assert not search((mutation, 2))[0].error
-    line = "    return FOREVER if slot >= FOREVER - delay else slot + delay\n"
-    (outcome,) = search((written(tmp_path, line, "    return slot + dealy\n"), 40))
+    (outcome,) = search((written(tmp_path, "add_delay", ADD, "    return slot + dealy\n"), 40))
     assert not outcome.found
     assert "NameError" in outcome.error
 
 
 def test_crashing_is_not_being_found(tmp_path: Path) -> None:
-    line = "    return FOREVER if slot >= FOREVER - delay else slot + delay\n"
-    (outcome,) = search((written(tmp_path, line, "    return {0: slot}[delay]\n"), 20))
+    (outcome,) = search((written(tmp_path, "add_delay", ADD, "    return {0: slot}[delay]\n"), 20))
     assert not outcome.found and not outcome.error
     assert outcome.crashes["KeyError"] > 0
     assert outcome.schedules == 20
@@ -154,7 +204,8 @@ def test_crashing_is_not_being_found(tmp_path: Path) -> None:
 def test_a_mutation_that_survives_fails_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Shown
 ) -> None:
-    harmless = written(tmp_path, "    return slot * slack_ns\n", "    return slack_ns * slot\n")
+    start = "    return slot * slack_ns\n"
+    harmless = written(tmp_path, "slot_start_ns", start, "    return slack_ns * slot\n")
     monkeypatch.setattr(command, "all_mutations", lambda: [harmless])
     monkeypatch.setattr("scripts.summary.BUILD", tmp_path)
     assert command.main(["--schedules", "30", "--control", "5"]) == 1
