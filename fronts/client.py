@@ -153,6 +153,8 @@ class Front:
         self._news = False
         self._closing = False
         self._failure: LowmarkError | None = None
+        self._refusal: TickRefusedError | None = None
+        """Why the last tick was refused, if it is committed again."""
         self._thread: threading.Thread | None = None
 
     # --- starting and ending ----------------------------------------------------------------------
@@ -360,13 +362,19 @@ class Front:
                 raise FrontFullError(
                     f"front {self.front!r}: {core.waiting} published batches are not durable in the "
                     f"tracker, the limit is {self._max_waiting_batches}, and none became so within "
-                    f"{timeout_s:g} s; is the tracker reachable, and its min time moving?"
+                    f"{timeout_s:g} s; {self._stuck()}"
                 )
             if fresh:
                 clock_ns, steady_ns = self._now()
                 core.label_many(clock_ns, fresh, steady_ns)
                 self._report_clock()
             return core.seal()
+
+    def _stuck(self) -> str:
+        """Why nothing becomes durable, as far as the front knows."""
+        if self._refusal is not None:
+            return f"it commits again until it is taken: {self._refusal}"
+        return "is the tracker reachable, and its min time moving?"
 
     def batch_of(
         self,
@@ -466,7 +474,7 @@ class Front:
         retry_s = _RETRY_FIRST_S
         try:
             while (content := self._next()) is not None:
-                refusal = self._commit(content)
+                refusal = self._refusal = self._commit(content)
                 if refusal is None:
                     retry_s = _RETRY_FIRST_S
                     continue

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tracker import __version__
     from tracker.client import (
         Admin,
+        Applied,
         AsyncSubscriber,
         ClosedError,
         Credentials,
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
         subtract_delay,
     )
     from tracker.core.units import file_name, parse_file_name, slot_in_name, unit_name
+    from tracker.core.waits import WaitCause, WaitKind
     from tracker.credentials import CredentialsError
     from tracker.pipeline_file import PipelineFileError, load_pipeline
 
@@ -133,8 +135,8 @@ _NAMES = {
     "local_tracker.worker.noted": ("note_commit",),
     "tracker": ("__version__",),
     "tracker.client": (
-        "Admin", "AsyncSubscriber", "ClosedError", "Credentials", "Explanation", "FencedError",
-        "LowmarkError", "NodeClient", "PipelineInfo", "RefusedError", "RoutingInfo",
+        "Admin", "Applied", "AsyncSubscriber", "ClosedError", "Credentials", "Explanation",
+        "FencedError", "LowmarkError", "NodeClient", "PipelineInfo", "RefusedError", "RoutingInfo",
         "SecureTarget", "ShardInfo", "Subscriber", "TickRefusedError", "UnavailableError", "Update",
     ),
     "tracker.client.embedded": ("EmbeddedTracker", "embedded"),
@@ -164,6 +166,7 @@ _NAMES = {
         "slot_start_ns", "subtract_delay",
     ),
     "tracker.core.units": ("file_name", "parse_file_name", "slot_in_name", "unit_name"),
+    "tracker.core.waits": ("WaitCause", "WaitKind"),
     "tracker.credentials": ("CredentialsError",),
     "tracker.pipeline_file": ("PipelineFileError", "load_pipeline"),
 }  # fmt: skip
@@ -174,7 +177,7 @@ _MODULES = {"acks": "local_tracker.acks", "signing": "tracker.consumers.signing"
 
 __all__ = [
     "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin",
-    "AsyncSubscriber", "Batch", "BatchWriter", "BufferFullError", "Cells", "ClosedError",
+    "Applied", "AsyncSubscriber", "Batch", "BatchWriter", "BufferFullError", "Cells", "ClosedError",
     "CompletedReader", "Credentials", "CredentialsError", "Edge", "EmbeddedTracker", "Explanation",
     "FencedError", "FileFront", "FileGroup", "FollowerLimits", "Front", "FrontFailedError",
     "FrontFullError", "FrontPolicy", "FrontStateError", "Grant", "Heartbeat", "Joined", "Label",
@@ -187,7 +190,7 @@ __all__ = [
     "RoutingInfo", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "SilentFront",
     "SparkFront", "StateError", "Subscriber", "Taken", "TickContent", "TickRefusedError",
     "TimeKind", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit", "Update",
-    "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value", "child_values",
+    "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value", "child_values",
     "embedded", "file_name", "history", "load_pipeline", "note_commit", "offset_value",
     "parse_file_name", "range_value", "rescale_query", "root_value", "root_values", "signing",
     "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time", "slot_until",

@@ -169,3 +169,36 @@ def test_open_units_are_named_where_their_names_are_kept() -> None:
     keeper = cluster.routing.names_keeper("p", 0)
     assert [unit.slot for unit in known.pop(keeper)] == [51, 57]
     assert set(known.values()) == {()}
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_no_number_of_items_that_people_are_shown_is_negative(shards: int) -> None:
+    """A reader may be quicker than the tick of the writer, by thousands of items; shards report how much
+    they lack, so that what is shown adds up once the rest comes."""
+    cluster, first, _ = begun(shards)
+    reader = cluster.node(SPEC, "reader")
+    slots = range(70, 76)
+    reader.begin(consumed=[(s, slot, 900 + slot) for s in (0, 1) for slot in slots])
+    first.commit(created=[(0, 90, 5)], heartbeats={"a": 95})
+    query = {"from_slot": 60, "to_slot": 100, "strip_bins": 4}
+    open_cells = []
+    for shard, process in cluster.processes.items():
+        described = process.describe("p", cluster.now_ns)
+        assert [s.open_slots for s in described.segments] == [7, 6]
+        assert [s.open_items for s in described.segments] == [0, 0]
+        measured = process.measure("p", cluster.now_ns)
+        assert min(s.open_items for s in measured.segments) >= 0
+        part = explained(cluster, shard, **query)
+        assert all(cell.items >= 0 for cell in part.cells)
+        strips = part.strip.segments if part.strip else ()
+        assert all(items >= 0 for strip in strips for items in strip.items)
+        open_cells += part.cells
+    lost = Cells.of((c.segment, c.slot, c.checksum, c.items) for c in open_cells)
+    cluster.ask(first.home, RetireNode, "p", "first", lost, 0)
+    for shard in [*cluster.processes]:
+        cluster.restart(shard)
+        cluster.settle()
+        listed = explained(cluster, shard).written_off
+        assert listed and all(cell.items >= 0 for cell in listed)
+    described = cluster.processes[0].describe("p", cluster.now_ns)
+    assert described.written_off_items == 0, "more was consumed there than created"

@@ -164,7 +164,9 @@ def test_a_batch_that_never_got_out_is_withdrawn_and_does_not_hold_the_promise(
 @pytest.mark.parametrize(
     "code", [RefusalCode.BEYOND_HORIZON, RefusalCode.FULL, RefusalCode.NOT_READY]
 )
-def test_a_refusal_that_passes_is_waited_out(world: World, code: RefusalCode) -> None:
+def test_a_refusal_that_passes_is_said_and_waited_out(
+    world: World, code: RefusalCode, caplog: pytest.LogCaptureFixture
+) -> None:
     front = world.start()
     front.label()
     world.now_ns = 70
@@ -173,6 +175,20 @@ def test_a_refusal_that_passes_is_waited_out(world: World, code: RefusalCode) ->
     assert front.wait_durable(WAIT_S)
     world.tracker.wait(lambda: world.tracker.heartbeat == 7)
     assert world.tracker.created == [(0, root_value("f", 0, 0), 1)]
+    assert f"commits again until it is taken: refused as {code.value}" in caplog.text
+
+
+def test_a_front_that_is_refused_for_space_says_so_to_who_publishes(world: World) -> None:
+    front = world.start(max_waiting_batches=1)
+    world.tracker.refusals = [refusal(RefusalCode.FULL)] * 1_000
+    front.publish_now(1, world.send)
+    world.tracker.wait(lambda: len(world.tracker.refusals) < 1_000)
+    said = "commits again until it is taken: refused as full"
+    with pytest.raises(FrontFullError, match=said):
+        # The refusal is known to the front a moment after it was given.
+        front.publish_now(1, world.send, timeout_s=0.2)
+    world.tracker.refusals = []
+    assert front.wait_durable(WAIT_S), "it has not died of it"
 
 
 @pytest.mark.parametrize("code", [RefusalCode.BELOW_MIN_TIME, RefusalCode.ROLLED_BACK])

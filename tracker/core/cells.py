@@ -23,9 +23,15 @@ _FEW = 6
 _MOST_ITEMS = 2**63 - 1
 
 
-def shown_items(items: int) -> int:
-    """A number of items as it is told and kept: where an int64 does not hold it, what it holds."""
+def kept_items(items: int) -> int:
+    """A number of items as shards report and keep it: where an int64 does not hold it, what it holds. It
+    is negative where consumption has come before creation: what people are shown adds these up first."""
     return max(-_MOST_ITEMS, min(items, _MOST_ITEMS))
+
+
+def shown_items(items: int) -> int:
+    """A number of items, of slots or cells, as people are shown it, everywhere: none is negative."""
+    return max(0, kept_items(items))
 
 
 class CellTable:

@@ -15,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from tracker.core.cells import shown_items
 from tracker.core.cut import Vectors
 from tracker.core.describe import ShardDescription
 from tracker.core.home import HomeNode
@@ -308,7 +309,7 @@ def explain_cells(pipeline: Pipeline, query: ExplainQuery) -> tuple[tuple[OpenCe
     listed = Cells(
         cells.segments[order], cells.slots[order], cells.checksums[order], cells.counts[order]
     )
-    return tuple(OpenCell(*row) for row in listed.rows()), len(cells)
+    return tuple(OpenCell(s, t, x, shown_items(n)) for s, t, x, n in listed.rows()), len(cells)
 
 
 def explain_strip(pipeline: Pipeline, query: ExplainQuery) -> Strip:
@@ -322,7 +323,7 @@ def explain_strip(pipeline: Pipeline, query: ExplainQuery) -> Strip:
         if len(cells):
             places = (cells.slots - query.from_slot) // width
             counts = np.bincount(places, minlength=bins)
-            items = np.bincount(places, cells.counts, minlength=bins)
+            items = np.bincount(places, np.maximum(cells.counts, 0), minlength=bins)
             found.append(
                 SegmentStrip(
                     segment, tuple(counts.tolist()), tuple(items.astype(np.int64).tolist())

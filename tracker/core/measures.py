@@ -115,5 +115,5 @@ def _segment(state: Pipeline, number: int, newest: int | None, now_ns: int) -> S
         shown_items(shard.cells.open_items[number]),
         len(shard.units[number]) if number in shard.units else 0,
         shard.late[number].items if number in shard.late else 0,
-        shard.written_off.items.get(number, 0),
+        shown_items(shard.written_off.items.get(number, 0)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tracker.core.cells import CellTable, shown_items
+from tracker.core.cells import CellTable, kept_items, shown_items
 from tracker.core.messages import (
     FrontReport,
     KeyClosed,
@@ -329,7 +329,7 @@ class ShardPipeline:
             segment,
             self.cells.lowest(segment),
             self.cells.open_slots[segment],
-            shown_items(self.cells.open_items[segment]),
+            kept_items(self.cells.open_items[segment]),
             self.late[segment].items if segment in self.late else 0,
             self.written_off.items.get(segment, 0),
         )

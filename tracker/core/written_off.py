@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tracker.core.cells import shown_items
+from tracker.core.cells import kept_items, shown_items
 from tracker.core.model import Cells
 
 MAX_LISTED_CELLS = 10_000
@@ -23,7 +23,7 @@ Cell = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WrittenOffCell:
-    """`items` is advisory; `came_back`: they were consumed after all, and are in the late ledger.
+    """`items` is advisory, negative where more was consumed than had been created; `came_back`: they were consumed after all, and are in the late ledger.
     `watched`: nothing was created in the cell since, and min time has not passed it."""
 
     segment: int
@@ -49,6 +49,10 @@ class WrittenOffLedger:
         """Whether any cell is watched."""
         return bool(self._watched)
 
+    def shown(self) -> tuple[WrittenOffCell, ...]:
+        """The cells as people are shown them."""
+        return tuple(replace(c, items=shown_items(c.items)) for c in self.cells.values())
+
     def add(self, cell: WrittenOffCell) -> None:
         """A cell was cleared. One that was cleared before and came to hold a part of its items again
         (some were consumed after all) goes on as one entry."""
@@ -59,7 +63,7 @@ class WrittenOffLedger:
             cell = replace(
                 cell,
                 checksum=before.checksum ^ cell.checksum,
-                items=shown_items(before.items + cell.items),
+                items=kept_items(before.items + cell.items),
             )
         self.restore(cell)
 
@@ -118,7 +122,7 @@ class WrittenOffLedger:
         self.cells[place] = replace(cell, came_back=True, watched=False)
 
     def _count(self, segment: int, items: int) -> None:
-        self.items[segment] = shown_items(self.items.get(segment, 0) + items)
+        self.items[segment] = kept_items(self.items.get(segment, 0) + items)
 
     def _places(self, cells: Cells) -> list[Cell]:
         pairs = zip(cells.segments.tolist(), cells.slots.tolist(), strict=True)

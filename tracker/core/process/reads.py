@@ -76,7 +76,7 @@ class Reads(ProcessState):
             cells,
             open_cells,
             explain_nodes(state, now_ns),
-            tuple(state.shard.written_off.cells.values()),
+            state.shard.written_off.shown(),
             tuple(state.restarts),
             self.describe_shards(),
             missing_ticks(
