@@ -42,6 +42,8 @@ def step_to_pb(step: r.RoutingEntry) -> pb.ShardStep:
             message.done = step.version
         case r.ShardLeaving():
             message.leaving = step.shard
+        case r.ShardSaid():
+            message.said.pipelines.extend(map(_words_to_pb, step.pipelines))
         case r.ShardLeft():
             message.left.CopyFrom(_left_to_pb(step))
     return message
@@ -72,6 +74,8 @@ def step_from_pb(message: pb.ShardStep) -> r.RoutingEntry:
             return r.RoutingDone(message.done)
         case "leaving":
             return r.ShardLeaving(message.leaving)
+        case "said":
+            return r.ShardSaid(tuple(map(_words_from_pb, message.said.pipelines)))
         case "left":
             return _left_from_pb(message.left)
     raise Refused(
@@ -273,35 +277,40 @@ def late_from_pb(message: pb.LateSnapshot) -> r.LateSnapshot:
 
 
 def _left_to_pb(step: r.ShardLeft) -> pb.ShardLeft:
-    message = pb.ShardLeft(applied=convert.positions_to_pb(step.applied))
-    for words in step.pipelines:
-        said = message.pipelines.add(
-            pipeline=words.pipeline,
-            said=words.said,
-            late=[late_to_pb(late) for late in words.late],
-            written_off_items=[
-                pb.SegmentItems(segment=segment, items=items)
-                for segment, items in words.written_off_items
-            ],
-        )
-        if words.restart is not None:
-            said.restart.CopyFrom(convert.restart_to_pb(words.restart))
-    return message
+    return pb.ShardLeft(
+        applied=convert.positions_to_pb(step.applied),
+        pipelines=map(_words_to_pb, step.pipelines),
+    )
 
 
 def _left_from_pb(message: pb.ShardLeft) -> r.ShardLeft:
     return r.ShardLeft(
-        convert.positions_from_pb(message.applied),
-        tuple(
-            r.LastWords(
-                words.pipeline,
-                convert.restart_from_pb(words.restart) if words.HasField("restart") else None,
-                tuple(words.said),
-                tuple(late_from_pb(late) for late in words.late),
-                tuple((i.segment, i.items) for i in words.written_off_items),
-            )
-            for words in message.pipelines
-        ),
+        convert.positions_from_pb(message.applied), tuple(map(_words_from_pb, message.pipelines))
+    )
+
+
+def _words_to_pb(words: r.LastWords) -> pb.LastWords:
+    message = pb.LastWords(
+        pipeline=words.pipeline,
+        said=words.said,
+        late=[late_to_pb(late) for late in words.late],
+        written_off_items=[
+            pb.SegmentItems(segment=segment, items=items)
+            for segment, items in words.written_off_items
+        ],
+    )
+    if words.restart is not None:
+        message.restart.CopyFrom(convert.restart_to_pb(words.restart))
+    return message
+
+
+def _words_from_pb(words: pb.LastWords) -> r.LastWords:
+    return r.LastWords(
+        words.pipeline,
+        convert.restart_from_pb(words.restart) if words.HasField("restart") else None,
+        tuple(words.said),
+        tuple(late_from_pb(late) for late in words.late),
+        tuple((i.segment, i.items) for i in words.written_off_items),
     )
 
 

@@ -91,6 +91,9 @@ SERVICE: Sequence[Metric] = (
     Metric("lowmark_frames_dropped_total", COUNTER,
            "Frames to another shard that found no room; the protocol sends again what matters.",
            ("to_shard",)),
+    Metric("lowmark_peer_messages_too_large_total", COUNTER,
+           "Messages to another shard that were larger than a message may be, and not sent: min time "
+           "stands until somebody acts; the log says what was in them.", ("to_shard",)),
     Metric("lowmark_peer_messages_sent_total", COUNTER,
            "Messages sent to another shard; frames of one moment share one.", ("to_shard",)),
     Metric("lowmark_peer_bytes_sent_total", COUNTER,

@@ -102,6 +102,7 @@ def _gather_links(families: Families, parts: Parts) -> None:
         forwarding = stats.to_shard(shard.shard)
         families.add_latencies("lowmark_forward_duration_seconds", forwarding.latencies, label)
         families.add("lowmark_frames_dropped_total", forwarding.dropped_frames, label)
+        families.add("lowmark_peer_messages_too_large_total", forwarding.too_large_messages, label)
         families.add("lowmark_peer_messages_sent_total", forwarding.sent_messages, label)
         families.add("lowmark_peer_bytes_sent_total", forwarding.sent_bytes, label)
         if shard.shard in parts.peers:

@@ -22,9 +22,13 @@ from tracker.core import messages as m
 from tracker.core import rescaling as r
 from tracker.core.model import (
     Cells,
+    Edge,
+    FrontPolicy,
     NodeKey,
+    PipelineSpec,
     RefusalCode,
     Refused,
+    SilentFront,
     StagedContribution,
     Tick,
     TickContent,
@@ -32,6 +36,7 @@ from tracker.core.model import (
 )
 from tracker.core.process.checking import check_frame
 from tracker.core.routing import RoutingEntry, RoutingTable
+from tracker.core.sizes import entry_bytes
 from tracker.core.written_off import WrittenOffCell
 
 shards = st.sampled_from((0, 0, 1, 1, 2, 2, 3, 77, -1, 2**31 - 1, -(2**31)))
@@ -109,6 +114,7 @@ entries = st.one_of(
     st.builds(r.CellsMoved, versions, pipelines, st.just(0), cells(), some(units), some(given_up)),
     st.builds(r.RoutingDone, versions),
     st.builds(r.ShardLeaving, shards),
+    st.builds(r.ShardSaid, some(words)),
     st.builds(r.ShardLeft, positions, some(words)),
     ticks(),
     st.builds(m.KeyOpened, pipelines, keys, st.just("other"), restarts),
@@ -206,6 +212,20 @@ def changes(draw: st.DrawFn) -> list[peer_pb.ExchangeRequest]:
     return [*STEPS[:first], *(draw(mutated(step)) for step in STEPS[first : first + 3])]
 
 
+@st.composite
+def registrations(draw: st.DrawFn) -> PipelineSpec:
+    """With names as long as they may be, of characters that take one byte or four."""
+    letter = draw(st.sampled_from("aé\U0001f4c8"))
+    segments = tuple(f"{number}{letter * 1_000}" for number in range(draw(st.integers(1, 6))))
+    edges = tuple(Edge(one, other, 2**48) for one in segments for other in segments)
+    fronts = tuple(f"{number}{letter * 900}" for number in range(draw(st.integers(1, 4))))
+    policies = tuple(FrontPolicy(front, SilentFront.EVICT, 2**62) for front in fronts)
+    return PipelineSpec(
+        letter * 1_024, segments, edges, fronts, start_slot=-(2**63), horizon_slots=2**62,
+        front_policies=policies,
+    )  # fmt: skip
+
+
 @fuzz(changes())
 def test_a_change_that_was_tampered_with_is_refused_or_taken_for_good(
     arriving: list[peer_pb.ExchangeRequest],
@@ -215,3 +235,19 @@ def test_a_change_that_was_tampered_with_is_refused_or_taken_for_good(
         peer.hear_message(message)
         peer.commit(peer.receiver)
     peer.check_receiver()
+
+
+@fuzz(entries, share=4)
+def test_no_entry_takes_more_bytes_than_it_is_taken_for(entry: m.Entry) -> None:
+    """Else a frame could be larger than a message may be."""
+    try:
+        message = convert.entry_to_pb(entry)
+    except ValueError:
+        return  # a number that no message holds
+    assert message.ByteSize() <= entry_bytes(entry)
+
+
+@fuzz(registrations())
+def test_no_registration_takes_more_bytes_than_it_is_taken_for(spec: PipelineSpec) -> None:
+    entry = m.PipelineRegistered(spec)
+    assert convert.entry_to_pb(entry).ByteSize() <= entry_bytes(entry)

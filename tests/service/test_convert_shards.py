@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.core.driver import Cluster, plain
 from tests.core.test_rescaling import CONFIG, SPEC, Load
 from tracker.convert_storage import (
@@ -16,8 +18,9 @@ from tracker.core.rescaling import ROUTING_ENTRIES
 
 
 def test_steps_and_snapshots_survive_the_store() -> None:
-    cluster = Cluster(2, config=CONFIG)
+    cluster = Cluster(2, config=replace(CONFIG, max_bytes_per_move=1))
     load = Load(cluster)
+    cluster.register(replace(SPEC, name="q"))
     node = next(n for n in map(str, range(99)) if cluster.routing.home("p", n) == 1)
     cluster.node(SPEC, node).commit(batch=Batch("q", 1, b"x"))
     segment = next(s for s in range(2) if cluster.routing.names_keeper("p", s) == 1)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from structlog.testing import capture_logs
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import NodeKey
 from tracker.service import peers
+from tracker.service.addresses import Addresses
 from tracker.service.outgoing import (
     CONFIRMATION_WAIT_MS,
     MAX_QUEUED_FRAMES,
     REPORT_INTERVAL_MS,
     Outgoing,
 )
+from tracker.service.stats import Stats
 
 MS = 1_000_000
 
@@ -85,3 +92,38 @@ def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> 
             sent = peer_pb.ExchangeRequest.FromString(message.SerializeToString())
             read += [convert.frame_from_pb(one) for one in (sent, *sent.following)]
         assert read == frames
+
+
+class Call:
+    """A stream to another process."""
+
+    def __init__(self) -> None:
+        self.written: list[peer_pb.ExchangeRequest] = []
+
+    async def write(self, message: peer_pb.ExchangeRequest) -> None:
+        self.written.append(message)
+
+
+def test_a_message_that_the_other_process_would_refuse_is_not_sent_and_said_loudly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Entries are kept far smaller; one that is larger all the same must not stop min time in silence."""
+    engine: Any = SimpleNamespace(stats=Stats())
+    message, call = convert.frame_to_pb(entries(7)), Call()
+
+    async def run() -> None:
+        link: Any = peers.PeerLink(1, Addresses({1: "127.0.0.1:1"}), engine, None)
+        try:
+            await link._send(call, message, [entries(7)])
+            monkeypatch.setattr(peers, "MAX_MESSAGE_BYTES", message.ByteSize() - 1)
+            await link._send(call, message, [entries(7)])
+        finally:
+            await link.stop()
+
+    with capture_logs() as logs:
+        asyncio.run(run())
+    assert call.written == [message]
+    (said,) = [entry for entry in logs if entry["event"] == "message_too_large"]
+    assert (said["log_level"], said["to_shard"], said["bytes"]) == ("error", 1, message.ByteSize())
+    assert said["entries"] == ["7 to 7: ['KeyDropped']"]
+    assert engine.stats.to_shard(1).too_large_messages == 1

@@ -24,7 +24,7 @@ from tracker.core.messages import (
 )
 from tracker.core.model import NodeKey
 from tracker.core.process import Process
-from tracker.core.rescaling import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft
+from tracker.core.rescaling import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft, ShardSaid
 from tracker.core.routing import RoutingTable
 from tracker.core.snapshot import ProcessSnapshot
 
@@ -82,7 +82,7 @@ class Ledger:
                 said.setdefault(segment, {})[slot] = record.generation
         elif isinstance(record, ReceivedEntries):
             for entry in record.entries:
-                if isinstance(entry, ShardLeft):
+                if isinstance(entry, ShardSaid | ShardLeft):
                     self._hear_last_words(self.mirrors[shard].said, entry)
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
@@ -90,7 +90,7 @@ class Ledger:
             swept[place] = max(record.below, swept.get(place, record.below))
 
     def _hear_last_words(
-        self, said: dict[str, dict[int, dict[int, int]]], entry: ShardLeft
+        self, said: dict[str, dict[int, dict[int, int]]], entry: ShardSaid | ShardLeft
     ) -> None:
         """What a shard that leaves has announced, the others say from then on."""
         for words in entry.pipelines:

@@ -17,8 +17,8 @@ ROOMY = ProcessConfig(
 )  # fmt: skip
 TIGHT = ProcessConfig(
     report_interval_ms=4, retransmit_ms=40, announced_report_ms=40, max_entries_per_frame=3,
-    evict_check_ms=5, reconnect_ms=5, max_bytes_per_frame=100, max_entries_in_flight=4,
-    max_unconfirmed_entries=4,
+    evict_check_ms=5, reconnect_ms=5, max_bytes_per_frame=700, max_bytes_per_move=60,
+    max_entries_in_flight=4, max_unconfirmed_entries=4,
 )  # fmt: skip
 """Limits are small, so that they are reached."""
 QUICK = ProcessConfig(

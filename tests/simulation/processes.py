@@ -7,6 +7,7 @@ owns it or none, and now and then former ones that do not know yet that another 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from tracker.core.messages import (
     Committed,
     Effect,
     Entries,
+    Entry,
     Event,
     Frame,
     FrameArrived,
@@ -44,7 +46,17 @@ from tracker.core.messages import (
 from tracker.core.model import Refused
 from tracker.core.process import LogLost, Process
 from tracker.core.process.checking import check_frame
+from tracker.core.rescaling import CellsMoved, NodesMoved, ShardLeft, ShardSaid
 from tracker.core.routing import RoutingTable
+from tracker.core.sizes import (
+    CELL_BYTES,
+    entry_bytes,
+    given_up_bytes,
+    node_bytes,
+    staged_bytes,
+    unit_bytes,
+    words_bytes,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -425,10 +437,29 @@ class Processes(Base):
                 raise Failure("broken", f"a frame has {len(body.entries)} entries")
             if len(body.entries) == config.max_entries_per_frame:
                 self.count("full_frames")
+            self._check_sizes(source, body)
             link: Link = source.process.links.get(target, Link())
             ahead = body.first + len(body.entries) - 1 - link.confirmed
             if ahead >= config.max_entries_in_flight:
                 self.count("full_links")
+
+    def _check_sizes(self, source: Running, body: Entries) -> None:
+        """A frame takes no more bytes than it may, and neither does what is handed over, unless it is one
+        thing."""
+        config, entries = self.plan.config, body.entries
+        size = sum(map(entry_bytes, entries))
+        if len(entries) > 1 and size > config.max_bytes_per_frame:
+            raise Failure("broken", f"a frame of {len(entries)} entries has {size} bytes")
+        last = body.first + len(entries) - 1
+        if len(entries) < config.max_entries_per_frame and last < source.process._home_last:
+            self.count("frames_full_by_bytes")
+        for entry, after in zip(entries, (*entries[1:], None), strict=True):
+            repeated = isinstance(entry, NodesMoved | CellsMoved) and type(after) is type(entry)
+            if repeated or isinstance(entry, ShardSaid):
+                self.count("moves_in_pieces")
+            for things in _handed_over(entry):
+                if len(things) > 1 and sum(things) > config.max_bytes_per_move:
+                    raise Failure("broken", f"one entry hands over {things} bytes: {_short(entry)}")
 
     def _frame_arrives(
         self, source: Running, target: int, wire: Wire, frame: Frame, *, forged: bool = False
@@ -523,6 +554,20 @@ class Processes(Base):
         """All that a shard sends and is sent takes long, for a while."""
         self.slow_shards.add(shard)
         self.after(self.milliseconds(5, 30), self.slow_shards.discard, shard)
+
+
+def _handed_over(entry: Entry) -> Iterator[list[int]]:
+    """The bytes of each thing of a kind that an entry hands over."""
+    match entry:
+        case NodesMoved():
+            yield list(map(node_bytes, entry.nodes))
+            yield list(map(staged_bytes, entry.staged))
+        case CellsMoved():
+            yield [CELL_BYTES] * len(entry.cells)
+            yield list(map(unit_bytes, entry.units))
+            yield list(map(given_up_bytes, entry.written_off))
+        case ShardSaid() | ShardLeft():
+            yield list(map(words_bytes, entry.pipelines))
 
 
 def _short(thing: Any) -> str:

@@ -41,7 +41,8 @@ FAULT_KINDS = (
     "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
     "refused_conflict", "refused_fenced", "refused_strangers",
     # limits that were reached
-    "full_nodes", "full_open_cells", "full_open_units", "full_frames", "full_links", "full_windows", "full_local_trackers",
+    "full_nodes", "full_open_cells", "full_open_units", "full_frames", "frames_full_by_bytes",
+    "moves_in_pieces", "full_links", "full_windows", "full_local_trackers",
     "congested_ticks",
     # of shards that come and go
     "joining_shards", "bootstraps", "newcomers_that_never_come",

@@ -32,6 +32,8 @@ MAX_ITEMS_PER_CELL = 2**48
 """Of one cell of a tick; so that what people are shown can be added up."""
 MAX_NAMES_PER_TICK = 100_000
 """Heartbeats, joins, leaves and units of one tick, together."""
+MAX_NAME_BYTES_PER_TICK = 24 * 1024 * 1024
+"""Of all these names together: with the cells of a tick they still are a message."""
 MAX_NAME_CHARACTERS = 1_024
 MAX_FINGERPRINT_BYTES = 64
 KEPT_FINGERPRINTS = 128
@@ -310,6 +312,21 @@ class HomePipeline:
                 f"a tick with {names} fronts and units is over the limit of {MAX_NAMES_PER_TICK}; "
                 "commit smaller ticks",
             )
+        self._check_name_bytes(content)
+
+    def _check_name_bytes(self, content: TickContent) -> None:
+        names = [unit.name for unit in content.units_created + content.units_consumed]
+        names += [named.front for named in content.heartbeats + content.joins]
+        names += content.leaves
+        if 4 * sum(map(len, names)) <= MAX_NAME_BYTES_PER_TICK:
+            return  # no character takes more
+        size = sum(len(name.encode()) for name in names)
+        if size > MAX_NAME_BYTES_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick whose {len(names)} names of fronts and units take {size} bytes is over the "
+                f"limit of {MAX_NAME_BYTES_PER_TICK}; commit smaller ticks, or use shorter names",
+            )
 
     def _check_lengths(self, what: str, cells: Cells) -> None:
         lengths = (
@@ -484,6 +501,7 @@ class HomePipeline:
         known = self.staged.get(node_id, {})
         new: dict[tuple[object, ...], StagedContribution] = {}
         for contribution in contributions:
+            self._check_size_of_staged(contribution)
             for what, cells in (
                 ("created", contribution.created),
                 ("consumed", contribution.consumed),
@@ -511,6 +529,18 @@ class HomePipeline:
                 "limit (lowmark pipelines apply)",
             )
         return tuple(new.values())
+
+    def _check_size_of_staged(self, contribution: StagedContribution) -> None:
+        """So that one contribution can go to another home in one entry."""
+        cells = len(contribution.created) + len(contribution.consumed)
+        names = (contribution.query, contribution.run, contribution.operator)
+        if cells > MAX_CELLS_PER_TICK or max(map(len, names)) > MAX_NAME_CHARACTERS:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a contribution of operator {contribution.operator[:60]!r} with {cells} cells, and names "
+                f"of up to {max(map(len, names))} characters, is over the limits of {MAX_CELLS_PER_TICK} "
+                f"cells and {MAX_NAME_CHARACTERS} characters; give the batch fewer slots, or more tasks",
+            )
 
     def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
         kept = self.staged.setdefault(node_id, {})

@@ -7,15 +7,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracker.core.messages import Entry, KeyTick, PipelineRegistered, WrittenOff
+from tracker.core.messages import Entry, KeyTick, WrittenOff
 from tracker.core.model import Cells, Tick, Unit
-from tracker.core.rescaling import SEQUENCER, CellsMoved, NodesMoved, ShardLeft
+from tracker.core.rescaling import SEQUENCER, CellsMoved, NodesMoved, ShardLeft, ShardSaid
 from tracker.core.routing import RoutingTable
-
-_CELL_BYTES = 28
-_NAME_OVERHEAD_BYTES = 24
-_CHARACTER_BYTES = 4
-_NODE_BYTES = 16_384
+from tracker.core.sizes import entry_bytes
 
 
 class OutboxEntry:
@@ -41,7 +37,7 @@ class OutboxEntry:
     def size_bytes(self) -> int:
         """About how much the whole entry takes on the wire, at most."""
         if self._size_bytes is None:
-            self._size_bytes = _CELL_BYTES * self.cell_count + _name_bytes(self.entry)
+            self._size_bytes = entry_bytes(self.entry)
         return self._size_bytes
 
     def part(self, shard: int) -> Entry:
@@ -92,7 +88,7 @@ class OutboxEntry:
                 )
             case NodesMoved() if entry.home != shard:
                 return replace(entry, nodes=(), staged=())
-            case ShardLeft() if shard != SEQUENCER:
+            case ShardSaid() | ShardLeft() if shard != SEQUENCER:
                 words = [replace(w, late=(), written_off_items=()) for w in entry.pipelines]
                 return replace(entry, pipelines=tuple(words))
         return entry
@@ -106,25 +102,3 @@ class OutboxEntry:
     def _kept(self, units: tuple[Unit, ...], shard: int, pipeline: str) -> tuple[Unit, ...]:
         keeper = self._routing.names_keeper
         return tuple(unit for unit in units if keeper(pipeline, unit.segment) == shard)
-
-
-def _name_bytes(entry: Entry) -> int:
-    """About how much the names in an entry take on the wire, at most."""
-    if isinstance(entry, PipelineRegistered):
-        spec = entry.spec
-        ends = [name for edge in spec.edges for name in (edge.source, edge.target)]
-        names = [*spec.segments, *spec.fronts, *ends]
-        return sum(_NAME_OVERHEAD_BYTES + _CHARACTER_BYTES * len(name) for name in names)
-    if isinstance(entry, CellsMoved):
-        return sum(_NAME_OVERHEAD_BYTES + _CHARACTER_BYTES * len(u.name) for u in entry.units)
-    if isinstance(entry, NodesMoved):
-        return _NODE_BYTES * (len(entry.nodes) + len(entry.staged))
-    if not isinstance(entry, KeyTick):
-        return 0
-    content = entry.tick.content
-    lengths = [len(unit.name) for unit in content.units_created]
-    lengths += [len(unit.name) for unit in content.units_consumed]
-    lengths += [len(heartbeat.front) for heartbeat in content.heartbeats]
-    lengths += [len(join.front) for join in content.joins]
-    lengths += [len(name) for name in content.leaves]
-    return _NAME_OVERHEAD_BYTES * len(lengths) + _CHARACTER_BYTES * sum(lengths)

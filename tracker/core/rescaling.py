@@ -23,7 +23,7 @@ from tracker.core.written_off import WrittenOffCell
 SEQUENCER = 0
 """The shard whose home log orders the steps. It never leaves; its process may be replaced."""
 MAX_CELLS_PER_MOVE = 65_536
-"""Cells, and names of units, that one entry hands over; more follow in further entries."""
+"""Cells that one entry hands over; more follow in further entries."""
 MAX_SHARDS = 64
 """Shards at a time: what processes tell each other grows with their number squared."""
 
@@ -181,9 +181,17 @@ class LastWords:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardSaid:
+    """Last words of a shard that leaves, where not all of them fit into one entry. It keeps its ledgers no
+    longer."""
+
+    pipelines: tuple[LastWords, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ShardLeft:
-    """The last entry of a shard's home log. applied: its vector; whoever goes on without it must have
-    heard as much from the others first."""
+    """The last entry of a shard's home log, with its last words, or the rest of them. applied: its vector;
+    whoever goes on without it must have heard as much from the others first."""
 
     applied: tuple[tuple[int, int], ...]
     pipelines: tuple[LastWords, ...]
@@ -201,11 +209,13 @@ RoutingEntry = (
     | RoutingAdopted
     | CellsMoved
     | RoutingDone
+    | ShardSaid
     | ShardLeft
 )
 ROUTING_ENTRIES = (
     ShardJoining, ShardJoined, ShardRemoved, SlotsAsked, RoutingChanged, ShardLeaving,
-    HighestSlots, NodesMoved, RoutingAdopted, CellsMoved, RoutingDone, ShardLeft,
+    HighestSlots, NodesMoved, RoutingAdopted, CellsMoved, RoutingDone, ShardSaid,
+    ShardLeft,
 )  # fmt: skip
 STEPS = frozenset(ROUTING_ENTRIES)
 """The same, to be asked about an entry's type often."""

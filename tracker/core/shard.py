@@ -32,7 +32,7 @@ from tracker.core.model import (
     TickContent,
 )
 from tracker.core.names import UnitNames
-from tracker.core.rescaling import CellsMoved
+from tracker.core.rescaling import CellsMoved, LastWords
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell, WrittenOffLedger
 
@@ -180,6 +180,17 @@ class ShardPipeline:
             self.changes.segments[cell.segment] = None
             if known and cell.watched and known == cell.checksum:
                 self._come_back(cell, known, items)
+
+    def give_ledgers(self, words: LastWords) -> None:
+        """Another shard counts from here on what was consumed late and written off here."""
+        for late in words.late:
+            entry = self.late[late.segment]
+            entry.items -= late.items
+            entry.cells -= late.cells
+            self.changes.segments[late.segment] = None
+        for segment, items in words.written_off_items:
+            self.written_off.add_items(segment, -items)
+            self.changes.segments[segment] = None
 
     def _look_for_written_off(self, content: TickContent) -> None:
         """Moves to the late ledger what was written off and has been consumed after all. Cells in which

@@ -26,6 +26,7 @@ from tracker.core.rescaling import (
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
+    ShardSaid,
     SlotsAsked,
 )
 from tracker.core.routing import RoutingTable
@@ -72,7 +73,7 @@ def check_step(known: Membership, own: int, step: RoutingEntry, home: int) -> No
             _check_version(known, step, home, step.version, (-1, 0))
             if home in known.done.get(step.version, ()):
                 raise _refused(step, home, f"it has nothing more to hand over by {step.version}")
-        case ShardLeft():
+        case ShardSaid() | ShardLeft():
             _check_left(known, step, home)
 
 
@@ -149,10 +150,10 @@ def _check_nodes(known: Membership, step: NodesMoved, home: int) -> None:
             _check_number(step, home, what, number)
 
 
-def _check_left(known: Membership, step: ShardLeft, home: int) -> None:
+def _check_left(known: Membership, step: ShardSaid | ShardLeft, home: int) -> None:
     if home == SEQUENCER or home in known.table.owning:
         raise _refused(step, home, f"it owns slots by version {known.table.version}")
-    for other, number in step.applied:
+    for other, number in step.applied if isinstance(step, ShardLeft) else ():
         if not known.knows(other):
             raise _refused(step, home, f"it has heard of shard {other}, which never was one")
         _check_number(step, home, f"entry of shard {other}", number)

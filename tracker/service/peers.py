@@ -25,7 +25,7 @@ from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
 from tracker.core.step_checks import MAX_ADDRESS_CHARACTERS
 from tracker.credentials import Credentials
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from tracker.service.access import Peers
 from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
@@ -241,6 +241,9 @@ class PeerLink:
         self, call: grpc.aio.StreamStreamCall[Any, Any], message: peer_pb.ExchangeRequest,
         frames: Sequence[m.Frame],
     ) -> None:  # fmt: skip
+        if message.ByteSize() > MAX_MESSAGE_BYTES:
+            self._cannot_send(message, frames)
+            return
         crossed = [_FAILPOINTS.get(type(frame.body), "") for frame in frames]
         for what in crossed:
             failpoint(f"{what}-before")
@@ -252,6 +255,25 @@ class PeerLink:
         for frame in frames:
             if isinstance(frame.body, m.Entries):
                 self._forwarding.sent(frame.body.first + len(frame.body.entries) - 1)
+
+    def _cannot_send(self, message: peer_pb.ExchangeRequest, frames: Sequence[m.Frame]) -> None:
+        """What the other process would refuse for its size is not sent, and said each time: until somebody
+        has done something about it, min time stands."""
+        self._forwarding.too_large_messages += 1
+        bodies = [frame.body for frame in frames]
+        log.error(
+            "message_too_large",
+            to_shard=self.shard,
+            bytes=message.ByteSize(),
+            limit=MAX_MESSAGE_BYTES,
+            frames=[type(body).__name__ for body in bodies],
+            entries=[
+                f"{body.first} to {body.first + len(body.entries) - 1}: "
+                f"{sorted({type(entry).__name__ for entry in body.entries})}"
+                for body in bodies
+                if isinstance(body, m.Entries)
+            ],
+        )
 
     async def stop(self) -> None:
         self._task.cancel()

@@ -37,6 +37,7 @@ class Forwarding:
 
     __slots__ = (
         "_number", "_sent_s", "dropped_frames", "latencies", "sent_bytes", "sent_messages",
+        "too_large_messages",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class Forwarding:
         self.dropped_frames = 0
         self.sent_messages = 0
         self.sent_bytes = 0
+        self.too_large_messages = 0
         self._number = 0
         self._sent_s = 0.0
 

@@ -409,6 +409,7 @@ class ShardStep(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     LEFT_FIELD_NUMBER: _builtins.int
+    SAID_FIELD_NUMBER: _builtins.int
     joined: _builtins.int
     """A shard counts; its number."""
     removed: _builtins.int
@@ -449,6 +450,10 @@ class ShardStep(_message.Message):
     def left(self) -> Global___ShardLeft:
         """A shard's last words."""
 
+    @_builtins.property
+    def said(self) -> Global___ShardSaid:
+        """Last words of a shard that do not fit into one entry; more follow."""
+
     def __init__(
         self,
         *,
@@ -464,12 +469,13 @@ class ShardStep(_message.Message):
         done: _builtins.int = ...,
         leaving: _builtins.int = ...,
         left: Global___ShardLeft | None = ...,
+        said: Global___ShardSaid | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "cells_moved", b"cells_moved", "changed", b"changed", "done", b"done", "highest_slots", b"highest_slots", "joined", b"joined", "joining", b"joining", "leaving", b"leaving", "left", b"left", "nodes_moved", b"nodes_moved", "removed", b"removed", "said", b"said", "slots_asked", b"slots_asked", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["joining", "joined", "removed", "slots_asked", "highest_slots", "changed", "nodes_moved", "adopted", "cells_moved", "done", "leaving", "left", "said"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -708,6 +714,30 @@ class CellsMoved(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CellsMoved: _TypeAlias = CellsMoved  # noqa: Y015
+
+@_typing.final
+class ShardSaid(_message.Message):
+    """Last words of a shard that leaves, before its last ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastWords]:
+        """By pipeline."""
+
+    def __init__(
+        self,
+        *,
+        pipelines: _abc.Iterable[Global___LastWords] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipelines", b"pipelines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShardSaid: _TypeAlias = ShardSaid  # noqa: Y015
 
 @_typing.final
 class ShardLeft(_message.Message):

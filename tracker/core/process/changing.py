@@ -6,6 +6,9 @@ applied: a process that dies between two of them goes on where it was. It takes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+
 from tracker.core.cells import shown_items
 from tracker.core.home import HomeNode
 from tracker.core.links import Link
@@ -41,14 +44,22 @@ from tracker.core.rescaling import (
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
+    ShardSaid,
     SlotsAsked,
 )
 from tracker.core.restore import restore_node, snapshot_late, snapshot_node
 from tracker.core.routing import RoutingTable
 from tracker.core.shard import LateEntry
+from tracker.core.sizes import (
+    CELL_BYTES,
+    given_up_bytes,
+    node_bytes,
+    pieces,
+    staged_bytes,
+    unit_bytes,
+    words_bytes,
+)
 from tracker.core.slots import FOREVER, HIGHEST_SLOT
-
-_NODES_PER_MOVE = 100
 
 
 class Changing(Applying):
@@ -219,12 +230,10 @@ class Changing(Applying):
                 if home != self.shard and (node.evicted or node.key not in closed):
                     moving.setdefault(home, []).append(node)
             for home, nodes in moving.items():
-                for first in range(0, len(nodes), _NODES_PER_MOVE):
-                    self._append_home(
-                        _nodes_moved(
-                            version, home, pipeline, nodes[first : first + _NODES_PER_MOVE]
-                        )
-                    )
+                for entry in _nodes_moved(
+                    version, home, pipeline, nodes, self.config.max_bytes_per_move
+                ):
+                    self._append_home(entry)
         self._step(RoutingAdopted(version, self._next_incarnation))
 
     def _hand_over_cells(self) -> None:
@@ -248,24 +257,14 @@ class Changing(Applying):
                 for cell in shard.written_off.cells.values()
                 if self.routing.owner(cell.slot, name) != self.shard
             ]
-            for first in range(0, max(len(cells), len(units), len(given_up)), MAX_CELLS_PER_MOVE):
-                chunk = slice(first, first + MAX_CELLS_PER_MOVE)
-                part = Cells(
-                    cells.segments[chunk],
-                    cells.slots[chunk],
-                    cells.checksums[chunk],
-                    cells.counts[chunk],
-                )
-                self._append_home(
-                    CellsMoved(
-                        version,
-                        name,
-                        pipeline.generation,
-                        part,
-                        tuple(units[chunk]),
-                        tuple(given_up[chunk]),
-                    )
-                )
+            most_bytes = self.config.max_bytes_per_move
+            moved = partial(CellsMoved, version, name, pipeline.generation)
+            for part in _cells_in_pieces(cells, most_bytes):
+                self._append_home(moved(cells=part))
+            for names_moved in pieces(units, unit_bytes, most_bytes):
+                self._append_home(moved(units=names_moved))
+            for listed in pieces(given_up, given_up_bytes, most_bytes):
+                self._append_home(moved(written_off=listed))
         self._step(RoutingDone(version))
 
     def _leave_tracker(self) -> None:
@@ -286,7 +285,10 @@ class Changing(Applying):
                     tuple(ledger.items.items()),
                 )
             )
-        self._step(ShardLeft(tuple(self._applied().items()), tuple(words)))
+        *before, last = [*pieces(words, words_bytes, self.config.max_bytes_per_move)] or [()]
+        for some in before:
+            self._step(ShardSaid(some))
+        self._step(ShardLeft(tuple(self._applied().items()), last))
 
     def _lead(self, now_ns: int) -> None:
         """The sequencer's next step, when every shard has done its part of the one before."""
@@ -375,6 +377,11 @@ class Changing(Applying):
                 self._handing_over_from = self.position
             case RoutingAdopted() if home == self.shard:
                 self._split_by(known.table, number + 1)
+            case ShardSaid() if home == self.shard:
+                for words in entry.pipelines:
+                    self._pipelines[words.pipeline].shard.give_ledgers(words)
+            case ShardSaid():
+                self._take_words(entry.pipelines, now_ns)
             case ShardLeft() if home != self.shard:
                 self._part_from(entry, home, now_ns)
         for pipeline in self._pipelines.values():
@@ -469,7 +476,16 @@ class Changing(Applying):
         self._need_cut(entry.applied)
         self._vectors.remove_shard(shard)
         del self.links[shard]
-        for words in entry.pipelines:
+        self._take_words(entry.pipelines, now_ns)
+        for name, pipeline in self._pipelines.items():
+            pipeline.combiner.remove_shard(shard)
+            self._dirty[name] = None
+        self._let_part()
+        self._out.append(MembersChanged(shard, None))
+
+    def _take_words(self, said_of: Iterable[LastWords], now_ns: int) -> None:
+        """What a shard that leaves has announced binds those that stay, and what it has listed goes on."""
+        for words in said_of:
             if words.restart is not None:
                 self._begin_generation(words.pipeline, words.restart, now_ns)
             pipeline = self._pipelines[words.pipeline]
@@ -490,11 +506,7 @@ class Changing(Applying):
             for segment, items in words.written_off_items:
                 pipeline.shard.written_off.add_items(segment, items)
                 pipeline.shard.changes.segments[segment] = None
-        for name, pipeline in self._pipelines.items():
-            pipeline.combiner.remove_shard(shard)
-            self._dirty[name] = None
-        self._let_part()
-        self._out.append(MembersChanged(shard, None))
+            self._dirty[words.pipeline] = None
 
 
 def _there_already(shard: int, address: str) -> Refused:
@@ -506,18 +518,28 @@ def _there_already(shard: int, address: str) -> Refused:
     )
 
 
-def _nodes_moved(version: int, home: int, pipeline: Pipeline, nodes: list[HomeNode]) -> NodesMoved:
-    staged = [
+def _cells_in_pieces(cells: Cells, most_bytes: int) -> Iterator[Cells]:
+    number = min(MAX_CELLS_PER_MOVE, max(1, most_bytes // CELL_BYTES))
+    for first in range(0, len(cells), number):
+        chunk = slice(first, first + number)
+        yield Cells(
+            cells.segments[chunk], cells.slots[chunk], cells.checksums[chunk], cells.counts[chunk]
+        )
+
+
+def _nodes_moved(
+    version: int, home: int, pipeline: Pipeline, nodes: list[HomeNode], most_bytes: int
+) -> Iterator[NodesMoved]:
+    """What is staged goes before the nodes that it is of: with its node a home lets go of it, so a process
+    that dies between two entries would have lost the rest. Staged again, it changes nothing."""
+    staged = (
         (node.key.node_id, contribution)
         for node in nodes
         if not node.retired
         for contribution in pipeline.home.staged.get(node.key.node_id, {}).values()
-    ]
-    return NodesMoved(
-        version,
-        pipeline.spec.name,
-        home,
-        pipeline.restart,
-        tuple(snapshot_node(node) for node in nodes),
-        tuple(staged),
     )
+    moved = partial(NodesMoved, version, pipeline.spec.name, home, pipeline.restart)
+    for contributions in pieces(staged, staged_bytes, most_bytes):
+        yield moved(staged=contributions)
+    for saved in pieces(map(snapshot_node, nodes), node_bytes, most_bytes):
+        yield moved(nodes=saved)

@@ -40,6 +40,7 @@ from tracker.core.rescaling import (
     NodesMoved,
     RoutingEntry,
     ShardLeft,
+    ShardSaid,
 )
 from tracker.core.slots import HIGHEST_SLOT
 from tracker.core.step_checks import MAX_NUMBER, check_step, table_of
@@ -115,8 +116,9 @@ class _Judge:
             if spec is None:
                 return False
             _check_moved(spec, entry)
-        elif isinstance(entry, ShardLeft):
-            if any(home >= self._known.next_shard for home, _ in entry.applied):
+        elif isinstance(entry, ShardSaid | ShardLeft):
+            applied = entry.applied if isinstance(entry, ShardLeft) else ()
+            if any(home >= self._known.next_shard for home, _ in applied):
                 return False
             for words in entry.pipelines:
                 spec = self._spec(words.pipeline)

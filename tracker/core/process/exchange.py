@@ -23,7 +23,7 @@ from tracker.core.messages import (
 )
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
-from tracker.core.rescaling import STEPS, CellsMoved, NodesMoved, ShardLeft
+from tracker.core.rescaling import STEPS, CellsMoved, NodesMoved, ShardLeft, ShardSaid
 
 
 class Exchange(Reports):
@@ -51,13 +51,13 @@ class Exchange(Reports):
             entries: list[Entry] = []
             size_bytes = 0
             for place in range(start, len(self._outbox)):
+                item = self._outbox[place]
+                size_bytes += item.size_bytes
                 if len(entries) >= self.config.max_entries_per_frame or (
-                    size_bytes > self.config.max_bytes_per_frame
+                    entries and size_bytes > self.config.max_bytes_per_frame
                 ):
                     break
-                item = self._outbox[place]
                 entries.append(item.part(shard))
-                size_bytes += item.size_bytes
             if link.sent == link.confirmed:
                 link.progress_ns = now_ns
             link.sent += len(entries)
@@ -122,10 +122,11 @@ class Exchange(Reports):
                 name = entry.pipeline
             case NodesMoved() | CellsMoved():
                 name = entry.pipeline
-            case ShardLeft():
-                known = self._pipelines.keys() | self._registering.keys()
+            case ShardSaid() | ShardLeft():
+                applied = entry.applied if isinstance(entry, ShardLeft) else ()
                 next_shard = self.expected_membership().next_shard
-                return all(home < next_shard for home, _ in entry.applied) and all(
+                known = self._pipelines.keys() | self._registering.keys()
+                return all(home < next_shard for home, _ in applied) and all(
                     words.pipeline in known for words in entry.pipelines
                 )
             case _:

@@ -35,6 +35,7 @@ from tracker.core.rescaling import (
     CellsMoved,
     NodesMoved,
     RoutingEntry,
+    ShardSaid,
 )
 from tracker.core.routing import RoutingTable
 
@@ -62,7 +63,9 @@ class ProcessConfig:
     one tick of each stream, which is being fetched."""
     max_entries_per_frame: int = 512
     max_bytes_per_frame: int = 8 * 1024 * 1024
-    """Roughly, of entries; the entry that passes it is the last of its frame."""
+    """Of entries; a larger one is alone in its frame."""
+    max_bytes_per_move: int = 1024 * 1024
+    """Of nodes, cells, names or last words that one entry hands over; a larger thing is alone in one."""
     max_entries_in_flight: int = 16_384
     """Entries sent to a shard beyond what it has confirmed."""
     max_unconfirmed_entries: int = 200_000
@@ -218,7 +221,9 @@ class ProcessState:
     def _note_step(self, step: Entry, home: int, number: int) -> None:
         """A step was appended, by the record appended last. What moves nodes and cells, changes nothing
         in the membership."""
-        if isinstance(step, ROUTING_ENTRIES) and not isinstance(step, NodesMoved | CellsMoved):
+        if isinstance(step, ROUTING_ENTRIES) and not isinstance(
+            step, NodesMoved | CellsMoved | ShardSaid
+        ):
             self._accepted_steps.append((self.position, step, home, number))
 
     def expected_membership(self) -> Membership:
