@@ -40,15 +40,6 @@ def test_every_shown_target_is_explained() -> None:
         assert re.search(rf"^make {target}: \w", shown, re.MULTILINE), target
 
 
-def test_continuous_integration_runs_the_tests_and_nothing_else() -> None:
-    lines = [
-        line
-        for line in (ROOT / ".ci" / "run").read_text().splitlines()
-        if line and not line.startswith(("#", "set ", "cd "))
-    ]
-    assert lines == ["exec make test"]
-
-
 def _shown_commands() -> list[str]:
     """Every `lowmark ...` line in a shell block of a page."""
     shells = [b for page in pages() for b in blocks(page) if b.info == "sh"]
