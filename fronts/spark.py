@@ -94,7 +94,7 @@ class SparkFront:
         try:
             self._checkpoint = CheckpointLog(checkpoint_root(query))
             follower = self._follower = Follower(
-                self.front, self._node, self._checkpoint, self, joined.last_batches,
+                self.front, self._node, self._checkpoint, self, joined,
                 is_active=lambda: bool(query.isActive),
                 on_failure=lambda error: query.stop(),
                 limits=self._limits,

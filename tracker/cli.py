@@ -370,6 +370,16 @@ def attach(
         list[str] | None,
         typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
     ] = None,
+    untracked: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="what min time is to pass: a source by its number, or a directory of its files"
+        ),
+    ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="end another query that is followed under this node id"),
+    ] = False,
     from_batch: Annotated[
         int | None, typer.Option(min=0, help="begin at this batch; those before are not told")
     ] = None,
@@ -405,7 +415,7 @@ def attach(
             reads=_reads(reads or []),
             ranges=_ranges(ranges or []),
             creates=creates or (), sink=sink, rows=_pairs("--rows", rows or []),
-            first_batch=from_batch,
+            untracked=untracked or (), first_batch=from_batch, take_over=take_over,
         ).start()  # fmt: skip
         try:
             while once and not ended.is_set():

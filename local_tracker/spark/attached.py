@@ -17,7 +17,9 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.query_ticks import FileSinkOutput, Output, QueryTicks, Tracking
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
+from local_tracker.spark.sources import UnaccountedError
 from tracker.client import Admin, NodeClient
+from tracker.core.messages import Joined
 from tracker.core.model import Batch
 
 MAX_BATCHES_BEHIND = 10_000
@@ -42,10 +44,12 @@ class AttachedQuery:
         sink: str | None = None,
         rows: Mapping[str, str] | None = None,
         ranges: Mapping[str, OffsetRanges] | None = None,
+        untracked: Sequence[str] = (),
         first_batch: int | None = None,
+        take_over: bool = False,
     ) -> None:
         """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
-        creates, rows, ranges: as for `Tracked.start`. first_batch: where to begin if the tracker has
+        creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch: where to begin if the tracker has
         nothing of the query yet; what it consumed before is not told. Raises TrackingError."""
         if creates and sink is None:
             raise TrackingError(
@@ -61,7 +65,7 @@ class AttachedQuery:
         self._first_batch = first_batch or 0
         self._name, self._sink = node_id, sink
         self._reads, self._creates, self._rows = reads, creates, rows or {}
-        self._ranges = ranges or {}
+        self._ranges, self._untracked, self._take_over = ranges or {}, untracked, take_over
         self._node = NodeClient(target, pipeline, node_id, kind="query")
         self._admin = Admin(target)
         self._follower: Follower | None = None
@@ -83,32 +87,46 @@ class AttachedQuery:
 
     def start(self) -> AttachedQuery:
         """Join, and follow from the first batch that the tracker has not. Raises LowmarkError, and
-        TrackingError where segments or checkpoint don't fit."""
+        TrackingError where segments, sources or checkpoint don't fit; no session of the node has been
+        ended then."""
         try:
-            joined = self._node.join(_JOIN_TIMEOUT_S)
-            self._check_retained(joined.last_batches)
-            routes = Routes(
-                self._node, joined.spec, self._reads, self._creates, self._name, self._rows,
-                self._ranges,
-            )  # fmt: skip
-            outputs: tuple[Output, ...] = ()
-            if self._sink is not None and routes.creates:
-                outputs = (FileSinkOutput(SinkLog(self._sink), routes.creates),)
-            ticks = QueryTicks(
-                self._node, self._admin, routes.spec, self._checkpoint, routes.reads,
-                lambda: outputs, None, tracking=Tracking(rows=routes.rows, ranges=routes.ranges),
-            )  # fmt: skip
-            self._follower = Follower(
-                self._name, self._node, self._checkpoint, ticks, joined.last_batches,
-                is_active=lambda: True, on_failure=lambda error: None,
-                limits=FollowerLimits(MAX_BATCHES_BEHIND), first_batch=self._first_batch,
-            )  # fmt: skip
+            owner = self._checkpoint.query_id
+            asked = self._node.check_join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
+            self._check_retained(asked.last_batches)
+            ticks = self._ticks(asked)
+            try:
+                ticks.check_sources()
+            except UnaccountedError as error:
+                raise TrackingError(f"query {self._name!r} ({owner}): {error}") from error
+            self._follow(ticks, asked)  # as it will be: nothing is begun
+            joined = self._node.join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
+            self._follower = self._follow(self._ticks(joined), joined)
         except BaseException:
             self._node.close()
             self._admin.close()
             raise
         self._follower.start()
         return self
+
+    def _ticks(self, joined: Joined) -> QueryTicks:
+        routes = Routes(
+            joined.spec, self._reads, self._creates, self._name, self._rows, self._ranges,
+            self._untracked,
+        )  # fmt: skip
+        outputs: tuple[Output, ...] = ()
+        if self._sink is not None and routes.creates:
+            outputs = (FileSinkOutput(SinkLog(self._sink), routes.creates),)
+        return QueryTicks(
+            self._node, self._admin, routes.spec, self._checkpoint, routes.sources,
+            lambda: outputs, None, tracking=Tracking(rows=routes.rows, ranges=routes.ranges),
+        )  # fmt: skip
+
+    def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:
+        return Follower(
+            self._name, self._node, self._checkpoint, ticks, joined,
+            is_active=lambda: True, on_failure=lambda error: None,
+            limits=FollowerLimits(MAX_BATCHES_BEHIND), first_batch=self._first_batch,
+        )  # fmt: skip
 
     @property
     def failure(self) -> TrackingError | None:

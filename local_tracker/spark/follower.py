@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,7 +28,9 @@ from local_tracker.spark.logs import CheckpointLog
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.updates import slot_time
+from tracker.core.messages import Joined
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
+from tracker.core.waits import WaitCause, WaitKind
 
 POLL_INTERVAL_MS = 5
 """How often the next `commits/N` is looked for: one `stat`, some microseconds."""
@@ -92,7 +95,7 @@ class Follower:
         node: NodeClient,
         checkpoint: CheckpointLog,
         ticks: BatchTicks,
-        last_batches: Sequence[Batch],
+        joined: Joined,
         is_active: Callable[[], bool],
         on_failure: Callable[[TrackingError], None],
         limits: FollowerLimits | None = None,
@@ -100,17 +103,19 @@ class Follower:
         one_query: bool = True,
         first_batch: int = 0,
     ) -> None:
-        """one_query: the batches of a node are those of one query, whose checkpoint must be there.
-        first_batch: where a query begins that the tracker has nothing of."""
+        """joined: what the tracker has told the node, or would tell it. one_query: the batches of a node
+        are those of one query, whose checkpoint must be there. first_batch: where a query begins that
+        the tracker has nothing of. Raises TrackingError where checkpoint and tracker don't fit."""
         self.name, self._one_query, self._first_batch = name, one_query, first_batch
         self.failure: TrackingError | None = None
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
+        self._joined = joined
         self._is_active, self._on_failure = is_active, on_failure
         self._limits = limits or FollowerLimits()
         self._changed = threading.Condition()
         self._ending, self._stopping = threading.Event(), threading.Event()
         self._records: queue.Queue[tuple[int, Any] | None] = queue.Queue()
-        self._last_read = self._last_durable = self._admit(last_batches)
+        self._last_read = self._last_durable = self._admit(joined.last_batches)
         self._read_all = False
         self._threads = [
             threading.Thread(
@@ -170,7 +175,8 @@ class Follower:
         last = next((batch for batch in last_batches if batch.scope == query), None)
         committed = self._checkpoint.committed()
         if last is None:
-            self._refuse_another_query(last_batches)
+            if self._one_query:
+                refuse_another_query(self._about(), self._checkpoint.root, last_batches)
             if restarted := self._restarted():
                 log.warning("%s: %s", self._about(), restarted)
                 if committed and committed[0] > self._first_batch:
@@ -203,7 +209,7 @@ class Follower:
 
     def _restarted(self) -> str:
         """What is to be known where the pipeline was restarted; empty where it never was."""
-        joined = self._node.joined
+        joined = self._joined
         if not joined.generation:
             return ""
         moment = slot_time(joined.replay_from, joined.spec.slack_ns)
@@ -212,17 +218,6 @@ class Follower:
             f"{joined.replay_from} ({moment}), and what was created from input below it is refused. Start "
             "the query on an empty checkpoint and sink, over input from that moment on"
         )
-
-    def _refuse_another_query(self, last_batches: Sequence[Batch]) -> None:
-        """A query with a new checkpoint would take its input out of the cells once more."""
-        if last_batches and self._one_query:
-            newest = last_batches[-1]
-            raise TrackingError(
-                f"{self._about()}: the tracker has batch {newest.id} of query {newest.scope} under "
-                f"this node id, so the checkpoint {self._checkpoint.root} is a new one, and what the "
-                f"query reads again has been counted as consumed; restore the old checkpoint, or "
-                f"{_ANEW}"
-            )
 
     # --- the two threads --------------------------------------------------------------------------
 
@@ -292,8 +287,13 @@ class Follower:
         while True:
             try:
                 content = content or self._ticks.tick(record, self._stopping)
-                return self._commit_once(batch, content)
+                self._commit_once(batch, content)
+                self._node.report_waits(())
+                return
             except RefusedError as error:
+                if error.refusal.code is RefusalCode.FULL:
+                    self._wait_refused(batch, error.refusal.message)
+                    continue
                 relabels += 1
                 content = self._ticks.relabelled(record, error.refusal)
                 if content is None or relabels > _MAX_RELABELS:
@@ -305,6 +305,13 @@ class Follower:
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None
+
+    def _wait_refused(self, batch: int, message: str) -> None:
+        """A full table may have room later; till then it is said what the query waits for."""
+        self._node.report_waits([WaitCause(WaitKind.REFUSED, message, batch=batch)])
+        log.warning("%s: batch %d is refused, and tried again: %s", self._about(), batch, message)
+        if self._stopping.wait(_RETRY_AFTER_S):
+            raise Stopping
 
     def _commit_once(self, batch: int, content: TickContent) -> None:
         future = self._node.commit(content)
@@ -333,6 +340,8 @@ class Follower:
         self._ending.set()
         self._records.put(None)
         log.error("%s", error)
+        with suppress(LowmarkError):  # for as long as the session is there
+            self._node.report_waits([WaitCause(WaitKind.REFUSED, str(error))])
         try:
             self._on_failure(error)
         except Exception:
@@ -340,6 +349,18 @@ class Follower:
 
     def _about(self) -> str:
         return f"query {self.name!r} ({self._checkpoint.query_id})"
+
+
+def refuse_another_query(about: str, checkpoint: str, last_batches: Sequence[Batch]) -> None:
+    """Raises TrackingError where a node id has batches of another query than that of a checkpoint: it
+    would take its input out of the cells once more."""
+    if last_batches:
+        newest = last_batches[-1]
+        raise TrackingError(
+            f"{about}: the tracker has batch {newest.id} of query {newest.scope} under this node id, so "
+            f"the checkpoint {checkpoint} is a new one, and what the query reads again has been counted "
+            f"as consumed; restore the old checkpoint, or {_ANEW}"
+        )
 
 
 def _refused(about: str, batch: int, refusal: Refusal, restarted: str) -> str:

@@ -58,10 +58,10 @@ class JobNode:
         self._admin = Admin(target)
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)
-            routes = Routes(self._node, joined.spec, reads, creates, node_id, rows)
+            routes = Routes(joined.spec, reads, creates, node_id, rows)
             self._routes = routes
             self._ticks = QueryTicks(
-                self._node, self._admin, routes.spec, None, routes.reads,
+                self._node, self._admin, routes.spec, None, routes.sources,
                 lambda: (), None, tracking=Tracking(rows=routes.rows), scope=self._scope,
             )  # fmt: skip
             self._tell_earlier(joined.last_batches)
@@ -188,7 +188,9 @@ class JobNode:
         """Raises ComposeError for files that are in no segment."""
         found: dict[int, list[str]] = {}
         for name in names:
-            found.setdefault(self._routes.reads.segment(name), []).append(name)
+            segment = self._routes.sources.segment(name)
+            assert segment is not None, "what is not tracked has been left out"
+            found.setdefault(segment, []).append(name)
         return {segment: tuple(group) for segment, group in found.items()}
 
     def _manifest(self, number: int) -> Manifest:

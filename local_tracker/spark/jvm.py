@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.utils import ForeachBatchFunction
+
+from local_tracker.spark.sources import Source
 
 _LISTENERS_TIMEOUT_MS = 10_000
 
@@ -62,3 +68,95 @@ class StageTasks:
                 return None
             raise
         return int(attempt._1().numTasks())
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """What is known of a query before it is started. checkpoint: where it keeps one by which it can be
+    found again, else None. sink: its format. each_batch: PySpark's holder of the function of
+    `foreachBatch`, which it calls as its `func`."""
+
+    sources: tuple[Source, ...]
+    sink: str
+    path: str | None
+    name: str | None
+    checkpoint: str | None
+    is_continuous: bool
+    each_batch: ForeachBatchFunction | None
+
+
+def planned_query(writer: DataStreamWriter) -> PlannedQuery:
+    """What a writer would start, by its fields and the analysed plan; starts nothing."""
+    spark, plan = writer._spark, writer._df._jdf.queryExecution().analyzed()
+    options = _field(writer._jwrite, "extraOptions")
+    name = _option(options, "queryName")
+    leaves = plan.collectLeaves()
+    streams = [leaf for leaf in _items(leaves) if leaf.isStreaming()]
+    return PlannedQuery(
+        tuple(_source(place, leaf) for place, leaf in enumerate(streams)),
+        str(_field(writer._jwrite, "source")),
+        _option(options, "path"),
+        name,
+        _checkpoint_location(spark, _option(options, "checkpointLocation"), name),
+        _field(writer._jwrite, "trigger").getClass().getSimpleName() == "ContinuousTrigger",
+        _each_batch(spark, _field(writer._jwrite, "foreachBatchWriter")),
+    )
+
+
+def _source(place: int, leaf: Any) -> Source:
+    """A source, from the leaf of the plan that reads it. Spark numbers sources in the order of leaves,
+    or calls them by the name that the reader has given them."""
+    methods = {method.getName() for method in leaf.getClass().getMethods()}
+    number, what = str(place), str(leaf.nodeName())
+    if "sourceIdentifyingName" in methods:
+        given = leaf.sourceIdentifyingName()
+        if given.getClass().getSimpleName() == "UserProvided":
+            number = str(given.name())
+    if "sourceName" in methods:
+        what = str(leaf.sourceName())
+    if what.startswith("FileSource["):
+        return Source(number, what, what.removeprefix("FileSource[").removesuffix("]"))
+    return Source(number, what)
+
+
+def _checkpoint_location(spark: SparkSession, given: str | None, name: str | None) -> str | None:
+    """Where Spark keeps a query's checkpoint, as it finds it itself."""
+    if given is None:
+        root = spark.conf.get("spark.sql.streaming.checkpointLocation", None)
+        given = f"{root}/{name}" if root and name else None
+    if given is None:
+        return None
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(given)
+    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    return str(files.makeQualified(path).toString())
+
+
+def _each_batch(spark: SparkSession, function: Any) -> ForeachBatchFunction | None:
+    """What PySpark calls for each batch, found by the id of the proxy that the JVM knows it by."""
+    if function is None:
+        return None
+    gateway, jvm = spark.sparkContext._gateway, spark.sparkContext._jvm
+    assert gateway is not None and jvm is not None
+    captured = function.getClass().getDeclaredFields()[0]
+    captured.setAccessible(True)
+    handler = jvm.java.lang.reflect.Proxy.getInvocationHandler(captured.get(function))
+    found = gateway.gateway_property.pool[str(_field(handler, "id"))]
+    assert isinstance(found, ForeachBatchFunction), found
+    return found
+
+
+def _field(thing: Any, name: str) -> Any:
+    field = thing.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(thing)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(place) for place in range(sequence.size())]
+
+
+def _option(options: Any, name: str) -> str | None:
+    found = options.get(name)
+    return str(found.get()) if found.isDefined() else None

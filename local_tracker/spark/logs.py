@@ -186,6 +186,11 @@ class CheckpointLog:
         version, *lines = self._whole(path).split("\n")
         if version not in ("v1", "v2") or not lines:
             raise LogError(f"{path} has version {version[:20]!r}: known are v1 and v2")
+        if not lines[0] and lines[1:]:
+            raise LogError(
+                f"{path} is of a query with a continuous trigger, whose epochs are no batches: what they "
+                f"read and wrote cannot be told; use trigger(processingTime=...)"
+            )
         header = _json(lines[0], path)
         if not isinstance(header, dict):
             raise LogError(f"{path} does not begin with its metadata: {_short(header)}")

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from local_tracker.spark.compose import (
@@ -25,7 +26,7 @@ from local_tracker.spark.compose import (
 )
 from local_tracker.spark.follower import Stopping
 from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
+from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog, local_path
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
 from local_tracker.spark.ranges import (
     NotYetPublished,
@@ -35,28 +36,39 @@ from local_tracker.spark.ranges import (
     ranges,
 )
 from local_tracker.spark.rows import row_cells
-from local_tracker.worker.noted import forget, noted
+from local_tracker.spark.sources import Sources
+from local_tracker.worker.noted import forget, is_noted, noted
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.slots import slot_of
 from tracker.core.units import slot_in_name
+from tracker.core.waits import WaitCause, WaitKind
 
 _RESOLVE_WAIT_MS = 1_000
 _NAMES_SHOWN = 3
 _LOOK_AGAIN_S = 0.02
 _LOOKS_PER_WARNING = 500
+_LOOKS_PER_REPORT = 50
+_MAX_PARTITION_FOLDERS = 8
+_WRITERS_LOGS = ("_spark_metadata", "_lowmark")
 
 log = logging.getLogger("lowmark.spark")
 
 
 class Output(Protocol):
-    """Where a query's batches leave files."""
+    """Where a query's batches leave files, for the segments of the given numbers."""
+
+    @property
+    def segments(self) -> tuple[int, ...]: ...
 
     def created(self, batch: int) -> Sequence[CreatedUnit]:
         """The files of a batch and the numbers of the segments that they go to."""
 
     def published_by(self, batch: int) -> str | None:
         """The run that evaluated the batch, where that is noted."""
+
+    def has(self, batch: int) -> bool:
+        """Whether the batch has left anything here, be it no file at all."""
 
     def durable(self, batch: int) -> None:
         """The batch's tick is durable: older notes may go."""
@@ -74,6 +86,9 @@ class FileSinkOutput:
 
     def published_by(self, batch: int) -> str | None:
         return None
+
+    def has(self, batch: int) -> bool:
+        return True  # by Spark, in each batch
 
     def durable(self, batch: int) -> None:
         return None
@@ -95,6 +110,9 @@ class PublishedOutput:
         manifest = self.batches.manifest(self.query, batch)
         return manifest.run if manifest else None
 
+    def has(self, batch: int) -> bool:
+        return self.batches.manifest(self.query, batch) is not None
+
     def durable(self, batch: int) -> None:
         self.batches.forget(self.query, batch - KEPT_MANIFESTS)
 
@@ -112,39 +130,17 @@ class NotedOutput:
     def published_by(self, batch: int) -> str | None:
         return None
 
+    def has(self, batch: int) -> bool:
+        return is_noted(self.directory, batch)
+
     def durable(self, batch: int) -> None:
         forget(self.directory, batch - KEPT_MANIFESTS)
 
 
-class Reads:
-    """Which segment the files of each source are in: one for all, or by directory."""
-
-    def __init__(self, segments: Mapping[str, int] | int) -> None:
-        self._one = segments if isinstance(segments, int) else None
-        directories = {} if isinstance(segments, int) else dict(segments)
-        self._by_directory = sorted(
-            ((local_path(path).rstrip("/") + "/", number) for path, number in directories.items()),
-            key=lambda item: -len(item[0]),
-        )
-
-    def numbers(self) -> set[int]:
-        return {self._one} if self._one is not None else {n for _, n in self._by_directory}
-
-    def segment(self, unit: str) -> int:
-        """The number of a file's segment. Raises ComposeError if no directory holds it."""
-        if self._one is not None:
-            return self._one
-        path = local_path(unit)
-        for directory, number in self._by_directory:
-            if path.startswith(directory):
-                return number
-        known = [directory for directory, _ in self._by_directory]
-        raise ComposeError(f"{unit} is in none of the directories that the query reads: {known}")
-
-
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """What the logs say of a batch, read when it is over. `consumed`: names by segment number."""
+    """What the logs say of a batch, read when it is over. `consumed`: names by segment number.
+    `unpublished`: the numbers of the segments in which it should have published, and has not."""
 
     batch: int
     fingerprint: bytes
@@ -153,6 +149,7 @@ class QueryRecord:
     published_by: str | None
     ranges: tuple[tuple[str, Range], ...] = ()
     timestamp_ms: int = 0
+    unpublished: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +158,14 @@ class Tracking:
 
     rows: by segment number, the column with the slots of the rows in its files. ranges: sources with
     partitioned offsets, by their numbers. emits: the labels of the front that the query is of what it
-    emits from its state; None if that is not held to anything.
+    emits from its state; None if that is not held to anything. publishes: the segments, by number, in
+    which each batch that had input must have published.
     """
 
     rows: Mapping[int, str] = field(default_factory=dict)
     ranges: Mapping[str, OffsetRanges] = field(default_factory=dict)
     emits: FrontLabels | None = None
+    publishes: tuple[int, ...] = ()
 
 
 class QueryTicks:
@@ -178,7 +177,7 @@ class QueryTicks:
         admin: Admin,
         spec: PipelineSpec,
         checkpoint: CheckpointLog | None,
-        reads: Reads,
+        sources: Sources,
         outputs: Callable[[], Iterable[Output]],
         evaluations: Callable[[], Evaluations] | None,
         twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
@@ -191,7 +190,7 @@ class QueryTicks:
         self._tracking = tracking or Tracking()
         self._scope = scope
         self._node, self._admin, self._spec = node, admin, spec
-        self._log, self._reads, self._outputs = checkpoint, reads, outputs
+        self._log, self._sources, self._outputs = checkpoint, sources, outputs
         self._evaluations, self._twins = evaluations, twins
         numbers = {name: number for number, name in enumerate(spec.segments)}
         self._delays: dict[tuple[int, int], int] = {}
@@ -209,7 +208,7 @@ class QueryTicks:
         return self._scope or self._checkpoint.query_id
 
     def read(self, batch: int) -> QueryRecord:
-        consumed = self._by_segment(batch, self._checkpoint.consumed(batch))
+        consumed, consumed_ranges = self._taken(batch)
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
         noted = [output.published_by(batch) for output in outputs]
@@ -220,9 +219,54 @@ class QueryTicks:
             consumed,
             created,
             next((run for run in noted if run is not None), None),
-            self._ranges(batch),
+            consumed_ranges,
             offsets.timestamp_ms,
+            self._unpublished(batch) if consumed or consumed_ranges else (),
         )
+
+    def check_sources(self) -> None:
+        """Raises UnaccountedError where a batch that is logged has read what nobody accounts for: asked
+        before a query is followed, of the newest one."""
+        planned, tellable = self._checkpoint.planned(), self._checkpoint.tellable()
+        if planned:
+            self._sources.check_offsets(self._checkpoint.offsets(planned[-1]))
+        if tellable:
+            for source, names in self._checkpoint.consumed(tellable[-1]).items():
+                if self._sources.is_tracked(source):
+                    for name in names:
+                        self._sources.segment(name)
+
+    def check_published(self, batch: int) -> None:
+        """Raises ComposeError where a batch had input and did not publish what it is said to create:
+        asked before Spark commits it."""
+        if self._tracking.publishes and any(self._taken(batch)):
+            self._check_unpublished(batch, self._unpublished(batch))
+
+    def _unpublished(self, batch: int) -> tuple[int, ...]:
+        """The segments in which a batch should have published, and has not."""
+        wanted = self._tracking.publishes
+        if not wanted:
+            return ()
+        there = {s for output in self._outputs() if output.has(batch) for s in output.segments}
+        return tuple(segment for segment in wanted if segment not in there)
+
+    def _check_unpublished(self, batch: int, unpublished: Sequence[int]) -> None:
+        if unpublished:
+            names = [self._spec.segments[segment] for segment in unpublished]
+            raise ComposeError(
+                f"batch {batch} had input and published nothing for {names}, where the query is said to "
+                f"create: call tracked.writer(...) (or note_commit) in every batch, with an empty "
+                f"DataFrame too, or start the query with may_publish_nothing=True, if what its readers "
+                f"wait for is complete without"
+            )
+
+    def _taken(
+        self, batch: int
+    ) -> tuple[dict[int, tuple[str, ...]], tuple[tuple[str, Range], ...]]:
+        """The files that a batch consumed, by segment number, and the ranges. Raises ComposeError where
+        it has read what nobody accounts for."""
+        self._sources.check_offsets(self._checkpoint.offsets(batch))
+        return self._by_segment(batch, self._checkpoint.consumed(batch)), self._ranges(batch)
 
     def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
         """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
@@ -238,6 +282,7 @@ class QueryTicks:
         return record.fingerprint
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
+        self._check_unpublished(record.batch, record.unpublished)
         consumed, rows, slots = self._input(record, stopping)
         if self._tracking.emits is not None:
             slots = self._emitted(record, slots, self._tracking.emits)
@@ -298,6 +343,10 @@ class QueryTicks:
                         "batch %d of query %s waits for %s: does their front run?",
                         record.batch, self._query_id, error,
                     )  # fmt: skip
+                if looks % _LOOKS_PER_REPORT == 0:
+                    told_by = {source.segment for source in self._tracking.ranges.values()}
+                    segment = self._spec.segments.index(min(told_by)) if len(told_by) == 1 else -1
+                    self._waits(WaitKind.NOT_TOLD, str(error), segment, record.batch)
             if stopping.wait(_LOOK_AGAIN_S):
                 raise Stopping
 
@@ -347,6 +396,7 @@ class QueryTicks:
     ) -> dict[int, tuple[str, ...]]:
         """A batch's names by segment number. A file that two sources of the query read (a
         self-join) is consumed once; raises ComposeError if they don't read it in one batch."""
+        by_source = {s: names for s, names in by_source.items() if self._sources.is_tracked(s)}
         # From outside it cannot be seen which sources list one directory, but what they took can.
         overlapping = [
             pair
@@ -354,7 +404,8 @@ class QueryTicks:
             if not set(by_source[pair[0]]).isdisjoint(by_source[pair[1]])
         ]
         for sources in (*self._twins(), *overlapping):
-            read = [set(by_source.get(source, ())) for source in sources]
+            tracked = [source for source in sources if self._sources.is_tracked(source)]
+            read = [set(by_source.get(source, ())) for source in tracked]
             if any(names != read[0] for names in read):
                 raise ComposeError(
                     f"batch {batch}: sources {sources} read the same directory and took different "
@@ -364,7 +415,9 @@ class QueryTicks:
         found: dict[int, dict[str, None]] = {}
         for names in by_source.values():
             for name in names:
-                found.setdefault(self._reads.segment(name), {})[name] = None
+                segment = self._sources.segment(name)
+                if segment is not None:
+                    found.setdefault(segment, {})[name] = None
         return {segment: tuple(names) for segment, names in found.items()}
 
     def _with_slots(self, record: QueryRecord, stopping: threading.Event) -> tuple[Unit, ...]:
@@ -391,6 +444,8 @@ class QueryTicks:
                 self._spec.segments[segment], missing, _RESOLVE_WAIT_MS
             )
             waits += 1
+            if len(found) < len(names):
+                self._wait_for_units(batch, segment, [n for n in names if n not in found])
             if waits % 10 == 0 and len(found) < len(names):
                 log.warning(
                     "batch %d of query %s waits for %d units that no tick has created in segment "
@@ -399,6 +454,21 @@ class QueryTicks:
                     self._spec.segments[segment], missing[:_NAMES_SHOWN],
                 )  # fmt: skip
         return found
+
+    def _wait_for_units(self, batch: int, segment: int, missing: Sequence[str]) -> None:
+        """Says that the query waits for the slots of files. Where one lies beside a log of what a writer
+        has published, the writer is behind; else nobody may ever tell of it."""
+        stray = [name for name in missing if not _has_writer(name)]
+        shown = ", ".join((stray or missing)[:_NAMES_SHOWN])
+        if stray:
+            text = f"{len(stray)} files that no tick has created, such as {shown}"
+            self._waits(WaitKind.UNKNOWN_ITEMS, text, segment, batch)
+        else:
+            text = f"the writer of {len(missing)} files whose tick has not been committed, such as {shown}"
+            self._waits(WaitKind.WRITER_BEHIND, text, segment, batch)
+
+    def _waits(self, kind: WaitKind, text: str, segment: int, batch: int) -> None:
+        self._node.report_waits([WaitCause(kind, text, segment, batch)])
 
     def _min_times(self) -> dict[int, int]:
         state = self._admin.pipeline(self._spec.name).state
@@ -430,3 +500,12 @@ class QueryTicks:
             Cells.concatenate([acked[1], consumed_rows]),
         )
         return compose(units, more)
+
+
+def _has_writer(unit: str) -> bool:
+    """Whether a file lies in a directory, or below one, whose writer keeps a log of what it publishes."""
+    try:
+        parents = list(Path(local_path(unit)).parents)[:_MAX_PARTITION_FOLDERS]
+    except LogError:
+        return False
+    return any((folder / log).is_dir() for folder in parents for log in _WRITERS_LOGS)

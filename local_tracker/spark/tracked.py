@@ -18,7 +18,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from local_tracker.spark.compose import ComposeError, Evaluations
 from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import (
+    PlannedQuery,
     StageTasks,
     checkpoint_root,
     sink_description,
@@ -50,10 +51,17 @@ from local_tracker.spark.query_ticks import (
 )
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
+from local_tracker.spark.starting import (
+    CheckedBatches,
+    QueryIdentity,
+    check_admission,
+    check_planned,
+)
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.errors import RefusedError
+from tracker.core.messages import Joined
 
 SUPPORTED_PYSPARK = ("4.3",)
 """The PySpark versions whose logs have been tried out."""
@@ -126,6 +134,9 @@ class Tracked:
         emits: str | None = None,
         noted: str | None = None,
         operators: Sequence[str] = (),
+        untracked: Sequence[str] = (),
+        may_publish_nothing: bool = False,
+        take_over: bool = False,
         limits: FollowerLimits | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
@@ -137,33 +148,60 @@ class Tracked:
         whose offsets number their records. emits: the name of the front that the query is of the one
         segment that it creates in, where it emits from its state. noted: the local directory where a
         sink of the user's own notes what it commits (`local_tracker.worker.noted`). operators: names of
-        those that acknowledge: a batch with input files in which one handed nothing over fails. Raises TrackingError if the segments,
-        the sink or the checkpoint don't fit; the query has then been stopped.
+        those that acknowledge: a batch with input files in which one handed nothing over fails.
+        untracked: sources that are in none of these, by number, and directories of files (with a `/`).
+        may_publish_nothing: a batch that had input need not publish anything for what the query creates
+        through `writer` (or note anything); else it fails. take_over: end another query that runs under
+        this node id.
+
+        Raises TrackingError if the plan's sources, the segments, the sink or the checkpoint don't fit,
+        and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
         """
+        planned = check_planned(writer, node_id)
         node = NodeClient(self.target, self.pipeline, node_id, kind="query")
+        admin = Admin(self.target)
         query: StreamingQuery | None = None
         try:
-            joined = node.join(_JOIN_TIMEOUT_S)
-            routes = Routes(node, joined.spec, reads, creates, node_id, rows or {}, ranges or {})
+            identity = QueryIdentity(planned.checkpoint)
+            identity.check_active(writer._spark, planned.name)
+            asked = node.check_join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
+            routes = Routes(
+                asked.spec, reads, creates, node_id, rows, ranges, untracked, planned.sources
+            )
+            self._check_creates(planned, creates, noted)
+            check_admission(node_id, node, admin, asked, identity.checkpoint, routes)
+            identity.begin()
+            joined = node.join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
             front = self._join_front(node, emits, creates, routes)
+            publishes = bool(planned.each_batch or noted) and not may_publish_nothing
+            if planned.each_batch is not None and publishes and routes.creates:
+                CheckedBatches(self._admitted_query).wrap(planned.each_batch)
             with self._task_settings(node_id):
                 query = writer.start()
+            tracking = Tracking(
+                routes.rows, routes.ranges, None if front is None else front[1],
+                routes.creates if publishes else (),
+            )  # fmt: skip
             tracked_query = self._follow(
                 node,
+                admin,
                 query,
                 node_id,
                 routes,
-                joined.last_batches,
+                tracking,
+                joined,
                 limits,
-                front,
                 noted,
                 tuple(operators),
             )
+            if front is not None:
+                self._promise(tracked_query, node, *front)
         except BaseException as error:
             if query is not None:
                 self._admit(query.id, TrackingError(f"query {node_id!r} was not started: {error}"))
                 query.stop()
             node.close()
+            admin.close()
             raise
         self._admit(query.id, tracked_query)
         return tracked_query
@@ -224,12 +262,34 @@ class Tracked:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _check_creates(
+        self, planned: PlannedQuery, creates: Sequence[str], noted: str | None
+    ) -> None:
+        """Raises TrackingError where nothing could tell what a query creates."""
+        if not creates or noted is not None:
+            return
+        if planned.each_batch is None:
+            if planned.path is None:
+                raise _unreadable(planned.sink)
+            return  # the sink itself is looked at once there is one
+        with self._changed:
+            writers = list(self._writers.values())
+        lacking = [
+            c for c in creates if not any(w.creates is None or c in w.creates for w in writers)
+        ]
+        if lacking:
+            raise TrackingError(
+                f"the query is to create in {lacking}, and its function of foreachBatch has nothing to "
+                f"publish by: make a tracked.writer(...) for it before the query is started, and call it "
+                f"in every batch; or start the query with creates=[]"
+            )
+
     def _join_front(
         self, node: NodeClient, emits: str | None, creates: Sequence[str], routes: Routes
     ) -> tuple[str, FrontLabels] | None:
         if emits is None:
             return None
-        if by_rows := [name for name in creates if node.segment(name) in routes.rows]:
+        if by_rows := [name for name in creates if routes.number(name) in routes.rows]:
             raise TrackingError(
                 f"the query is to create by rows in {by_rows[0]!r}, in slots of their own, and emits "
                 f"there as front {emits!r}, in slots of the moment: leave out one of the two"
@@ -245,12 +305,13 @@ class Tracked:
     def _follow(
         self,
         node: NodeClient,
+        admin: Admin,
         query: StreamingQuery,
         node_id: str,
         routes: Routes,
-        last_batches: Sequence[Any],
+        tracking: Tracking,
+        joined: Joined,
         limits: FollowerLimits | None,
-        front: tuple[str, FrontLabels] | None,
         noted: str | None,
         operators: tuple[str, ...],
     ) -> TrackedQuery:
@@ -260,35 +321,33 @@ class Tracked:
             runs = _note_run(checkpoint, str(query.runId))
             stage_tasks = StageTasks(self.spark)
             evaluations = lambda: Evaluations(runs, None, stage_tasks, operators)  # noqa: E731
-        admin = Admin(self.target)
         ticks = QueryTicks(
-            node, admin, routes.spec, checkpoint, routes.reads,
-            self._outputs(query, routes, node, noted), evaluations, _Twins(query),
-            Tracking(routes.rows, routes.ranges, None if front is None else front[1]),
+            node, admin, routes.spec, checkpoint, routes.sources,
+            self._outputs(query, routes, noted), evaluations, _Twins(query), tracking,
         )  # fmt: skip
         tracked_query = TrackedQuery(query, node, admin, checkpoint, ticks)
         follower = Follower(
-            node_id, node, checkpoint, ticks, last_batches,
+            node_id, node, checkpoint, ticks, joined,
             is_active=lambda: bool(query.isActive),
             on_failure=lambda error: query.stop(),
             limits=limits or self._limits(),
         )  # fmt: skip
         tracked_query._follower = follower
         follower.start()
-        if front is not None:
-            name, labels = front
-            tracked_query._promise(
-                name,
-                Promises(
-                    node, name, labels, time.time_ns, routes.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
-                    tracked_query._give_up,
-                ),
-            )  # fmt: skip
         return tracked_query
 
-    def _outputs(
-        self, query: StreamingQuery, routes: Routes, node: NodeClient, noted: str | None
-    ) -> Any:
+    def _promise(
+        self, tracked_query: TrackedQuery, node: NodeClient, front: str, labels: FrontLabels
+    ) -> None:
+        tracked_query._promise(
+            front,
+            Promises(
+                node, front, labels, time.time_ns, node.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
+                tracked_query._give_up,
+            ),
+        )  # fmt: skip
+
+    def _outputs(self, query: StreamingQuery, routes: Routes, noted: str | None) -> Any:
         """What tells where the query's batches leave files."""
         if noted is not None:
             by_note = (NotedOutput(noted, routes.creates),)
@@ -308,18 +367,14 @@ class Tracked:
                 for writer in writers:
                     own = writer.creates
                     segments = (
-                        routes.creates if own is None else tuple(node.segment(s) for s in own)
+                        routes.creates if own is None else tuple(routes.number(s) for s in own)
                     )
                     if segments or self._tasks_acknowledge:
                         yield PublishedOutput(writer.batches, query_id, segments)
 
             return published
         if routes.creates:
-            raise TrackingError(
-                f"what the sink {sink} has committed cannot be read: use a file sink, foreachBatch "
-                f"with tracked.writer(...), or noted=DIRECTORY with a sink that notes what it commits; "
-                f"or start the query with creates=[]"
-            )
+            raise _unreadable(sink)
         return lambda: ()
 
     def _limits(self) -> FollowerLimits:
@@ -432,11 +487,19 @@ class TrackedQuery:
         """Why the query has ended: a failure of tracking, or Spark's own exception."""
         return self.tracking_failure or self.query.exception()
 
+    def check_published(self, batch: int) -> None:
+        """Raises TrackingError if a batch had input and has not published what the query creates: for
+        when its function has returned, before Spark commits it."""
+        self._check_before_commit(lambda: self._ticks.check_published(batch))
+
     def check_acks(self, batch: int, run: str) -> None:
         """Raises TrackingError if what user code acknowledged in a batch cannot be counted: for
         those who publish a batch, before they do."""
+        self._check_before_commit(lambda: self._ticks.check_acks(batch, run))
+
+    def _check_before_commit(self, check: Callable[[], None]) -> None:
         try:
-            self._ticks.check_acks(batch, run)
+            check()
         except ComposeError as error:
             self._unpublished = TrackingError(str(error))
             raise self._unpublished from None
@@ -534,6 +597,14 @@ class BatchWriter:
             return f"b{batch:08d}-{query_id[:8]}-{name}"
 
         self.batches.publish(query_id, batch, offsets, run, write, place)
+
+
+def _unreadable(sink: str) -> TrackingError:
+    return TrackingError(
+        f"what the sink {sink} has committed cannot be read: use a file sink, foreachBatch with "
+        f"tracked.writer(...), or noted=DIRECTORY with a sink that notes what it commits; or start the "
+        f"query with creates=[]"
+    )
 
 
 class _Twins:

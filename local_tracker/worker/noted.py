@@ -41,6 +41,11 @@ def noted(directory: str, batch: int) -> tuple[str, ...]:
         raise NoteError(f"{path} is not a note of a commit: {error!r}") from None
 
 
+def is_noted(directory: str, batch: int) -> bool:
+    """Whether a batch has a note, be it of no unit."""
+    return _path(directory, batch).exists()
+
+
 def forget(directory: str, batch: int) -> None:
     """Removes the note of a batch."""
     _path(directory, batch).unlink(missing_ok=True)

@@ -6,8 +6,10 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,28 @@ import pytest
 import tracker
 from fronts import RangeFront
 from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follower import TrackingError
+from local_tracker.spark.follower import Follower, TrackingError
+from local_tracker.spark.logs import CheckpointLog, LogError
+from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 from tests.spark.support import WAIT_S
 from tracker.client import LowmarkError
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.errors import RefusedError, TickRefusedError
 from tracker.core.ack_values import unit_value
-from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.core.messages import Joined
+from tracker.core.model import (
+    Cells,
+    Edge,
+    Heartbeat,
+    NodeKey,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    TickContent,
+    Unit,
+)
 from tracker.core.slots import FOREVER
+from tracker.core.waits import WaitCause, WaitKind
 
 QUERY = "5f0c8a5e-98b4-4f5a-9c2b-7a1f0e7f0b11"
 
@@ -235,6 +252,192 @@ def test_min_time_reaches_the_end(running: EmbeddedTracker, logs: Logs) -> None:
     front.leave_front("front").result(WAIT_S)
     with running.subscriber("p") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def offsets_of_two(logs: Logs, number: int, slot: int, other: str) -> None:
+    """A batch that has read from a second source as well."""
+    logs.batch(number, slot)
+    path = logs.checkpoint / f"offsets/{number}"
+    path.write_text(f"{path.read_text()}\n{other}")
+
+
+def refused_to_follow(running: EmbeddedTracker, query: AttachedQuery, message: str) -> None:
+    """And the node has no key: nobody's session was ended."""
+    with pytest.raises(TrackingError, match=message):
+        query.start()
+    with running.node("p", "parse") as node:
+        assert node.check_join().key.incarnation == 0
+
+
+def test_a_source_that_nobody_has_named_is_refused(running: EmbeddedTracker, logs: Logs) -> None:
+    offsets_of_two(logs, 0, 1, '{"orders": {"0": 17}}')
+    said = r"batch 0: source 1, .*orders.* is not accounted for: .*in untracked"
+    refused_to_follow(running, attached(running, logs), said)
+    refused_to_follow(running, attached(running, logs, reads={"/else": "parse"}, untracked=["1"]),
+                      "data/in/s1-front.* in none of the directories")  # fmt: skip
+    query = attached(running, logs, untracked=["1"]).start()
+    assert query.wait_durable(WAIT_S)
+    await_open_slots(running, 3, 1)
+    logs.batch(1, 2, source="file:///aside/stray.parquet")
+    assert query.close(0.0) is False
+    query = attached(running, logs, untracked=["1", "/aside"]).start()
+    assert query.wait_durable(WAIT_S) and query.last_durable_batch == 1
+    await_open_slots(running, 3, 1)  # what it made is under the min time of the moment
+    assert query.close()
+
+
+def test_a_source_that_comes_to_it_later_stops_it(running: EmbeddedTracker, logs: Logs) -> None:
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    offsets_of_two(logs, 1, 2, "23")
+    with pytest.raises(TrackingError, match="batch 1: source 1, which is no source of files"):
+        query.wait_durable(WAIT_S)
+    query.close()
+
+
+def test_a_query_without_batches_is_refused_by_name(running: EmbeddedTracker, logs: Logs) -> None:
+    logs.batch(0, 1)
+    (logs.checkpoint / "offsets/0").write_text('v1\n\n{"0":{"value":1,"runTimeMs":2}}')
+    with pytest.raises(LogError, match="continuous trigger"):
+        attached(running, logs).start()
+
+
+def test_another_query_is_not_followed_under_its_node_id(
+    running: EmbeddedTracker, logs: Logs, tmp_path: Path
+) -> None:
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    other = Logs(tmp_path / "other")
+    (other.checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
+    other.batch(0, 2)
+    with pytest.raises(RefusedError, match=f"runs for {QUERY!r}.*take_over"):
+        attached(running, other).start()
+    logs.batch(1, 3)
+    assert query.wait_durable(WAIT_S) and query.last_durable_batch == 1
+    with pytest.raises(TrackingError, match="restore the old checkpoint"):
+        attached(running, other, take_over=True).start()
+    logs.batch(2, 4)
+    assert query.wait_durable(WAIT_S) and query.last_durable_batch == 2
+    assert query.close()
+
+
+# --- what it waits for ----------------------------------------------------------------------------
+
+
+def await_waits(running: EmbeddedTracker, *expected: tuple[WaitKind, int, int]) -> str:
+    """Waits until the node says that it waits for that; returns what it says."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        parts = running.admin().explain("p").parts
+        waits = [wait for part in parts for node in part.nodes for wait in node.waits]
+        found = [(wait.kind, wait.segment, wait.batch) for wait in waits]
+        if found == list(expected) or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    assert found == list(expected)
+    return " ".join(wait.text for wait in waits)
+
+
+def test_it_says_that_it_waits_for_a_stray_file(running: EmbeddedTracker, logs: Logs) -> None:
+    logs.batch(0, 1, source="file:///data/in/stray.csv")
+    query = attached(running, logs).start()
+    said = await_waits(running, (WaitKind.UNKNOWN_ITEMS, 0, 0))
+    assert said == "1 files that no tick has created, such as file:///data/in/stray.csv"
+    stray = TickContent(
+        created=Cells.of([(0, 9, unit_value("file:///data/in/stray.csv"), 1)]),
+        units_created=(Unit(0, "file:///data/in/stray.csv", 9),),
+    )
+    with running.node("p", "who-wrote-it") as node:
+        node.join()
+        node.commit(stray).result(WAIT_S)
+        assert query.wait_durable(WAIT_S)
+        await_waits(running)
+    assert query.close()
+
+
+def test_it_says_that_a_writer_is_behind(running: EmbeddedTracker, logs: Logs) -> None:
+    written = logs.sink / "part-before.parquet"
+    logs.batch(0, 1, source=f"file://{written}")
+    query = attached(running, logs).start()
+    said = await_waits(running, (WaitKind.WRITER_BEHIND, 0, 0))
+    assert said.startswith("the writer of 1 files whose tick has not been committed")
+    query.close(0.0)
+
+
+def test_it_says_that_ranges_are_not_told(
+    running: EmbeddedTracker, logs: Logs, tmp_path: Path
+) -> None:
+    offsets_of_two(logs, 0, 1, '{"orders": {"0": 17}}')
+    ranges = {"1": OffsetRanges("parse", PublishedRanges(str(tmp_path / "ranges")).slots)}
+    query = attached(running, logs, ranges=ranges).start()
+    said = await_waits(running, (WaitKind.NOT_TOLD, 0, 0))
+    assert said.startswith("offsets up to 17 of partition 'orders/0'")
+    query.close(0.0)
+
+
+def test_it_says_what_it_is_refused(running: EmbeddedTracker, logs: Logs) -> None:
+    """Batch 0 read what lies below min time, and made something of it."""
+    with running.admin() as admin:
+        assert admin.restart("p", 0, 3) == (1, 3)
+    logs.batch(0, 1)
+    query = attached(running, logs).start()
+    said = await_waits(running, (WaitKind.REFUSED, -1, -1))
+    assert "the tick of batch 0 was refused (below_min_time)" in said
+    query.close()
+
+
+def test_a_full_table_is_waited_for_and_said(logs: Logs) -> None:
+    """The query is not stopped: there may be room later."""
+    logs.batch(0, 1)
+    node = FullNode()
+    follower = Follower(
+        "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: True, on_failure=lambda error: None,
+    )  # fmt: skip
+    follower.start()
+    assert follower.wait_durable(WAIT_S)
+    assert follower.close(WAIT_S)
+    assert node.said == [(WaitCause(WaitKind.REFUSED, "no room", batch=0),), ()]
+
+
+class FullNode:
+    """Refuses the first tick for want of room."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[WaitCause, ...]] = []
+        self._refused = False
+
+    def commit(self, content: TickContent) -> Future[int]:
+        future: Future[int] = Future()
+        if self._refused:
+            future.set_result(1)
+        else:
+            self._refused = True
+            future.set_exception(TickRefusedError(Refusal(RefusalCode.FULL, "no room")))
+        return future
+
+    def report_waits(self, causes: Sequence[WaitCause]) -> None:
+        self.said.append(tuple(causes))
+
+
+class AnyTicks:
+    """Batches that mean nothing."""
+
+    def read(self, batch: int) -> int:
+        return batch
+
+    def fingerprint(self, record: int) -> bytes:
+        return b""
+
+    def tick(self, record: int, stopping: threading.Event) -> TickContent:
+        return TickContent()
+
+    def relabelled(self, record: int, refusal: Refusal) -> TickContent | None:
+        return None
+
+    def durable(self, batch: int) -> None:
+        return None
 
 
 # --- the command ----------------------------------------------------------------------------------

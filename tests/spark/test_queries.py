@@ -203,26 +203,6 @@ def test_what_does_not_fit_is_refused_at_the_start(
 
 
 @ONLY_LOCAL
-def test_a_second_query_under_one_node_id_stops_the_first(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
-) -> None:
-    pipeline = pipelines("parse")
-    first = start_copy(tracked_in(pipeline), spark, pipeline)
-    pipeline.publish(1)
-    first.processAllAvailable()
-    with pytest.raises(TrackingError, match=r"batch 0 of query .* restore the old checkpoint"):
-        tracked_in(pipeline).start(
-            reader(spark).parquet(pipeline.input).writeStream.format("noop"),
-            node_id="parse", reads="parse",
-        )  # fmt: skip
-    pipeline.publish(2)
-    with pytest.raises(TrackingError, match="fenced"):
-        first.processAllAvailable()
-        first.awaitTermination()
-    assert not first.isActive
-
-
-@ONLY_LOCAL
 def test_a_query_far_ahead_of_the_tracker_is_stopped(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:

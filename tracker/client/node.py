@@ -182,13 +182,7 @@ class NodeClient:
 
     def segment(self, name: str) -> int:
         """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
-        try:
-            return self.spec.segments.index(name)
-        except ValueError:
-            raise LowmarkError(
-                f"pipeline {self.pipeline!r} has no segment {name!r}; "
-                f"it has {list(self.spec.segments)}"
-            ) from None
+        return segment_number(self.spec, name)
 
     # --- ticks ------------------------------------------------------------------------------------
 
@@ -618,6 +612,16 @@ class NodeClient:
         self._bytes.clear()
         self._waiting_bytes = 0
         return self._window.drain()
+
+
+def segment_number(spec: PipelineSpec, name: str) -> int:
+    """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
+    try:
+        return spec.segments.index(name)
+    except ValueError:
+        raise LowmarkError(
+            f"pipeline {spec.name!r} has no segment {name!r}; it has {list(spec.segments)}"
+        ) from None
 
 
 def _message(pipeline: str, content: TickContent) -> pb.TickContent:

@@ -1,0 +1,147 @@
+"""Where a query's input comes from, and that each of its sources is accounted for (promise 6).
+
+A source that nobody has named would be read in silence: min time would pass what came from it. So
+each source of a plan is in a segment (by the directory of its files, or by ranges of its offsets), or
+it is said of it that it is not tracked. Before a query is started that is checked by its plan; of each
+batch, and of a query of which there is only the checkpoint, by the offset log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from local_tracker.spark.compose import ComposeError
+from local_tracker.spark.logs import BatchOffsets, local_path
+
+_WILDCARD = re.compile(r"[*?\[{\\]")
+
+
+class UnaccountedError(ComposeError):
+    """A source is in no segment, and nobody said that it is not tracked. Names source and plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A streaming source of a plan. number: what the checkpoint calls it, its place in the plan from
+    "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
+    of files, perhaps with wildcards; else None."""
+
+    number: str
+    what: str
+    directory: str | None = None
+
+
+class Sources:
+    """Which segment the input of each source is in, and what is not tracked."""
+
+    def __init__(
+        self,
+        reads: Mapping[str, int] | int,
+        ranges: Collection[str] = (),
+        untracked: Sequence[str] = (),
+        plan: Sequence[Source] | None = None,
+    ) -> None:
+        """reads: the number of the segment of all files, or numbers by directory. ranges: sources that
+        are tracked by ranges of offsets. untracked: sources by their numbers, and, with a `/`,
+        directories of files. plan: the sources of the plan, if that is known."""
+        self._one = reads if isinstance(reads, int) else None
+        directories: dict[str, int | None] = {} if isinstance(reads, int) else dict(reads)
+        directories |= {path: None for path in untracked if "/" in path}
+        self._by_directory = sorted(
+            ((_slashed(local_path(path)), number) for path, number in directories.items()),
+            key=lambda item: -len(item[0]),
+        )
+        self._ranges = set(ranges)
+        self._untracked = {name for name in untracked if "/" not in name}
+        self._plan = plan
+
+    def numbers(self) -> set[int]:
+        """Of the segments that files are in."""
+        known = {number for _, number in self._by_directory if number is not None}
+        return known if self._one is None else known | {self._one}
+
+    def is_tracked(self, source: str) -> bool:
+        return source not in self._untracked
+
+    def segment(self, unit: str) -> int | None:
+        """The number of a file's segment; None if the file is not tracked. Raises UnaccountedError
+        where nothing is said of it."""
+        if self._by_directory:
+            path = local_path(unit)
+            for directory, number in self._by_directory:
+                if path.startswith(directory):
+                    return number
+        if self._one is not None:
+            return self._one
+        known = [directory for directory, _ in self._by_directory]
+        raise UnaccountedError(
+            f"{unit} is in none of the directories that the query reads: {known}; name its directory in "
+            f"reads, or in untracked if it is not tracked"
+        )
+
+    def check_plan(self) -> None:
+        """Raises UnaccountedError where a source of the plan is not accounted for, or one is named that
+        the plan has not."""
+        assert self._plan is not None, "the plan is known"
+        have = {source.number for source in self._plan}
+        for named, what in ((self._ranges, "ranges"), (self._untracked, "untracked")):
+            if missing := sorted(named - have):
+                raise UnaccountedError(
+                    f"{what} names source {missing[0]!r}, which the plan has not: {self._shown()} (a "
+                    f"directory is named with a /)"
+                )
+        for source in self._plan:
+            if not self._accounts_for(source):
+                raise self._unaccounted(f"source {source.number}, {source.what},")
+
+    def check_offsets(self, offsets: BatchOffsets) -> None:
+        """Raises UnaccountedError where a batch has read from a source that is not accounted for."""
+        if self._plan is not None and len(offsets.sources) != len(self._plan):
+            raise UnaccountedError(
+                f"batch {offsets.batch} has offsets of {len(offsets.sources)} sources, "
+                f"{sorted(offsets.sources)}, and the plan has {len(self._plan)}: {self._shown()}; start "
+                f"the query again, over the sources that its checkpoint began with"
+            )
+        for number, text in offsets.sources.items():
+            if text is None or number in self._ranges or number in self._untracked:
+                continue
+            if (
+                offsets.log_offset(number) is None
+            ):  # of a file source the files themselves are judged
+                raise self._unaccounted(
+                    f"batch {offsets.batch}: source {number}, which is no source of files (its offset "
+                    f"is {text[:200]}),"
+                )
+
+    def _accounts_for(self, source: Source) -> bool:
+        if source.number in self._ranges or source.number in self._untracked:
+            return True
+        if source.directory is None:
+            return False
+        if self._one is not None:
+            return True
+        wanted = _WILDCARD.split(source.directory, maxsplit=1)[0]
+        whole = wanted == source.directory
+        place = _slashed(local_path(wanted)) if whole else local_path(wanted)
+        return any(
+            place.startswith(directory) or directory.startswith(place)
+            for directory, _ in self._by_directory
+        )
+
+    def _unaccounted(self, what: str) -> UnaccountedError:
+        return UnaccountedError(
+            f"{what} is not accounted for: files are named in reads by their directory, other sources in "
+            f"ranges by their number, and what is not to be tracked, so that min time passes it, in "
+            f"untracked, by number or directory; the plan has {self._shown()}"
+        )
+
+    def _shown(self) -> str:
+        if self._plan is None:
+            return "what the checkpoint logs"
+        return ", ".join(f"{source.number}: {source.what}" for source in self._plan) or "no source"
+
+
+def _slashed(path: str) -> str:
+    return path.rstrip("/") + "/"

@@ -1,0 +1,145 @@
+"""What is done before a query is started: all that can be refused is refused here.
+
+Nothing has been touched then: no other session of the node is closed, and no query runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.utils import ForeachBatchFunction
+
+from local_tracker.spark.follower import Follower, TrackingError, refuse_another_query
+from local_tracker.spark.jvm import PlannedQuery, planned_query
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.query_ticks import QueryTicks, Tracking
+from local_tracker.spark.routes import Routes
+from local_tracker.spark.sources import UnaccountedError
+from tracker.client import Admin, NodeClient
+from tracker.core.messages import Joined
+
+log = logging.getLogger("lowmark.spark")
+
+
+def check_planned(writer: object, node_id: str) -> PlannedQuery:
+    """What a writer would start. Raises TrackingError for what cannot be tracked at all; a query that
+    has been started already, by `toTable`, say, is stopped."""
+    if isinstance(writer, StreamingQuery):
+        writer.stop()
+        raise TrackingError(
+            f"query {node_id!r} was started before it was handed over (toTable() and start() do so), so "
+            f"nobody has followed it; it has been stopped. Hand over the writer: for a table that is "
+            f"kept in files, writer.format(...).option('path', <its directory>)"
+        )
+    if not isinstance(writer, DataStreamWriter):
+        raise TrackingError(
+            f"query {node_id!r}: start() takes what frame.writeStream gives, not {writer!r}"
+        )
+    planned = planned_query(writer)
+    if planned.is_continuous:
+        raise TrackingError(
+            f"query {node_id!r} has a continuous trigger, whose epochs are no batches, so what they "
+            f"read and wrote cannot be told; use trigger(processingTime=...) or trigger(realTime=...)"
+        )
+    if planned.checkpoint is None:
+        log.warning(
+            "query %r has no checkpointLocation: when it is started again, it reads all of its input "
+            "again, and is refused under this node id", node_id,
+        )  # fmt: skip
+    return planned
+
+
+class QueryIdentity:
+    """The id of a query that is going to be started. `checkpoint`: its logs, if it keeps any."""
+
+    def __init__(self, location: str | None) -> None:
+        """Raises LogError where the checkpoint is out of reach."""
+        self.checkpoint = None if location is None else CheckpointLog(location)
+        has_id = self.checkpoint is not None and self.checkpoint.exists()
+        self.id = self.checkpoint.query_id if self.checkpoint and has_id else str(uuid.uuid4())
+        self._is_new = not has_id
+
+    def begin(self) -> None:
+        """Begins a new checkpoint as Spark would, so that the query gets the id that it joins with."""
+        checkpoint = self.checkpoint
+        if checkpoint is None or not self._is_new:
+            return
+        if checkpoint.planned() or checkpoint.committed():
+            return  # its metadata were lost: Spark has something to say about that
+        root = Path(checkpoint.root)
+        root.mkdir(parents=True, exist_ok=True)
+        unfinished = root / f".metadata.{self.id}"
+        unfinished.write_text(json.dumps({"id": self.id}))
+        os.replace(unfinished, root / "metadata")
+
+    def check_active(self, spark: SparkSession, name: str | None) -> None:
+        """Raises TrackingError where Spark will not start the query, because of one that runs."""
+        restarts = spark.conf.get("spark.sql.streaming.stopActiveRunOnRestart", "true") == "true"
+        for other in spark.streams.active:
+            same = str(other.id) == self.id
+            if (same and not restarts) or (not same and name is not None and other.name == name):
+                raise TrackingError(
+                    f"query {other.name or other.id} runs in this session, and Spark does not start "
+                    f"another of its {'checkpoint' if same else 'name'} beside it: stop it first"
+                )
+
+
+def check_admission(
+    node_id: str,
+    node: NodeClient,
+    admin: Admin,
+    asked: Joined,
+    checkpoint: CheckpointLog | None,
+    routes: Routes,
+) -> None:
+    """Raises TrackingError where checkpoint and tracker don't fit, or what the checkpoint logs is not
+    accounted for: as following it would, once the node has joined."""
+    if checkpoint is None or not checkpoint.exists():
+        where = checkpoint.root if checkpoint is not None else "(no checkpointLocation)"
+        refuse_another_query(f"query {node_id!r}", where, asked.last_batches)
+        return
+    ticks = QueryTicks(
+        node, admin, routes.spec, checkpoint, routes.sources, tuple, None,
+        tracking=Tracking(rows=routes.rows, ranges=routes.ranges),
+    )  # fmt: skip
+    try:
+        ticks.check_sources()
+    except UnaccountedError as error:
+        raise TrackingError(f"query {node_id!r} ({checkpoint.query_id}): {error}") from None
+    Follower(
+        node_id, node, checkpoint, ticks, asked,
+        is_active=lambda: False, on_failure=lambda error: None,
+    )  # fmt: skip
+
+
+class _Started(Protocol):
+    def check_published(self, batch: int) -> None: ...
+
+
+class CheckedBatches:
+    """Lets a batch fail in which the function of `foreachBatch` did not publish what it should have."""
+
+    def __init__(self, started: Callable[[str], _Started]) -> None:
+        """started: the tracked query of an id, once it is."""
+        self._started = started
+
+    def wrap(self, holder: ForeachBatchFunction) -> None:
+        """From here on the query's batches are checked; once, however often its writer is started."""
+        before: Any = holder.func
+        function = getattr(before, "checked_function", before)
+
+        def each_batch(frame: DataFrame, batch: int) -> None:
+            function(frame, batch)
+            query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            self._started(str(query_id)).check_published(batch)
+
+        each_batch.checked_function = function  # type: ignore[attr-defined]
+        holder.func = each_batch

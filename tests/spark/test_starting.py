@@ -1,0 +1,282 @@
+"""What a query is refused for before it is started, and that nothing has been touched then.
+
+A source that nobody has named, an output that nothing publishes, and another query's node id: each
+would end in a wrong answer that nobody reports (promise 6), or in a query that runs and is stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from local_tracker.spark import OffsetRanges, Tracked, TrackedQuery, TrackingError
+from local_tracker.spark.logs import CheckpointLog
+from tests.spark.conftest import LOCAL, Pipelines
+from tests.spark.support import SCHEMA, WAIT_S, Pipeline
+from tracker.client import NodeClient
+from tracker.client.errors import RefusedError
+from tracker.core.model import RefusalCode
+
+pytestmark = pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+
+TrackedIn = Callable[[Pipeline], Tracked]
+
+
+@pytest.fixture
+def tracked_in(spark: SparkSession) -> Iterator[TrackedIn]:
+    made: list[Tracked] = []
+
+    def make(pipeline: Pipeline) -> Tracked:
+        made.append(Tracked(spark, pipeline.target, pipeline.name))
+        return made[-1]
+
+    yield make
+    for tracked in made:
+        tracked.stop()
+
+
+def files(spark: SparkSession, pipeline: Pipeline) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).parquet(pipeline.input)
+
+
+def rate(spark: SparkSession) -> DataFrame:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    return source.selectExpr("value AS slot", "value AS row")
+
+
+def sink(frame: DataFrame, pipeline: Pipeline, checkpoint: str | None = "cp") -> DataStreamWriter:
+    writer = frame.writeStream.format("noop")
+    if checkpoint is None:
+        return writer
+    return writer.option("checkpointLocation", str(pipeline.directory / checkpoint))
+
+
+def nothing_was_touched(spark: SparkSession, pipeline: Pipeline, checkpoint: str = "cp") -> None:
+    """No query runs, no checkpoint was begun, and the node has no key."""
+    assert not spark.streams.active
+    assert not (pipeline.directory / checkpoint).exists()
+    with NodeClient(pipeline.target, pipeline.name, "parse") as node:
+        assert node.check_join(WAIT_S).key.incarnation == 0
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def test_a_source_that_nobody_has_named_is_refused(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse")
+    tracked = tracked_in(pipeline)
+    both = files(spark, pipeline).union(rate(spark))
+    socket = spark.readStream.format("socket").option("host", "localhost").option("port", 9)
+    elsewhere = f"{pipeline.directory}/elsewhere"
+    refused: list[tuple[DataFrame, str | Mapping[str, str], Mapping[str, Any], str]] = [
+        (both, "parse", {}, r"source 1, rate-micro-batch, .*0: FileSource\[.*\], 1: rate-micro-batch"),
+        (socket.load(), "parse", {}, r"source 0, socket,"),
+        (both, {elsewhere: "parse"}, {"untracked": ["1"]}, r"source 0, FileSource\["),
+        (both, {}, {"untracked": ["1"]}, r"source 0, FileSource\["),
+        (both, "parse", {"untracked": ["1", "2"]}, r"untracked names source '2'"),
+        (both, "parse", {"untracked": ["rate"]}, r"untracked names source 'rate'"),
+        (
+            files(spark, pipeline), "parse", {"ranges": {"7": OffsetRanges("parse", lambda *_: [])}},
+            r"ranges names source '7'",
+        ),
+    ]  # fmt: skip
+    for frame, reads, more, message in refused:
+        with pytest.raises(TrackingError, match=message):
+            tracked.start(sink(frame, pipeline), node_id="parse", reads=reads, **more)
+    nothing_was_touched(spark, pipeline)
+
+
+def test_sources_that_are_accounted_for_are_followed(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """A union of files, some of which are not tracked, and of a source that is not."""
+    pipeline = pipelines("parse")
+    aside = pipeline.directory / "aside"
+    spark.range(2).selectExpr("id AS slot", "id AS row").write.parquet(str(aside))
+    other = spark.readStream.schema(SCHEMA).parquet(str(aside))
+    frame = files(spark, pipeline).union(rate(spark)).union(other)
+    query = tracked_in(pipeline).start(
+        sink(frame, pipeline), node_id="parse", reads="parse", untracked=["1", str(aside)]
+    )
+    pipeline.publish(3)
+    pipeline.leave()
+    pipeline.assert_finished()
+    query.stop()
+    assert query.tracking_failure is None
+
+
+def test_a_query_that_is_followed_by_no_batches_is_refused_by_name(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse")
+    tracked = tracked_in(pipeline)
+    rates = spark.readStream.format("rate").load()
+    with pytest.raises(TrackingError, match="continuous trigger"):
+        writer = sink(rates, pipeline).trigger(continuous="1 second")
+        tracked.start(writer, node_id="parse", reads="parse", untracked=["0"])
+    table = sink(files(spark, pipeline), pipeline, "table").format("parquet")
+    with pytest.raises(TrackingError, match=r"toTable\(\).*has been stopped"):
+        tracked.start(table.toTable("started_before"), node_id="parse", reads="parse")
+    with pytest.raises(TrackingError, match=r"takes what frame\.writeStream gives"):
+        tracked.start(files(spark, pipeline), node_id="parse", reads="parse")
+    nothing_was_touched(spark, pipeline)
+
+
+def test_a_query_without_a_checkpoint_gets_a_warning(
+    spark: SparkSession,
+    tracked_in: TrackedIn,
+    pipelines: Pipelines,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pipeline = pipelines("parse")
+    with caplog.at_level(logging.WARNING, "lowmark.spark"):
+        tracked_in(pipeline).start(
+            sink(files(spark, pipeline), pipeline, None), node_id="parse", reads="parse"
+        ).stop()
+    assert "has no checkpointLocation" in caplog.text
+
+
+# --- what is created ------------------------------------------------------------------------------
+
+
+class Written:
+    """A query that publishes by a writer, when it is told to."""
+
+    def __init__(self, spark: SparkSession, tracked: Tracked, pipeline: Pipeline) -> None:
+        self.publishes = True
+        self._tracked, self._pipeline = tracked, pipeline
+        publish = tracked.writer(str(pipeline.directory / "out"))
+
+        def each_batch(frame: DataFrame, batch: int) -> None:
+            if self.publishes:
+                publish(frame, batch)
+
+        self._writer = (
+            files(spark, pipeline)
+            .writeStream.foreachBatch(each_batch)
+            .option("checkpointLocation", str(pipeline.directory / "cp"))
+        )
+
+    def start(self, **options: Any) -> TrackedQuery:
+        return self._tracked.start(
+            self._writer, node_id="parse", reads="parse", creates=["after"], **options
+        )
+
+
+def test_what_nothing_could_publish_is_refused(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse", "after", "last")
+    tracked = tracked_in(pipeline)
+    writer = (
+        files(spark, pipeline)
+        .writeStream.foreachBatch(lambda frame, batch: frame.count())
+        .option("checkpointLocation", str(pipeline.directory / "cp"))
+    )
+    with pytest.raises(TrackingError, match=r"create in \['after'\].*tracked.writer"):
+        tracked.start(writer, node_id="parse", reads="parse", creates=["after"])
+    tracked.writer(str(pipeline.directory / "out"), creates=["last"])
+    with pytest.raises(TrackingError, match=r"create in \['after'\].*tracked.writer"):
+        tracked.start(writer, node_id="parse", reads="parse", creates=["after"])
+    nothing_was_touched(spark, pipeline)
+
+
+def test_a_batch_that_publishes_nothing_fails_and_may_be_run_again(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse", "after")
+    written = Written(spark, tracked_in(pipeline), pipeline)
+    query = written.start()
+    pipeline.publish(1)
+    query.processAllAvailable()
+    written.publishes = False
+    pipeline.publish(2)
+    with pytest.raises(
+        TrackingError, match=r"batch 1 had input and published nothing for \['after'\]"
+    ):
+        query.processAllAvailable()
+    assert CheckpointLog(str(pipeline.directory / "cp")).committed() == [0]
+    assert pipeline.describe().segments[1].min_time <= 2
+    written.publishes = True
+    query = written.start()
+    query.processAllAvailable()
+    query.stop()
+    assert query.last_durable_batch == 1
+    assert pipeline.describe().segments[1].open_items == 2
+
+
+def test_a_batch_may_publish_nothing_where_that_is_said(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse", "after")
+    written = Written(spark, tracked_in(pipeline), pipeline)
+    written.publishes = False
+    query = written.start(may_publish_nothing=True)
+    pipeline.publish(1)
+    query.processAllAvailable()
+    query.stop()
+    assert query.last_durable_batch == 0
+
+
+# --- who it is ------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_a_query_does_not_stop_the_one_that_runs(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse")
+    tracked = tracked_in(pipeline)
+    first = tracked.start(sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse")
+    copy = sink(files(spark, pipeline), pipeline, "copy")
+    with pytest.raises(RefusedError, match=f"runs for {str(first.id)!r}") as refused:
+        tracked_in(pipeline).start(copy, node_id="parse", reads="parse")
+    assert refused.value.refusal.code is RefusalCode.CONFLICT
+    assert not (pipeline.directory / "copy").exists()
+    pipeline.publish(1)
+    first.processAllAvailable()
+    with pytest.raises(TrackingError, match=r"batch 0 of query .*restore the old checkpoint"):
+        tracked_in(pipeline).start(copy, node_id="parse", reads="parse", take_over=True)
+    pipeline.publish(2)
+    first.processAllAvailable()
+    assert first.last_durable_batch == 1 and first.tracking_failure is None
+
+
+def test_a_query_takes_over_where_it_says_so(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    pipeline = pipelines("parse")
+    first = tracked_in(pipeline).start(
+        sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse"
+    )
+    second = tracked_in(pipeline).start(
+        sink(files(spark, pipeline), pipeline, "copy"),
+        node_id="parse", reads="parse", take_over=True,
+    )  # fmt: skip
+    pipeline.publish(1)
+    second.processAllAvailable()
+    with pytest.raises(TrackingError, match="fenced"):
+        first.processAllAvailable()
+        first.awaitTermination()
+    assert second.last_durable_batch == 0
+
+
+def test_a_query_is_known_by_its_checkpoint_before_it_runs(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """It may be started again at once, and Spark gives it the id that it has joined with."""
+    pipeline = pipelines("parse")
+    for _ in range(2):
+        query = tracked_in(pipeline).start(
+            sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse"
+        )
+        assert CheckpointLog(str(pipeline.directory / "cp")).query_id == str(query.id)
+        query.stop()
+    assert not list(Path(pipeline.directory / "cp").glob(".metadata.*"))
