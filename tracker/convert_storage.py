@@ -20,6 +20,7 @@ from tracker.core import messages as m
 from tracker.core import snapshot as s
 from tracker.core.model import FrontPin, RefusalCode, Refused
 from tracker.core.pipeline import Dropped, DroppedCells
+from tracker.core.vacancies import Vacancy
 
 _CHECKSUM_BYTES = 4
 
@@ -203,6 +204,10 @@ def _pipeline_to_pb(pipeline: s.PipelineSnapshot) -> storage_pb.PipelineSnapshot
         message.limits_number = pipeline.limits_number
     for segment, name in pipeline.early_units:
         message.early_units.add(segment=segment, name=name)
+    for place in pipeline.vacancies:
+        message.vacancies.add(node_id=place.node_id, front=place.front, segment=place.segment)
+    for segment, slot in pipeline.left:
+        message.left.add(segment=segment, slot=slot)
     message.reached.extend(pipeline.reached)
     for kept in pipeline.history:
         message.history.add(
@@ -279,6 +284,8 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
         early_units=tuple((unit.segment, unit.name) for unit in message.early_units),
         limits=convert.limits_from_pb(message.limits) if message.HasField("limits") else None,
         limits_number=message.limits_number,
+        vacancies=tuple(Vacancy(v.node_id, v.front, v.segment) for v in message.vacancies),
+        left=tuple((left.segment, left.slot) for left in message.left),
     )
 
 

@@ -45,6 +45,11 @@ def cause_text(cause: Cause, spec: PipelineSpec) -> str:
             )
         case CauseKind.FRONT_WAITS:
             return f"front {cause.front} is at work, and promises nothing beyond {_moment(cause, spec)}"
+        case CauseKind.FRONT_EVICTED:
+            return (
+                f"front {cause.front} of node {cause.node_id} was evicted after a silence, and no other "
+                f"feeds its segment: it stands at {_moment(cause, spec)}"
+            )
         case CauseKind.FRONT_JOINING:
             return f"front {cause.front} joins or leaves, and {shards} has not said so yet"
         case CauseKind.BATCH_STAGED:
@@ -90,6 +95,7 @@ _ADVICE = {
     CauseKind.FRONT_MISSING: "start it",
     CauseKind.FRONT_GONE: "start it again; if it is gone for good: lowmark nodes retire {node}",
     CauseKind.FRONT_SILENT: "see whether its process is paused or stuck; restart it, or retire {node}",
+    CauseKind.FRONT_EVICTED: "start it again; if it has left for good: lowmark nodes retire {node}",
     CauseKind.FRONT_JOINING: "wait; if it stays, see whether that shard runs",
     CauseKind.FRONT_WAITS: "nothing is wrong: min time moves on when it promises more",
     CauseKind.BATCH_STAGED: "let the query commit it: start it again if it has ended, else see Spark",

@@ -257,6 +257,11 @@ def hold_text(hold: Hold, explanation: Explanation) -> str:
             return f"fronts that have not joined yet; {spec.front_count} are declared"
         case HoldKind.UNHEARD:
             return f"shard {hold.shard}, which has not been heard"
+        case HoldKind.VACANT:
+            return (
+                f"the place of front {hold.front} of node {hold.node_id}, which fed {segment} and was "
+                f"evicted: at {at} until it comes back or the node is retired"
+            )
         case HoldKind.KEPT_OPEN:
             return "nothing but the pipeline's being declared open: it waits for a front"
 

@@ -1,12 +1,16 @@
-"""Silence counts only over time in which a process could hear, and being alive is said apart (rule 8)."""
+"""Silence counts only over time in which a process could hear, being alive is said apart, and eviction is
+not leaving (rule 8)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.core.driver import MS, Cluster, HandNode
+from tracker.convert_storage import snapshot_from_bytes, snapshot_to_bytes
+from tracker.core.explain import ExplainQuery, Hold, HoldKind
 from tracker.core.messages import (
     Append,
     AttachSession,
@@ -16,10 +20,13 @@ from tracker.core.messages import (
     KeyClosed,
     NodeAlive,
     PeerDisconnected,
+    RestartPipeline,
+    RetireNode,
     Wake,
 )
-from tracker.core.model import Edge, PipelineSpec, SilentFront
+from tracker.core.model import Cells, Edge, PipelineSpec, SilentFront
 from tracker.core.process import ProcessConfig
+from tracker.core.slots import FOREVER
 
 SPEC = PipelineSpec(
     "p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",),
@@ -200,3 +207,170 @@ def test_attaching_is_a_sign_of_life() -> None:
         cluster.pass_time(800)
         cluster.handle(0, AttachSession(f"again-{number}", "p", front.key))
     assert not evictions(cluster)
+
+
+# --- eviction is not leaving ----------------------------------------------------------------------
+
+
+def evicted(shards: int, config: ProcessConfig | None = None) -> Cluster:
+    """The last front of a pipeline that is not open was evicted; it had promised 50."""
+    cluster, _ = begun(shards, config)
+    cluster.pass_time(1_600)
+    assert evictions(cluster) == 1
+    return cluster
+
+
+def places(cluster: Cluster) -> set[tuple[str, str]]:
+    """The vacant places that all processes know."""
+    known = {
+        tuple((p.node_id, p.front) for p in process._pipelines["p"].shard.vacancies.places)
+        for process in cluster.processes.values()
+    }
+    assert len(known) == 1, f"the processes differ: {known}"
+    return {*known.pop()}
+
+
+def retire(cluster: Cluster, node_id: str = "first") -> Any:
+    home = cluster.routing.home("p", node_id)
+    return cluster.ask(home, RetireNode, "p", node_id, Cells.empty(), 1)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_evicting_the_last_front_completes_nothing_and_is_said(shards: int) -> None:
+    cluster = evicted(shards)
+    cluster.pass_time(5_000)
+    assert cluster.agreed(SPEC) == (50, 54)
+    for process in cluster.processes.values():
+        explained = process.explain("p", ExplainQuery(), cluster.now_ns)
+        for segment in explained.segments:
+            assert segment.holds == (Hold(HoldKind.VACANT, 0, 50, node_id="first", front="a"),), (
+                segment
+            )
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_it_stands_where_those_that_left_in_order_had_promised(shards: int) -> None:
+    """The one that was evicted is not waited for, and those that are done are."""
+    cluster, _ = begun(shards)
+    other = cluster.node(SPEC, "second")
+    other.join_front("b")
+    other.commit(heartbeats={"b": 80})
+    other.commit(leaves=["b"])
+    assert cluster.agreed(SPEC) == (50, 54)
+    cluster.pass_time(1_600)
+    assert evictions(cluster) == 1
+    assert cluster.agreed(SPEC) == (80, 84)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_others_go_on_without_it_and_their_leaving_completes_nothing(shards: int) -> None:
+    cluster = evicted(shards)
+    other = cluster.node(SPEC, "second")
+    assert other.join_front("b").slot == 50
+    other.commit(heartbeats={"b": 90})
+    assert cluster.agreed(SPEC) == (90, 94)
+    other.commit(leaves=["b"])
+    assert cluster.agreed(SPEC) == (90, 94)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_it_goes_on_when_the_front_comes_back_and_is_complete_when_that_leaves(shards: int) -> None:
+    cluster = evicted(shards)
+    again = cluster.node(SPEC, "first")
+    assert again.join_front("a").slot == 50
+    assert not places(cluster)
+    again.commit(created=[(0, 51, 5)])
+    again.commit(heartbeats={"a": 60})
+    assert cluster.agreed(SPEC) == (51, 55)
+    again.commit(consumed=[(0, 51, 5)])
+    again.commit(leaves=["a"])
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_it_is_complete_when_an_operator_retires_the_node(shards: int) -> None:
+    """By the operator's word its fronts have left; saying it again changes nothing."""
+    cluster = evicted(shards)
+    assert retire(cluster) is None
+    assert not places(cluster)
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+    assert retire(cluster) is None
+    home = cluster.processes[cluster.routing.home("p", "first")]
+    assert home._pipelines["p"].home.nodes["first"].retired
+
+
+def test_a_node_that_its_home_has_forgotten_can_be_retired_as_long_as_a_place_is_vacant() -> None:
+    cluster = evicted(2)
+    home = cluster.processes[cluster.routing.home("p", "first")]
+    del home._pipelines["p"].home.nodes["first"]  # more nodes were evicted than are remembered
+    assert retire(cluster) is None
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_retired_node_has_left_whatever_became_of_its_fronts_before(shards: int) -> None:
+    """Its front was evicted, it came back without it, and then it was retired."""
+    cluster = evicted(shards)
+    cluster.node(SPEC, "first")
+    assert places(cluster) == {("first", "a")}
+    assert cluster.agreed(SPEC) == (50, 54), "the node is back, the front is not"
+    assert retire(cluster) is None
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_vacant_places_outlive_processes(shards: int, with_snapshot: bool) -> None:
+    cluster = evicted(shards)
+    for shard in range(shards):
+        if with_snapshot:
+            cluster.take_snapshot(shard)
+            data = snapshot_to_bytes(cluster.snapshots[shard])
+            cluster.snapshots[shard] = snapshot_from_bytes(data)
+        cluster.restart(shard)
+    cluster.settle()
+    assert places(cluster) == {("first", "a")}
+    assert cluster.agreed(SPEC) == (50, 54)
+
+
+def test_a_newcomer_knows_of_vacant_places() -> None:
+    cluster = evicted(2)
+    cluster.join_shard()
+    cluster.rescale(3)
+    assert places(cluster) == {("first", "a")}
+    assert cluster.agreed(SPEC) == (50, 54)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_generation_begins_without_vacant_places(shards: int) -> None:
+    cluster = evicted(shards)
+    registrar = cluster.routing.registrar("p")
+    cluster.ask(registrar, RestartPipeline, "p", 0, None, 1)
+    cluster.node(SPEC, "first")
+    assert not places(cluster)
+
+
+def test_one_that_is_open_keeps_no_places() -> None:
+    """It is never complete as it is, and whoever is evicted there needs nobody's word."""
+    spec = replace(SPEC, open=True)
+    cluster = Cluster(1)
+    cluster.register(spec)
+    cluster.node(spec, "first").join_front("a")
+    cluster.pass_time(1_600)
+    assert evictions(cluster) == 1
+    assert not places(cluster)
+    assert cluster.agreed(spec) == (0, 4)
+
+
+def test_nobody_is_evicted_beyond_the_places_that_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tracker.core.process.timers.MAX_VACANCIES", 1)
+    cluster = evicted(1)
+    again = cluster.node(SPEC, "second")
+    again.join_front("b")
+    cluster.pass_time(10_000)
+    assert evictions(cluster) == 1
+    assert retire(cluster) is None
+    cluster.pass_time(1_600)
+    assert evictions(cluster) == 2

@@ -202,6 +202,17 @@ def front_refused() -> Iterator[World]:
 
 
 @situation(
+    "the last front was evicted: the pipeline is not complete by that", CauseKind.FRONT_EVICTED
+)
+def last_front_evicted() -> Iterator[World]:
+    spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=SHORT_MS)
+    with world(spec) as here:
+        here.front_process().kill()
+        here.expected = {"front": "jfk", "node_id": "airport"}
+        yield here
+
+
+@situation(
     "a silent front was evicted, and the pipeline is declared open: it waits for the next one",
     CauseKind.KEPT_OPEN,
 )

@@ -86,7 +86,9 @@ class Facts:
             said = process.min_times(PIPELINE.name)
             node_times = {key.node_id: n for key, n in pipeline.shard.node_times.items()}
             cells = {(g, t): x for g, t, x, _ in pipeline.shard.cells.open_cells().rows()}
-            candidates = pipeline.combiner.candidates() if process._may_announce() else []
+            candidates = (
+                pipeline.combiner.candidates(pipeline.vacant()) if process._may_announce() else []
+            )
         return cls(
             said,
             node_times,

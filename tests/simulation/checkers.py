@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.simulation.oracle import frontier
+from tests.simulation.oracle import VACANT, frontier
 from tests.simulation.world import World
 from tracker.core.process import Process
 from tracker.core.slots import FOREVER
@@ -203,13 +203,15 @@ def check_bounds(process: Process) -> None:
 
 def has_arrived(world: World, process: Process) -> bool:
     """Whether a process says the final min times (promise 2). In an open pipeline a segment that
-    nothing can reach any more holds where it is; after a restart, one that had come further does."""
+    nothing can reach any more holds where it is, and one of which a front was evicted anywhere; after a
+    restart, one that had come further does."""
     if world.spec.name not in process._pipelines:
         return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
     reached = process._pipelines[world.spec.name].reached
     return all(
         min_time == true
+        or VACANT <= true < FOREVER
         or (true == FOREVER and world.spec.open and min_time != FOREVER)
         or (world.generation > 0 and min_time > true == now)
         for min_time, now, true in zip(said, reached, frontier(world), strict=True)

@@ -532,7 +532,7 @@ class FrontNode(Node):
         known = self._known(joined)
         if known is not None and known.granted:
             self.granted(known)
-        elif known is None and self.leaving:
+        elif known is None and self.leaving and not self.world.fronts[self.front].vacant:
             self._let_go(LOWEST_SLOT)
             self.leave_node()
         elif known is None:
@@ -633,7 +633,7 @@ class FrontNode(Node):
         self.commit(TickContent(heartbeats=(Heartbeat(self.name, self._bind(label=False)),)))
 
     def _leave(self) -> None:
-        if not self.leaving:
+        if not self.world.fronts[self.front].left:  # one that was evicted has come back to leave
             self.leaving = True
             self.world.front_leaves(self.front)
         self.commit(TickContent(leaves=(self.name,)))

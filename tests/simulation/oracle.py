@@ -6,6 +6,9 @@ from tests.core.graphs import spread
 from tests.simulation.world import World
 from tracker.core.slots import FOREVER
 
+VACANT = FOREVER - 1_000_000
+"""Where a segment is at most of which a front was evicted: anywhere, but never done."""
+
 
 def frontier(world: World) -> list[int]:
     """By segment the lowest slot at which there is, or can still come to be, an item.
@@ -24,4 +27,6 @@ def frontier(world: World) -> list[int]:
     for front in world.fronts.values():
         if front.may_label_from is not None:
             lows[front.segment] = min(lows[front.segment], front.may_label_from)
+    for segment in world.vacant_segments():
+        lows[segment] = min(lows[segment], VACANT)
     return spread(lows, world.edges)

@@ -42,6 +42,7 @@ from tracker.core.messages import (
     SubmitTick,
     Wake,
     WakeAt,
+    WrittenOff,
 )
 from tracker.core.model import Refused
 from tracker.core.process import LogLost, Process
@@ -145,8 +146,12 @@ class Processes(Base):
         """A process is gone."""
         raise NotImplementedError
 
-    def front_evicted(self, pipeline: str, node_id: str) -> None:
-        """It is durable that a front was evicted."""
+    def front_evicted(self, pipeline: str, node_id: str, *, retired: bool) -> None:
+        """It is durable that a front was evicted, or retired."""
+        raise NotImplementedError
+
+    def node_retired(self, pipeline: str, node_id: str) -> None:
+        """It is durable that an operator says a node to be gone."""
         raise NotImplementedError
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
@@ -319,7 +324,9 @@ class Processes(Base):
         if isinstance(record, HomeEntry):
             entry = record.entry
             if isinstance(entry, KeyClosed) and entry.evicted:
-                self.front_evicted(entry.pipeline, entry.key.node_id)
+                self.front_evicted(entry.pipeline, entry.key.node_id, retired=entry.retired)
+            elif isinstance(entry, WrittenOff):
+                self.node_retired(entry.pipeline, entry.node_id)
             elif isinstance(entry, PipelineRestarted):
                 self.restarted(entry.pipeline, entry.restart)
             elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:

@@ -158,12 +158,20 @@ class Simulator(Processes):
         )
 
     def _has_arrived(self) -> bool:
-        return all(
+        return all(map(self._agree, self.worlds.values())) and all(
             shard.running is not None and has_arrived(world, shard.running.process)
             for world in self.worlds.values()
             if not self.operator.came_too_late(world)
             for shard in self.present
         )
+
+    def _agree(self, world: World) -> bool:
+        """Whether all processes say the same, where the truth does not say where min time has to be."""
+        if not world.vacant_segments():
+            return True
+        running = [shard.running for shard in self.present if shard.running is not None]
+        name = world.spec.name
+        return len({r.process.min_times(name) for r in running}) == 1
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}
@@ -615,12 +623,17 @@ class Simulator(Processes):
 
     # --- what becomes durable ---------------------------------------------------------------------
 
-    def front_evicted(self, pipeline: str, node_id: str) -> None:
+    def node_retired(self, pipeline: str, node_id: str) -> None:
+        self.worlds[pipeline].node_retired(node_id)
+
+    def front_evicted(self, pipeline: str, node_id: str, *, retired: bool) -> None:
         if not isinstance(self.nodes[node_id], FrontNode):
             return
         self.count("evicted_fronts")
         self.trace_line(lambda: f"{node_id} is evicted")
-        self.worlds[pipeline].front_evicted(node_id)
+        self.worlds[pipeline].front_evicted(node_id, retired=retired)
+        if self.worlds[pipeline].vacant_segments():
+            self.count("vacant_places")
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
         world = self.nodes[node_id].world

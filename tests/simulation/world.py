@@ -50,6 +50,8 @@ class WorldFront:
     last_label: int | None = None
     left: bool = False
     evicted: bool = False
+    vacant: bool = False
+    """Whether it was evicted, and neither has come back nor was retired: eviction is not leaving."""
 
 
 @dataclass(slots=True)
@@ -184,16 +186,28 @@ class World:
         known.left, known.may_label_from = True, None
         self.version += 1
 
-    def front_evicted(self, node_id: str) -> None:
-        """It is durable that a node's fronts were evicted."""
+    def front_evicted(self, node_id: str, *, retired: bool) -> None:
+        """It is durable that a node's fronts were evicted, or that an operator retired it."""
         for front, known in self.fronts.items():
             if front[0] == node_id:
                 known.evicted, known.may_label_from = True, None
+                known.vacant = not retired and not self.spec.open
         for batch in [b for b in self._unknown if b[0] == node_id]:
             items = self._written_off[batch] = self._unknown.pop(batch)
             for item in items:
                 del self.items[item]
         self.version += 1
+
+    def node_retired(self, node_id: str) -> None:
+        """It is durable that a node is gone for good, which may have been evicted before."""
+        for front, known in self.fronts.items():
+            if front[0] == node_id:
+                known.vacant = False
+        self.version += 1
+
+    def vacant_segments(self) -> set[int]:
+        """The segments that are not done, since a front of theirs was evicted."""
+        return {front.segment for front in self.fronts.values() if front.vacant}
 
     def batch_comes_back(self, front: FrontId, number: int) -> None:
         """A front that was evicted has joined again and will commit a batch of before."""

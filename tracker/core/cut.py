@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tracker.core.graph import SegmentGraph
@@ -218,11 +218,19 @@ class Combiner:
             heapq.heappop(promises)
         return promises[0][0] if promises else FOREVER
 
-    def candidates(self) -> list[int | None]:
+    def own(self, segment: int, vacant: Mapping[int, int]) -> int:
+        """What holds a segment by itself: what is open there, and what its fronts promise. Without any,
+        the places that evicted fronts have left `vacant` hold it, by segment at a slot."""
+        promise = self.promise(segment)
+        if promise == FOREVER:
+            promise = vacant.get(segment, FOREVER)
+        return min(self.low(segment), promise)
+
+    def candidates(self, vacant: Mapping[int, int]) -> list[int | None]:
         """By segment the min time that the reports allow; None where nothing may be said now."""
         if not all(view.heard for view in self.views.values()):
             return [None] * self.graph.size
-        own = [min(self.low(u), self.promise(u)) for u in range(self.graph.size)]
+        own = [self.own(u, vacant) for u in range(self.graph.size)]
         min_times: list[int | None] = [*self.graph.min_times(own)]
         for front in self.unsettled_fronts:
             for view in self.views.values():

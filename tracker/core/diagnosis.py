@@ -51,6 +51,9 @@ class CauseKind(Enum):
     """The process of `front` has no stream of ticks: it has ended, or cannot reach its home."""
     FRONT_SILENT = "front_silent"
     """`front` is connected, and has said nothing for long: it is paused or stuck."""
+    FRONT_EVICTED = "front_evicted"
+    """`front` was evicted, its segment has no other, and it has neither come back nor been retired:
+    without one of both the pipeline is never complete."""
     FRONT_JOINING = "front_joining"
     """`front` joins or leaves, and `shards` have not said so yet."""
     FRONT_WAITS = "front_waits"
@@ -230,6 +233,11 @@ class _Case:
             case HoldKind.NOT_BEGUN:
                 kind = CauseKind.AWAITS_REPLAY if self.generation else CauseKind.FRONT_MISSING
                 yield Cause(kind, front=hold.front)
+            case HoldKind.VACANT:
+                yield Cause(
+                    CauseKind.FRONT_EVICTED, hold.segment, hold.slot, node_id=hold.node_id,
+                    front=hold.front,
+                )  # fmt: skip
             case HoldKind.KEPT_OPEN:
                 gone = [n for n in self.nodes.values() if n.gone and n.kind == "front"]
                 detail = ", ".join(f"{node.key.node_id} was {node.gone}" for node in gone)

@@ -60,6 +60,9 @@ class HoldKind(Enum):
     """`front` is declared and has not joined yet (no name: some of the declared number)."""
     UNHEARD = "unheard"
     """`shard` has not been heard since this process started."""
+    VACANT = "vacant"
+    """`front` of `node_id`, which fed `segment`, was evicted and has not come back, and no front is left
+    there: it stands at `slot`."""
     KEPT_OPEN = "kept_open"
     """Nothing is open and no front is left, but the pipeline is declared open: it waits for more."""
 
@@ -240,7 +243,8 @@ def _holds(pipeline: Pipeline, vectors: Vectors, segment: int, at: int | None) -
                     )
     ways = [(u, graph.distance(u, segment)) for u in range(graph.size)]
     ways = [(u, distance) for u, distance in ways if distance != FOREVER]
-    own = {u: min(combiner.low(u), combiner.promise(u)) for u, _ in ways}
+    vacant = pipeline.vacant()
+    own = {u: combiner.own(u, vacant) for u, _ in ways}
     least = min(add_delay(own[u], distance) for u, distance in ways)
     if least == FOREVER:
         if pipeline.spec.open:
@@ -270,6 +274,10 @@ def _of_own(pipeline: Pipeline, vectors: Vectors, segment: int, slot: int) -> It
                 yield Hold(
                     HoldKind.PROMISE, segment, promise, number, node_id=front[0], front=front[1]
                 )
+    vacant = pipeline.vacant().get(segment, FOREVER)
+    if combiner.promise(segment) == FOREVER and vacant <= slot:
+        for place in pipeline.shard.vacancies.of(segment):
+            yield Hold(HoldKind.VACANT, segment, vacant, node_id=place.node_id, front=place.front)
 
 
 def _have_heard_least(pipeline: Pipeline, front: FrontId) -> list[int]:

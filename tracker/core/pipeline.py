@@ -170,7 +170,7 @@ class Pipeline:
         """(segment, min time) that the reports allow and that is beyond what was announced."""
         if not self.shard.begun:
             return ()
-        allowed = self.combiner.candidates()
+        allowed = self.combiner.candidates(self.vacant())
         if self.spec.open:
             allowed = self._held_open(allowed)
         return tuple(
@@ -178,6 +178,23 @@ class Pipeline:
             for segment, slot in enumerate(allowed)
             if slot is not None and slot >= self.announced[segment] + (segment not in self.unsaid)
         )
+
+    def vacant(self) -> dict[int, int]:
+        """By segment with a vacant place, the slot at which it stands when no front is left in it: where
+        those that left in order had promised; or where a front that joins will be pinned, at the process
+        that has said most. (A pipeline that is declared open is never complete, and keeps none.)"""
+        places = self.shard.vacancies
+        if not places:
+            return {}
+        stands = []
+        for segment, slot in enumerate(self.announced):
+            heard = self.combiner.announced_anywhere(segment)
+            stands.append(max(slot, self.floors[segment], slot if heard is None else heard))
+        left = places.left
+        return {
+            segment: max(left.get(segment, LOWEST_SLOT), self.graph.pin(stands, segment))
+            for segment in places.segments()
+        }
 
     def _held_open(self, allowed: Sequence[int | None]) -> list[int | None]:
         """An open pipeline is never complete: a segment in which nothing is, and that nothing can reach,

@@ -49,6 +49,8 @@ def snapshot_for_newcomer(pipeline: Pipeline, applied: Mapping[int, int]) -> Pip
         floors=tuple(pipeline.floors),
         limits=pipeline.spec.limits if pipeline.limits_number else None,
         limits_number=pipeline.limits_number,
+        vacancies=shard.vacancies.places,
+        left=tuple(shard.vacancies.left.items()),
     )
 
 
@@ -142,6 +144,10 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
     shard.written_off.items.update(saved.written_off_items)
     for cell in saved.written_off:
         shard.written_off.restore(cell)
+    for place in saved.vacancies:
+        shard.vacancies.evicted((place.node_id, place.front), place.segment)
+    for segment, promised in saved.left:
+        shard.vacancies.left_in_order(segment, promised)
     for node in saved.nodes:
         pipeline.home.nodes[node.key.node_id] = restore_node(node)
     for node_id, contribution in saved.staged:

@@ -34,6 +34,7 @@ from tracker.core.model import (
 from tracker.core.names import UnitNames
 from tracker.core.rescaling import CellsMoved, LastWords
 from tracker.core.slots import LOWEST_SLOT
+from tracker.core.vacancies import Vacancies
 from tracker.core.written_off import WrittenOffCell, WrittenOffLedger
 
 
@@ -94,6 +95,7 @@ class ShardPipeline:
         self.begun = not spec.fronts and not spec.front_count
         self.joined: dict[FrontName, None] = {}
         """Fronts that have ever joined; kept only until the pipeline has begun."""
+        self.vacancies = Vacancies()
         self.units: dict[int, UnitNames] = {}
         self.takes_names = False
         self.late: dict[int, LateEntry] = {}
@@ -112,7 +114,11 @@ class ShardPipeline:
         self.closed[entry.key] = None
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
-                self._remove_front(front, home)
+                if not entry.retired and not self.spec.open:
+                    self.vacancies.evicted(front, self.fronts[front].segment)
+                self._remove_front(front, home, in_order=entry.retired)
+        if entry.retired:
+            self.vacancies.retired(entry.key.node_id)
 
     def drop_key(self, entry: KeyDropped) -> None:
         if self.node_times.pop(entry.key, None) is None:
@@ -142,7 +148,9 @@ class ShardPipeline:
 
     def write_off(self, entry: WrittenOff, home: int) -> None:
         """Clears the cells of an operator's write-off that hold just what the operator was shown. They
-        are touched as by a tick, so that each is held until the entry is inside M (rule 6)."""
+        are touched as by a tick, so that each is held until the entry is inside M (rule 6). The node is
+        gone by the operator's word, and so are fronts of it that were evicted before."""
+        self.vacancies.retired(entry.node_id)
         if not len(entry.cells):
             return
         for segment, slot, checksum, _ in entry.cells.rows():
@@ -220,6 +228,7 @@ class ShardPipeline:
             if front not in self.fronts:
                 self.fronts[front] = FrontState(join.segment, key.incarnation, number)
                 self.unpinned[front] = None
+                self.vacancies.joined(front)
                 self._count_joined(front)
         for heartbeat in content.heartbeats:
             state = self.fronts.get((node_id, heartbeat.front))
@@ -229,7 +238,7 @@ class ShardPipeline:
                 state.promised = heartbeat.slot
                 self.changes.fronts[(node_id, heartbeat.front)] = None
         for name in content.leaves:
-            self._remove_front((node_id, name), home)
+            self._remove_front((node_id, name), home, in_order=True)
 
     def _count_joined(self, front: FrontName) -> None:
         if self.begun:
@@ -243,8 +252,8 @@ class ShardPipeline:
         if self.begun:
             self.joined.clear()
 
-    def _remove_front(self, front: FrontName, home: int) -> None:
-        """Forgets a front that leaves. Its leaving touches the slot of its pin: another shard may
+    def _remove_front(self, front: FrontName, home: int, *, in_order: bool) -> None:
+        """Forgets a front that leaves, in order or evicted. Its leaving touches the slot of its pin: another shard may
         be known only from before the front joined, hold items of it, and say nothing of either. No
         item of the front lies below the pin of any shard, since the largest was granted."""
         state = self.fronts.pop(front, None)
@@ -256,6 +265,8 @@ class ShardPipeline:
         self.unpinned.pop(front, None)
         self.changes.fronts.pop(front, None)
         self.changes.left.append((*front, state.incarnation, state.number))
+        if in_order:
+            self.vacancies.left_in_order(state.segment, state.promised)
 
     def names(self, segment: int) -> UnitNames:
         """The names of a segment's open units, as far as this shard keeps them."""

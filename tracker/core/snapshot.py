@@ -18,6 +18,7 @@ from tracker.core.pipeline import Dropped
 from tracker.core.rescaling import LateSnapshot as LateSnapshot  # noqa: PLC0414 (part of snapshots)
 from tracker.core.rescaling import NodeSnapshot as NodeSnapshot  # noqa: PLC0414
 from tracker.core.routing import RoutingTable
+from tracker.core.vacancies import Vacancy
 from tracker.core.written_off import WrittenOffCell
 
 
@@ -62,7 +63,9 @@ class PipelineSnapshot:
     number; `restarts`: how its generations after the first began; `reached`: the min times announced in
     the present one, if it is not the first; `floors`: by segment number, what shards that have left
     had said; `early_units`: by segment number, names consumed before they were handed over; `spec`: as it
-    was registered; `limits`: what it goes by since change `limits_number`, if they were changed."""
+    was registered; `limits`: what it goes by since change `limits_number`, if they were changed;
+    `vacancies`: places of fronts that were evicted; `left`: by segment number, the furthest promise of
+    fronts that left in order."""
 
     spec: PipelineSpec
     said: tuple[int, ...]
@@ -85,6 +88,8 @@ class PipelineSnapshot:
     early_units: tuple[tuple[int, str], ...] = ()
     limits: Limits | None = None
     limits_number: int = 0
+    vacancies: tuple[Vacancy, ...] = ()
+    left: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

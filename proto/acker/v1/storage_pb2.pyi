@@ -418,6 +418,8 @@ class PipelineSnapshot(_message.Message):
     EARLY_UNITS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     LIMITS_NUMBER_FIELD_NUMBER: _builtins.int
+    VACANCIES_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
     begun: _builtins.bool
     """Whether all declared fronts have joined."""
     limits_number: _builtins.int
@@ -498,6 +500,14 @@ class PipelineSnapshot(_message.Message):
     def limits(self) -> _types_pb2.PipelineLimits:
         """The limits that it goes by, if they were changed since it was registered."""
 
+    @_builtins.property
+    def vacancies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vacancy]:
+        """Places of fronts that were evicted, and have not come back."""
+
+    @_builtins.property
+    def left(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.SegmentSlot]:
+        """By segment, the furthest promise of its fronts that left in order."""
+
     def __init__(
         self,
         *,
@@ -522,14 +532,46 @@ class PipelineSnapshot(_message.Message):
         early_units: _abc.Iterable[Global___EarlyUnit] | None = ...,
         limits: _types_pb2.PipelineLimits | None = ...,
         limits_number: _builtins.int = ...,
+        vacancies: _abc.Iterable[Global___Vacancy] | None = ...,
+        left: _abc.Iterable[_peer_service_pb2.SegmentSlot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "limits", b"limits", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "limits", b"limits", "limits_number", b"limits_number", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cells", b"cells", "early_units", b"early_units", "floors", b"floors", "fronts", b"fronts", "history", b"history", "joined", b"joined", "keys", b"keys", "late", b"late", "left", b"left", "limits", b"limits", "limits_number", b"limits_number", "nodes", b"nodes", "reached", b"reached", "restarts", b"restarts", "runs", b"runs", "said", b"said", "spec", b"spec", "staged", b"staged", "units", b"units", "vacancies", b"vacancies", "written_off", b"written_off", "written_off_items", b"written_off_items"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PipelineSnapshot: _TypeAlias = PipelineSnapshot  # noqa: Y015
+
+@_typing.final
+class Vacancy(_message.Message):
+    """The place of a front that was evicted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    FRONT_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node."""
+    front: _builtins.str
+    """The front."""
+    segment: _builtins.int
+    """Number of the segment that it fed."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        front: _builtins.str = ...,
+        segment: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["front", b"front", "node_id", b"node_id", "segment", b"segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Vacancy: _TypeAlias = Vacancy  # noqa: Y015
 
 @_typing.final
 class HistorySnapshot(_message.Message):

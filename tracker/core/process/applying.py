@@ -169,6 +169,12 @@ class Applying(Nodes):
                         if gone.session is not None:
                             self._end_session(gone, self._fenced(entry.pipeline, entry.key))
                 self._closed_keys.append((number, entry.pipeline, entry.key))
+            case WrittenOff():
+                home = self._pipelines[entry.pipeline].home
+                known = home.nodes.get(entry.node_id)
+                if known is not None and known.evicted:
+                    known.retired = True
+                    home.drop_staged(entry.node_id, unless=lambda _: False)
             case KeyDropped():
                 _, _, dropped = self._closed_keys.popleft()
                 assert dropped == entry.key, "keys are dropped in the order in which they closed"

@@ -220,11 +220,12 @@ class Nodes(Exchange):
 
     def _retire(self, event: RetireNode) -> None:
         """Closes a node's key for an operator, and passes on what is to be written off because of it.
-        A node that is gone already is passed over, so that the operator may ask again."""
+        Of a node that is gone already, which was evicted, say, its fronts have left by this."""
         pipeline = self._at_home(event.pipeline, event.node_id)
         home = pipeline.home
         key = home.newest.get(event.node_id)
-        if key is None and event.node_id not in home.nodes:
+        vacant = pipeline.shard.vacancies.knows(event.node_id)
+        if key is None and event.node_id not in home.nodes and not vacant:
             raise Refused(
                 RefusalCode.UNKNOWN_NODE,
                 f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot be retired: none of this "
@@ -234,7 +235,7 @@ class Nodes(Exchange):
         if key is not None:
             del home.newest[event.node_id]
             self._close_key(event.pipeline, key, evicted=True, retired=True)
-        if len(event.write_off):
+        if len(event.write_off) or key is None:
             self._append_home(
                 WrittenOff(
                     event.pipeline,

@@ -9,6 +9,7 @@ from tracker.core.messages import WakeAt
 from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
 from tracker.core.process.changing import Changing
 from tracker.core.process.state import _MS
+from tracker.core.vacancies import MAX_VACANCIES
 
 _LATE_WAKE = 2
 """So many times as long as asked for between two events: the process was paused."""
@@ -74,6 +75,7 @@ class Timers(Changing):
                     node.suspected
                     and was_suspected
                     and self.routing.home(name, node.key.node_id) == self.shard
+                    and len(pipeline.shard.vacancies) < MAX_VACANCIES
                     and pipeline.home.newest.get(node.key.node_id) == node.key
                 ):
                     del pipeline.home.newest[node.key.node_id]
