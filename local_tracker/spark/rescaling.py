@@ -146,13 +146,16 @@ def rescale_query(
 
     start: starts the query, tracked or not, with `trigger(**arguments)` of the arguments it is given,
     and as ever without any; it is called with `availableNow=True` where a batch was under way when the
-    query stopped. reached: returns when the moment has come, as `Subscriber.wait_until` does; None: now.
-    Raises RescaleError before anything is stopped if it cannot be; after that, if the batch under way
+    query stopped. reached: returns when the moment has come, or False if it has not in time, as
+    `Subscriber.wait_until` does; None: now.
+    Raises RescaleError before anything is stopped if it cannot be, or not yet; after that, if the batch under way
     does not end within `finish_timeout_s` seconds, and then the query is not running.
     """
     before = check_rescale(spark, checkpoint, partitions)
-    if reached is not None:
-        reached()
+    if reached is not None and reached() is False:
+        raise RescaleError(
+            f"{checkpoint}: the moment to rescale at was not reached in time; the query runs on as it was"
+        )
     stopped_s = time.monotonic()
     query.stop()
     state = checkpoint_state(checkpoint)

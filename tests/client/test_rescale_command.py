@@ -12,7 +12,12 @@ import tracker
 from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
 from tracker.cli import app
 from tracker.cli_common import EXIT_REFUSED, EXIT_UNAVAILABLE
+from tracker.client import rescaling
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.errors import RefusedError
+from tracker.client.rescaling import Rescaling, RoutingInfo
+from tracker.core.describe import RoutingDescription
+from tracker.core.model import Refusal, RefusalCode
 
 BLOCK_SLOTS = 1
 OPEN_SLOT = 21
@@ -46,11 +51,41 @@ def test_asking_for_what_is_there_changes_nothing(running: EmbeddedTracker) -> N
 
 
 def test_more_shards_than_processes_are_refused_with_what_to_do(running: EmbeddedTracker) -> None:
-    refused = run(running, "rescale", "--shards", "3")
+    refused = run(running, "rescale", "--shards", "3", "--timeout", "0")
     assert refused.exit_code == EXIT_REFUSED
     assert "3 shards are asked for, and 2 processes are there" in refused.stderr
     assert f"lowmark serve --join {running.addresses[0]}" in refused.stderr
     assert run(running, "rescale", "--shards", "0").exit_code == 2
+
+
+class Growing:
+    """A tracker to which a second process comes when it has been asked a few times."""
+
+    def __init__(self, comes_after: int) -> None:
+        self.asked, self.comes_after = 0, comes_after
+
+    def ask_to_rescale(self, shards: int, evacuate: bool, wait_ms: int) -> bool:
+        self.asked += 1
+        if self.asked <= self.comes_after:
+            message = f"{shards} shards are asked for, and 1 processes are there to have one"
+            raise RefusedError(Refusal(RefusalCode.FULL, message))
+        return True
+
+    def routing(self) -> RoutingInfo:
+        return RoutingInfo(RoutingDescription(1, (), changing=False), ())
+
+
+def test_a_process_that_was_started_a_moment_ago_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has not even asked for its number yet: `lowmark rescale` right after `lowmark serve --join`."""
+    monkeypatch.setattr(rescaling, "LOOK_INTERVAL_S", 0.0)
+    growing, said = Growing(comes_after=3), list[str]()
+    assert Rescaling(growing, 2, False, said.append).wait(WAIT_S).table.version == 1
+    assert growing.asked == 4 and "1 processes are there" in said[0]
+    monkeypatch.setattr(rescaling, "JOIN_GRACE_S", 0.0)
+    with pytest.raises(RefusedError, match="1 processes are there"):
+        Rescaling(Growing(comes_after=3), 2, False).wait(WAIT_S)
 
 
 def test_it_says_what_it_waits_for_and_evacuates_what_drains(running: EmbeddedTracker) -> None:

@@ -295,6 +295,24 @@ def test_more_shards_than_there_are_processes_is_refused() -> None:
     assert cluster.rescale(1).version == 0
 
 
+def test_a_rescale_waits_for_those_that_are_joining() -> None:
+    """Right after `serve --join` there are enough of them, only not quite yet."""
+    cluster = Cluster(1, config=CONFIG)
+    cluster.handle(0, JoinShard("newcomer", "host:1"))  # and its number is not even durable
+    cluster.handle(0, RescaleShards("early", 2))
+    shard = max(cluster.processes[0].expected_membership().joining)
+    assert cluster.ask(0, RescaleShards, 3).code is RefusalCode.FULL
+    refusal = cluster.ask(0, RescaleShards, 2)
+    (early,) = [e.result for e in cluster.effects if isinstance(e, Answer) and e.request == "early"]
+    for said in (early, refusal):
+        assert isinstance(said, Refusal) and said.code is RefusalCode.NOT_READY
+        assert f"shards [{shard}] are joining" in said.message
+    cluster.settle()
+    cluster.bootstrap(shard, SEQUENCER)
+    cluster.settle()
+    assert cluster.rescale(2).shards == (0, shard)
+
+
 def test_only_the_sequencer_changes_the_shards() -> None:
     cluster = Cluster(2, config=CONFIG)
     for make, what in ((RescaleShards, 1), (JoinShard, "host:1")):
@@ -324,13 +342,14 @@ def test_a_newcomer_that_never_comes_is_forgotten() -> None:
     cluster = Cluster(1, config=CONFIG)
     load = Load(cluster)
     shard = cluster.begin_to_join()
-    assert cluster.ask(0, RescaleShards, 2).code is RefusalCode.FULL
+    assert cluster.ask(0, RescaleShards, 2).code is RefusalCode.NOT_READY
     cluster.pass_time(CONFIG.join_timeout_ms / 2)
     assert shard in cluster.processes[0].membership.joining
     for _ in range(3):
         cluster.pass_time(CONFIG.join_timeout_ms / 2)
     assert not cluster.processes[0].membership.joining
     assert not cluster.processes[0].links
+    assert cluster.ask(0, RescaleShards, 2).code is RefusalCode.FULL
     with pytest.raises(Refused):
         cluster.processes[0].bootstrap_snapshot(shard)
     assert cluster.join_shard() == shard + 1, "no number is given twice"

@@ -88,6 +88,21 @@ def test_what_spark_would_refuse_is_refused_before_the_query_is_stopped(
 
 
 @ONLY_LOCAL
+def test_a_query_runs_on_where_the_moment_to_rescale_at_is_not_reached(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """`Subscriber.wait_until` says so by False."""
+    root = checkpoint(tmp_path)
+
+    def start(**trigger: bool) -> None:
+        raise AssertionError("it was started")
+
+    with pytest.raises(RescaleError, match="was not reached in time; the query runs on"):
+        rescale_query(spark, Untouchable(), start, root, 4, reached=lambda: False)
+    assert checkpoint_state(root).partitions == 2
+
+
+@ONLY_LOCAL
 def test_a_batch_that_is_under_way_is_finished_first_or_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ from tracker.core.model import RefusalCode
 
 ASK_MS = 1_000
 """How long one attempt waits for the table to be in force, before it is looked how far that is."""
+JOIN_GRACE_S = 10.0
+"""How long more processes than there are may be on their way, before there are too few of them."""
 LOOK_INTERVAL_S = 0.25
 """How often it is looked while shards drain."""
 
@@ -58,6 +60,7 @@ class Rescaling:
         self._admin, self._shards, self._evacuate = admin, shards, evacuate
         self._on_progress = on_progress
         self._waits_for = "shard 0 has not answered"
+        self._too_few_since_s: float | None = None
         self._leaving: set[int] | None = None
         """The shards that go; None while the table is not in force."""
 
@@ -96,10 +99,13 @@ class Rescaling:
             if self._admin.ask_to_rescale(self._shards, self._evacuate, wait_ms):
                 return True
         except RefusedError as refused:
-            if refused.refusal.code is not RefusalCode.NOT_READY:
+            if refused.refusal.code is RefusalCode.FULL:
+                self._check_grace(refused, left_s)
+            elif refused.refusal.code is not RefusalCode.NOT_READY:
                 raise
             self._say(refused.refusal.message)
             return False
+        self._too_few_since_s = None
         routing = self._admin.routing()
         away = [s.state.shard for s in routing.shards if not s.state.connected]
         waits = f"; shards {away} are not connected" if away else ""
@@ -108,6 +114,15 @@ class Rescaling:
         else:
             self._say(f"every shard takes over version {routing.table.version} of the table{waits}")
         return False
+
+    def _check_grace(self, refused: RefusedError, left_s: float) -> None:
+        """A process that was started a moment ago has not asked for its number yet."""
+        now_s = time.monotonic()
+        if self._too_few_since_s is None:
+            self._too_few_since_s = now_s
+        over = now_s - self._too_few_since_s >= JOIN_GRACE_S
+        if over or left_s <= LOOK_INTERVAL_S:
+            raise refused
 
     def _say(self, waits_for: str) -> None:
         if waits_for != self._waits_for:

@@ -165,6 +165,12 @@ class Changing(Applying):
         spare = sorted(known.members - set(now) - known.draining)
         if known.asked is not None:
             spare = sorted({*spare, *known.asked.shards} - set(now))
+        coming = sorted(self.expected_membership().joining)
+        if len(now) + len(spare) < number <= len(now) + len(spare) + len(coming):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"a rescale to {number} shards has to wait: shards {coming} are joining; ask again",
+            )
         if len(now) + len(spare) < number:
             raise Refused(
                 RefusalCode.FULL,
