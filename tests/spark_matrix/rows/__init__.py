@@ -9,10 +9,12 @@ from tests.spark_matrix.rows import (
     hosts,
     moods,
     several,
+    starting,
     tasks,
     ways,
 )
 
 __all__ = [
-    "checkpoints", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several", "tasks", "ways",
+    "checkpoints", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several",
+    "starting", "tasks", "ways",
 ]  # fmt: skip

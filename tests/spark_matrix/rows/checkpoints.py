@@ -205,7 +205,7 @@ def deleted(world: World) -> None:
     world.truth.look()
     shutil.move(world.path("cp"), world.path("kept"))
     refused(world, "has batch 1 of query", "restore the old checkpoint")
-    shutil.rmtree(world.path("cp"))
+    world.check(not Path(world.path("cp")).exists(), "a new checkpoint was begun")
     shutil.move(world.path("kept"), world.path("cp"))
     go_on(world)
 

@@ -121,7 +121,7 @@ def breadth_first(world: World, delay: int) -> None:
     writer = world.source(1).writeStream.foreachBatch(step)
     query = tracked.start(
         writer.option("checkpointLocation", world.path("cp")), node_id="walk", reads="walk",
-        creates=["walk"],
+        creates=["walk"], may_publish_nothing=True,
     )  # fmt: skip
     world.publish(3, 5)
     query.processAllAvailable()
