@@ -7,7 +7,7 @@ owns it or none, and now and then former ones that do not know yet that another 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -126,6 +126,8 @@ class Processes(Base):
         self._deaf_links: dict[tuple[int, int], tuple[int, type]] = {}
         """Until when frames of what kind that are sent there are lost."""
         self._unheard = False
+        self.watch: Callable[[Running, list[Effect]], None] = lambda running, effects: None
+        """Sees all that a process returns, in the order in which it happens."""
 
     @property
     def present(self) -> list[Shard]:
@@ -281,6 +283,7 @@ class Processes(Base):
             self._take_effects(running, effects)
 
     def _take_effects(self, running: Running, effects: list[Effect]) -> None:
+        self.watch(running, effects)
         if self.chance("crashes_between_effects", self.plan.effect_crashes):
             effects = effects[: self.rng.randrange(len(effects) + 1)]
             self._carry_out(running, effects)

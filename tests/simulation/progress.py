@@ -24,7 +24,7 @@ SIMULATED = (
     "tracker/core", "local_tracker/core", "local_tracker/spark/compose.py", "tests/simulation",
     "tests/core/graphs.py",
 )  # fmt: skip
-_NOT_RUN = ("__main__.py", "run.py", "progress.py", "cut_rules.py")
+_NOT_RUN = ("__main__.py", "run.py", "progress.py", "cut_rules.py", "digest.py")
 """Files of the simulator that do not decide what a seed does."""
 
 
