@@ -25,9 +25,12 @@ from local_tracker.spark.jvm import checkpoint_root
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
+from local_tracker.spark.starting import QueryIdentity, check_planned
 from local_tracker.spark.tracked import check_version
 from tracker.client import NodeClient
 from tracker.client.errors import RefusedError
+from tracker.client.node import segment_number
+from tracker.core.messages import Joined
 from tracker.core.model import Refusal, TickContent
 from tracker.core.slots import slot_of
 from tracker.core.units import file_name
@@ -77,13 +80,32 @@ class SparkFront:
         self._follower: Follower | None = None
         self._refusal: TrackingError | None = None
 
-    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+    def start(self, writer: DataStreamWriter, *, take_over: bool = False) -> StreamingQuery:
         """Start the query of a raw stream: `front.start(frame.writeStream.option(...))`, with the
-        checkpoint's location and the trigger set, and no sink. Raises TrackingError or LowmarkError
-        if it cannot be a front; the query has then been stopped."""
-        joined = self._node.join(_JOIN_TIMEOUT_S)
+        checkpoint's location and the trigger set, and no sink. take_over: end another query that runs
+        under this node id. Raises TrackingError or LowmarkError if it cannot be a front; nothing has
+        been ended then, and no query runs."""
+        planned = check_planned(writer, self.front)
+        try:
+            identity = QueryIdentity(planned.checkpoint)
+            identity.check_active(writer._spark, planned.name)
+            asked = self._node.check_join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
+            self._segment_number = segment_number(asked.spec, self.segment)
+            if identity.checkpoint is not None and identity.checkpoint.exists():
+                self._follow(identity.checkpoint, asked)  # as it will be: nothing is begun
+            identity.begin()
+            joined = self._node.join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
+            return self._start(writer, joined)
+        except BaseException:
+            self._stopping.set()
+            self._ready.set()
+            if self._query is not None:
+                self._query.stop()
+            self._node.close()
+            raise
+
+    def _start(self, writer: DataStreamWriter, joined: Joined) -> StreamingQuery:
         self._slack_ns = joined.spec.slack_ns
-        self._segment_number = self._node.segment(self.segment)
         grant = self._node.join_front(self.front, self.segment, _JOIN_TIMEOUT_S)
         self._labels = FrontLabels(max(grant.slot, grant.heartbeat))
         self._promises = Promises(
@@ -91,26 +113,22 @@ class SparkFront:
             self._heartbeat_interval_ms, self._give_up,
         )  # fmt: skip
         query = self._query = writer.foreachBatch(self._publish).start()
-        try:
-            self._checkpoint = CheckpointLog(checkpoint_root(query))
-            follower = self._follower = Follower(
-                self.front, self._node, self._checkpoint, self, joined,
-                is_active=lambda: bool(query.isActive),
-                on_failure=lambda error: query.stop(),
-                limits=self._limits,
-                one_query=False,  # what is published again are new items
-            )  # fmt: skip
-            self._reopen(follower.last_durable_batch)
-            follower.start()
-        except BaseException:
-            self._stopping.set()
-            self._ready.set()
-            query.stop()
-            self._node.close()
-            raise
+        follower = self._follower = self._follow(CheckpointLog(checkpoint_root(query)), joined)
+        self._reopen(follower.last_durable_batch)
+        follower.start()
         self._ready.set()
         self._promises.start()
         return query
+
+    def _follow(self, checkpoint: CheckpointLog, joined: Joined) -> Follower:
+        self._checkpoint = checkpoint
+        return Follower(
+            self.front, self._node, checkpoint, self, joined,
+            is_active=lambda: self._query is not None and bool(self._query.isActive),
+            on_failure=lambda error: self._query and self._query.stop(),
+            limits=self._limits,
+            one_query=False,  # what is published again are new items
+        )  # fmt: skip
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Wait until all batches that are over by now are durable in the tracker; False when the

@@ -264,9 +264,9 @@ class Follower:
     def _check_behind(self) -> None:
         behind = self._records.qsize()
         if behind > self._limits.max_batches_behind and not self._ending.is_set():
+            known = "".join(f" (it waits for {wait.text})" for wait in self._node.waits)
             raise TrackingError(
-                f"{self._about()}: {behind} batches wait for the tracker, "
-                f"the limit is {self._limits.max_batches_behind}, beyond which a restart might find "
+                f"{self._about()}: {behind} batches wait for the tracker{known}, the limit is {self._limits.max_batches_behind}, beyond which a restart might find "
                 f"their logs purged; the query is stopped and goes on where it was when it is "
                 f"started again; to allow more, raise spark.sql.streaming.minBatchesToRetain"
             )
@@ -279,6 +279,8 @@ class Follower:
             with self._changed:
                 self._last_durable = batch
                 self._changed.notify_all()
+        if not self._ending.is_set():  # whoever asks why nothing comes finds the query here
+            self._node.report_waits([WaitCause(WaitKind.OTHER, "being started: its run has ended")])
 
     def _commit(self, batch: int, record: Any) -> None:
         """Commit a batch's tick until it is durable. Raises TrackingError when it is refused."""

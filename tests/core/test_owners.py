@@ -120,6 +120,22 @@ def test_whom_a_node_runs_for_survives_restarts_and_snapshots() -> None:
         assert_refused(join(cluster, "other"))
 
 
+def test_whom_a_node_runs_for_moves_with_it() -> None:
+    """To another home, when its shard goes."""
+    for node_id in map(str, range(20)):
+        cluster = running(2)
+        before = cluster.routing.home("p", node_id)
+        answer = cluster.ask(before, JoinNode, "p", node_id, "query", "one")
+        HandNode(cluster, SPEC, before, answer).attach()
+        cluster.rescale(1)
+        home = cluster.routing.home("p", node_id)
+        if home != before:
+            break
+    node = HandNode(cluster, SPEC, home, answer)
+    node.attach()
+    assert_refused(cluster.ask(home, JoinNode, "p", node_id, "query", "other"))
+
+
 def test_an_owner_of_any_length_is_not_taken() -> None:
     cluster = running()
     answer = join(cluster, "x" * 1025)

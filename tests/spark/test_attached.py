@@ -17,7 +17,7 @@ import pytest
 import tracker
 from fronts import RangeFront
 from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follower import Follower, TrackingError
+from local_tracker.spark.follower import Follower, FollowerLimits, Stopping, TrackingError
 from local_tracker.spark.logs import CheckpointLog, LogError
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 from tests.spark.support import WAIT_S
@@ -401,11 +401,46 @@ def test_a_full_table_is_waited_for_and_said(logs: Logs) -> None:
     assert node.said == [(WaitCause(WaitKind.REFUSED, "no room", batch=0),), ()]
 
 
+def test_a_query_far_ahead_says_why_it_was_stopped(running: EmbeddedTracker, logs: Logs) -> None:
+    logs.batch(0, 1, source="file:///data/in/stray.csv")
+    with running.node("p", "parse") as node:
+        joined = node.join()
+        node.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, "1 files, such as stray.csv")])
+        follower = Follower(
+            "parse", node, CheckpointLog(str(logs.checkpoint)), NeverTicks(), joined,
+            is_active=lambda: True, on_failure=lambda error: None, limits=FollowerLimits(1),
+        )  # fmt: skip
+        follower.start()
+        for batch in range(1, 4):
+            logs.batch(batch, batch)
+        said = r"batches wait for the tracker \(it waits for 1 files, such as stray.csv\), the limit is 1"
+        with pytest.raises(TrackingError, match=said):
+            follower.wait_durable(WAIT_S)
+        follower.close(WAIT_S)
+
+
+def test_a_query_whose_run_has_ended_says_so(logs: Logs) -> None:
+    logs.batch(0, 1)
+    node = FullNode()
+    follower = Follower(
+        "parse", node, CheckpointLog(str(logs.checkpoint)), AnyTicks(),  # type: ignore[arg-type]
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: False, on_failure=lambda error: None,
+    )  # fmt: skip
+    follower.start()
+    assert node.ended.wait(WAIT_S)
+    assert follower.last_durable_batch == 0
+    assert follower.close(WAIT_S)
+
+
 class FullNode:
     """Refuses the first tick for want of room."""
 
+    waits: tuple[WaitCause, ...] = ()
+
     def __init__(self) -> None:
         self.said: list[tuple[WaitCause, ...]] = []
+        self.ended = threading.Event()
         self._refused = False
 
     def commit(self, content: TickContent) -> Future[int]:
@@ -419,6 +454,8 @@ class FullNode:
 
     def report_waits(self, causes: Sequence[WaitCause]) -> None:
         self.said.append(tuple(causes))
+        if [cause.kind for cause in causes] == [WaitKind.OTHER]:
+            self.ended.set()
 
 
 class AnyTicks:
@@ -438,6 +475,14 @@ class AnyTicks:
 
     def durable(self, batch: int) -> None:
         return None
+
+
+class NeverTicks(AnyTicks):
+    """Batches whose ticks wait for ever."""
+
+    def tick(self, record: int, stopping: threading.Event) -> TickContent:
+        stopping.wait()
+        raise Stopping
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from local_tracker.spark.published import PublishedBatches
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
+from tracker.client.errors import RefusedError
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import FOREVER, slot_of
 from tracker.core.units import slot_in_name
@@ -107,3 +108,25 @@ def test_stopping_before_starting_is_an_error(target: str, tmp_path: Path) -> No
     front = SparkFront(target, "rate", "never", "parse", str(tmp_path))
     with pytest.raises(AssertionError, match="was not started"):
         front.stop()
+
+
+@ONLY_LOCAL
+def test_a_copy_of_a_front_does_not_stop_the_one_that_runs(
+    spark: SparkSession, target: str, tmp_path: Path
+) -> None:
+    with Admin(target) as admin:
+        admin.register(PipelineSpec("copied", ("parse",), fronts=("rate",), slack_ns=SLACK_NS))
+    front = SparkFront(target, "copied", "rate", "parse", str(tmp_path / "raw"))
+    query = front.start(raw(spark, tmp_path / "cp"))
+    copy = SparkFront(target, "copied", "rate", "parse", str(tmp_path / "raw"))
+    with pytest.raises(RefusedError, match=f"runs for {str(query.id)!r}.*take_over=True"):
+        copy.start(raw(spark, tmp_path / "cp-copy"))
+    assert not (tmp_path / "cp-copy").exists()
+    query.processAllAvailable()
+    assert front.wait_durable(WAIT_S) and front.failure is None
+    later = SparkFront(target, "copied", "rate", "parse", str(tmp_path / "raw"))
+    newer = later.start(raw(spark, tmp_path / "cp-copy"), take_over=True)
+    newer.processAllAvailable()
+    assert later.wait_durable(WAIT_S) and later.failure is None
+    later.stop(leave=True)
+    query.stop()

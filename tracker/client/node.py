@@ -343,6 +343,11 @@ class NodeClient:
                 self._changed.notify_all()
 
     @property
+    def waits(self) -> tuple[WaitCause, ...]:
+        """What was reported last."""
+        return self._waits
+
+    @property
     def durable(self) -> int:
         """Number of the last tick that is known to be durable."""
         return self._window.durable
