@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from tests.simulation.checkers import Failure
 from tests.simulation.world import FrontId, Item, World
 from tracker.core.ack_values import child_value, root_value, unit_value
+from tracker.core.home import KEPT_SCOPES
 from tracker.core.messages import (
     Answer,
     AttachSession,
@@ -69,13 +70,16 @@ class Node:
         self.sim, self.world, self.name = sim, world, name
         self.home = sim.routing.home(world.spec.name, name)
         self.journal: deque[tuple[int, TickContent]] = deque()
-        self.published: set[int] = set()
-        """Numbers of all batches so far."""
+        self.published: dict[int, str] = {}
+        """The scopes of all batches so far, by number."""
         self.next_batch = 0
+        self.scopes = 1
+        """Its batches take turns in so many scopes."""
+        self.newest_of: dict[str, TickContent] = {}
+        """By scope, the last batch that is durable; the one used last comes last."""
         self.life = 0
         self.alive = False
         self.finished = False
-        self.last_batch = 0
         self._requests = 0
         self._bad: dict[TickContent, tuple[RefusalCode, ...]] = {}
         """Ticks that must be refused, and as what."""
@@ -223,9 +227,9 @@ class Node:
         self.key = joined.key
         if joined.generation != self.world.generation:
             self._begin_generation(joined.generation)
-        last = {batch.scope: batch.id for batch in joined.last_batches}.get(self.name, -1)
+        last = max((batch.id for batch in joined.last_batches), default=-1)
         while self.journal and self.journal[0][0] <= last:
-            self.last_batch, _ = self.journal.popleft()
+            self._took(self.journal.popleft()[1])
         self.commit_journal(joined)
         self.attach()
         self.joined(joined)
@@ -237,7 +241,7 @@ class Node:
         self.world = self.sim.world_of(self.world.spec.name, generation)
         self.journal.clear()
         self.published.clear()
-        self.last_batch = 0
+        self.newest_of.clear()
         self.renew()
 
     def renew(self) -> None:
@@ -301,12 +305,15 @@ class Node:
         assert content.batch is not None
         self.sim.faults_begin()
         self.journal.append((content.batch.id, content))
-        self.published.add(content.batch.id)
+        self.published[content.batch.id] = content.batch.scope
         self.commit(content)
 
     def new_batch(self) -> Batch:
         self.next_batch += 1 if self.sim.rng.random() < 0.9 else 3  # ids may skip
-        return Batch(self.name, self.next_batch, self.next_batch.to_bytes(8, "big"))
+        scope = (
+            self.name if self.scopes == 1 else f"{self.name}/{len(self.published) % self.scopes}"
+        )
+        return Batch(scope, self.next_batch, self.next_batch.to_bytes(8, "big"))
 
     def _hear_session(self, effect: Effect) -> None:
         self.progress_ns = self.sim.now
@@ -339,10 +346,26 @@ class Node:
         if content in self._bad:
             raise Failure("broken", f"{self.name}: what should be refused was accepted: {content}")
         if self.journal and content is self.journal[0][1]:
-            self.last_batch, _ = self.journal.popleft()
+            self.journal.popleft()
+            self._took(content)
             if self.sim.chance("repeated_batches"):
                 self.commit(content)  # as after a kill between the tick and a checkpoint
+            elif len(self.newest_of) > KEPT_SCOPES:
+                self._perhaps_an_old_scope()
         self.tick_is_durable(content)
+
+    def _perhaps_an_old_scope(self) -> None:
+        """Commits the newest batch of the scope used least lately once more."""
+        scope, content = next(iter(self.newest_of.items()))
+        under_way = {each.batch.scope for _, each in self.journal if each.batch}
+        if scope not in under_way and self.sim.chance("batches_of_old_scopes", 0.3):
+            self.commit(content)
+
+    def _took(self, content: TickContent) -> None:
+        """The tracker has a batch of the journal."""
+        assert content.batch is not None
+        self.newest_of.pop(content.batch.scope, None)
+        self.newest_of[content.batch.scope] = content
 
     def tick_is_durable(self, content: TickContent) -> None:
         """A subclass may wait for it."""
@@ -400,8 +423,10 @@ class Node:
             (self._just_below_min_time(), (RefusalCode.BELOW_MIN_TIME,)),
             (TickContent(heartbeats=(Heartbeat("nobody", 0),)), (RefusalCode.UNKNOWN_FRONT,)),
         ]
-        if self.last_batch:
-            batch = Batch(self.name, self.last_batch, b"another")
+        if self.newest_of:
+            known = rng.choice([*self.newest_of.values()]).batch
+            assert known is not None
+            batch = Batch(known.scope, known.id, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
         self._commit_refused(*rng.choice(choices))
 
@@ -712,6 +737,60 @@ class VisitingFront(FrontNode):
             self.come_again(batches=1)
 
 
+class WanderingFront(VisitingFront):
+    """As a visitor; but it may think better of the segment that it has joined, leave it again before
+    anyone could grant anything, and join another one."""
+
+    kind = "wanderer"
+    wandering = False
+    """Whether it has said that it leaves, and is to join elsewhere."""
+
+    def joined(self, joined: Joined) -> None:
+        known = self._known(joined)
+        if self.wandering and known is None:
+            self._arrive()
+        elif self.wandering:
+            self.commit(TickContent(leaves=(self.name,)))
+        else:
+            if known is not None:
+                self.segment = known.segment
+            super().joined(joined)
+            if known is None and not self.leaving and self.sim.rng.random() < 0.7:
+                self._wander()
+
+    def _wander(self) -> None:
+        self.sim.count("fronts_leaving_ungranted")
+        self.wandering = True
+        self.world.front_leaves(self.front)
+        self.commit(TickContent(leaves=(self.name,)))
+
+    def _arrive(self) -> None:
+        """It joins another segment. What it was told of the one before is nothing to it."""
+        self.wandering = False
+        self.segment = (self.segment + 1) % len(self.world.spec.segments)
+        self.sim.count("fronts_joining_elsewhere")
+        self.world.front_joins(self.front, self.segment)
+        below = Heartbeat(
+            self.name, self.world.spec.start_slot - 1
+        )  # a promise that promises nothing
+        join = FrontJoin(self.name, self.segment)
+        self.commit(TickContent(joins=(join,), heartbeats=(below,)))
+
+    def granted(self, grant: Grant) -> None:
+        if not self.wandering:
+            super().granted(grant)
+
+    def renew(self) -> None:
+        super().renew()
+        self.wandering = False
+
+    def tick_is_durable(self, content: TickContent) -> None:
+        if content.leaves and self.wandering:
+            self._arrive()
+        else:
+            super().tick_is_durable(content)
+
+
 class WorkerNode(Node):
     """Takes items from some segments, makes their children in the next ones, commits whole steps."""
 
@@ -719,6 +798,7 @@ class WorkerNode(Node):
 
     def __init__(self, sim: Simulator, world: World, name: str, reads: set[int]) -> None:
         super().__init__(sim, world, name)
+        self.scopes = sim.plan.scopes
         self.reads = reads
         self.busy = False
         self.claimed: list[Item] = []

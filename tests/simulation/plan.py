@@ -36,7 +36,7 @@ class FrontPlan:
     """`joins_ns`: when it starts; `again`: whether its id comes back after it has left; `dies`: it
     ends for good instead of leaving (where silent fronts are evicted); `role`: in a story, `one item`
     labels no more at once, a `leader` promises far ahead and labels nothing, a `visitor` comes again
-    whenever it has left."""
+    whenever it has left, a `wanderer` does and may join another segment than it joined at first."""
 
     name: str
     segment: int
@@ -105,6 +105,8 @@ class Plan:
     part_commits: float = 0.3
     """How often not all that waits becomes durable at once."""
     retirements: int = 0
+    scopes: int = 1
+    """In how many scopes the batches of a worker take turns."""
     forgeries: float = 0.0
     """How often a frame is followed by one that cannot be."""
     zombies: float = 0.15

@@ -121,6 +121,8 @@ class Processes(Base):
         ]
         self.cut_links: set[tuple[int, int]] = set()
         self.slow_shards: set[int] = set()
+        self._stalled: dict[int, int] = {}
+        """By shard, until when its store takes its time."""
         self._held_links: dict[tuple[int, int], int] = {}
         """Until when what is sent there does not arrive."""
         self._deaf_links: dict[tuple[int, int], tuple[int, type]] = {}
@@ -348,6 +350,7 @@ class Processes(Base):
         running.committing = True
         if self.chance("slow_writes", self.plan.store_faults):
             delay_ns += self.milliseconds(5, 20)
+        delay_ns += max(0, self._stalled.get(running.shard.number, 0) - self.now)
         delay_ns += int(self.rng.expovariate(1.0) * self.plan.commit_ns)
         self.after(delay_ns, self._commit, running)
 
@@ -387,6 +390,11 @@ class Processes(Base):
             self.after(self.latency(), self.handle_if_alive, running, committed)
         else:
             self.handle(running, committed)
+
+    def stall_store(self, shard: int, span_ns: int) -> None:
+        """What a shard has not begun to write becomes durable when some time is over."""
+        self.count("slow_writes")
+        self._stalled[shard] = self.now + span_ns
 
     def write_snapshot(self, running: Running) -> None:
         if not running.deposed:

@@ -30,11 +30,11 @@ FAULT_KINDS = (
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
-    "late_items", "late_consumptions", "restarts", "nodes_restarted", "retired_nodes", "fronts_too_late", "ids_used_again",
+    "late_items", "late_consumptions", "restarts", "nodes_restarted", "retired_nodes", "fronts_too_late", "ids_used_again", "fronts_leaving_ungranted", "fronts_joining_elsewhere",
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
-    "stages_run_again_in_part", "repeated_batches", "zombies", "strangers",
+    "stages_run_again_in_part", "repeated_batches", "batches_of_old_scopes", "zombies", "strangers",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
     "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",

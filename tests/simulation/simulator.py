@@ -29,6 +29,7 @@ from tests.simulation.nodes import (
     OneItemFront,
     VisitingFront,
     VisitorNode,
+    WanderingFront,
     WorkerNode,
     unit_item,
 )
@@ -74,6 +75,7 @@ HURRY_NS = 0.5 * MS
 """Faults begin by then, though no front may have published anything yet."""
 FRONTS = {
     "": FrontNode, "one item": OneItemFront, "leader": LeaderFront, "visitor": VisitingFront,
+    "wanderer": WanderingFront,
 }  # fmt: skip
 _STRANGER = "stranger"
 CHECK_EVERY_STEPS = 64
@@ -188,8 +190,9 @@ class Simulator(Processes):
             assert shard.running is not None
             self.ledger.check_process(shard.running.process)
         for node in self.nodes.values():
-            for number in node.published - set(getattr(node, "given_up", ())):
-                if not self.ledger.has_batch(node.world.spec.name, node.name, number):
+            for number in node.published.keys() - set(getattr(node, "given_up", ())):
+                scope = node.published[number]
+                if not self.ledger.has_batch(node.world.spec.name, scope, number):
                     if isinstance(node, FrontNode) and node.dies and node.finished:
                         continue  # it died for good before it had committed it
                     raise Failure("lost", f"batch {number} of {node.name} is in no home's log")
@@ -733,7 +736,10 @@ class Simulator(Processes):
             node.start()
 
     def _break_some_session(self) -> None:
-        node = self.rng.choice(list(self.nodes.values()))
+        self.break_session(self.rng.choice(list(self.nodes.values())))
+
+    def break_session(self, node: Node) -> None:
+        """A node finds its stream broken; its home may notice later."""
         if node.alive and node.session is not None and self.faulty:
             self.count("session_breaks")
             session = node.session

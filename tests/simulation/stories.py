@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.simulation.nodes import Node, WorkerNode
+from tests.simulation.nodes import Node, WanderingFront, WorkerNode
 from tests.simulation.plan import MS, QUICK, ROOMY, FrontPlan, PipelinePlan, Plan, draw_plain
 from tracker.core.messages import Entries, ShardReport
 from tracker.core.model import Edge, PipelineSpec
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import Item
     from tracker.core.pipeline import Pipeline
 
-BOUNCE, VISITS = "bounce", "visits"
+BOUNCE, VISITS, WANDERS = "bounce", "visits", "wanders"
+MANY_SCOPES = 12
 LOOK_EVERY_NS = 400_000
 LOOKS = 50
 """After so many looks, what a moment waits for does not come about."""
@@ -38,6 +39,8 @@ def draw_plan(seed: int) -> Plan:
         return _draw_bounce(rng, plan)
     if drawn < 0.08:
         return _draw_visits(rng, plan)
+    if drawn < 0.1:
+        return _draw_wanders(rng, plan)
     return plan
 
 
@@ -59,6 +62,7 @@ def _draw_bounce(rng: random.Random, plan: Plan) -> Plan:
     return replace(
         _calm(rng, plan, pipeline),
         story=BOUNCE,
+        scopes=rng.choice([1, 1, MANY_SCOPES]),
         late_share=0.0,
         bad_share=0.02,
         shards=rng.choice([2, 3, 3]),
@@ -105,12 +109,42 @@ def _draw_visits(rng: random.Random, plan: Plan) -> Plan:
     )
 
 
-def _name(rng: random.Random, what: str, shards: int, other: str = "") -> str:
-    """The name of a node, by chance at home at another shard than some other node is."""
+def _draw_wanders(rng: random.Random, plan: Plan) -> Plan:
+    """Fronts join one segment and leave it at once for another, which has nothing to do with the first
+    and is far ahead of it, as far as their home has heard."""
+    shards = rng.choice([2, 2, 3])
+    slow = FrontPlan(_name(rng, "front", shards), 0, 3, leaves=False, joins_ns=0)
+    leader = FrontPlan(_name(rng, "leader", shards), 1, 0, leaves=False, joins_ns=0, role="leader")
+    wanderer = FrontPlan(
+        _name(rng, "wanderer", shards, leader.name, together=True), 0, 1, leaves=True,
+        joins_ns=MS, late=True, role="wanderer",
+    )  # fmt: skip
+    workers = _draw_workers(rng, 2, 1)
+    pipeline = _pipeline(
+        rng, ("s0", "s1"), (), (slow, leader, wanderer), workers,
+        hops=1, child_share=0.0, is_open=rng.random() < 0.5,
+    )  # fmt: skip
+    return replace(
+        _calm(rng, plan, pipeline),
+        story=WANDERS,
+        shards=shards,
+        config=rng.choice([QUICK, ROOMY]),
+        pause_ns=1.0 * MS,
+        faults_for_ns=rng.randint(60, 90) * MS,
+        part_commits=0.7,
+        late_share=0.0,
+        bad_share=0.02,
+    )
+
+
+def _name(
+    rng: random.Random, what: str, shards: int, other: str = "", *, together: bool = False
+) -> str:
+    """The name of a node, by chance at home at another shard than some other node is, or at its own."""
     home = RoutingTable.uniform(shards).home
     while True:
         name = f"p0-{what}-{rng.randrange(1000)}"
-        if not other or shards == 1 or home("p0", name) != home("p0", other):
+        if not other or shards == 1 or (home("p0", name) == home("p0", other)) is together:
             return name
 
 
@@ -207,6 +241,8 @@ class Story:
             self._moments += [self._outdated] * sim.plan.reorders
         elif sim.plan.story == BOUNCE:
             self._moments = [self._unreported, self._anew, self._anew]
+        elif sim.plan.story == WANDERS:
+            self._moments = [self._wandered]
 
     def begin(self) -> None:
         """The next moment, if there is time for one."""
@@ -444,6 +480,37 @@ class Story:
         life = visitor.life
         yield lambda: visitor.life > life and visitor.key is not None
         yield 8 * MS
+
+    def _wandered(self) -> Moment:
+        """A front joins a segment, leaves and joins another one, all before a shard with a slow store has
+        applied any of it: that one knows of the first joining when the others are in its log. It has
+        announced more for the second segment than the front's home has heard. And the front's stream
+        breaks, so that it is told again what it may do."""
+        sim = self.sim
+        wanderer = next(node for node in sim.nodes.values() if isinstance(node, WanderingFront))
+        home = wanderer.home
+        other = next(shard for shard in self._some_shards() if shard != home)
+        self.visitors_wait = True
+        yield lambda: wanderer.finished
+        sim.hold_link(other, home, 25 * MS)
+        yield lambda: self._is_ahead(other, home, 1)
+        sim.stall_store(other, sim.milliseconds(2, 5))
+        self.visitors_wait = False
+        yield lambda: wanderer.segment == 1 and not wanderer.wandering
+        self.visitors_wait = True
+        yield sim.milliseconds(0, 2)
+        if sim.rng.random() < 0.5:
+            sim.break_session(wanderer)
+        yield sim.milliseconds(4, 8)
+
+    def _is_ahead(self, shard: int, of: int, segment: int) -> bool:
+        """Whether a shard has announced more than another one."""
+        one, other = self._pipeline(shard), self._pipeline(of)
+        return (
+            one is not None
+            and other is not None
+            and one.announced[segment] > other.announced[segment] + 3
+        )
 
     def _has_seen_off(self, shard: int) -> bool:
         """Whether a shard has no front but the leader."""
