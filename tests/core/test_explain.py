@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import MS, Cluster, HandNode
-from tracker.core.explain import ExplainQuery, Hold, HoldKind, PipelineExplanation
+from tracker.core.explain import ExplainQuery, Hold, HoldKind, OpenCell, PipelineExplanation
 from tracker.core.messages import RetireNode
 from tracker.core.model import Cells, Edge, PipelineSpec, Unit
 
@@ -181,7 +181,7 @@ def test_no_number_of_items_that_people_are_shown_is_negative(shards: int) -> No
     reader.begin(consumed=[(s, slot, 900 + slot) for s in (0, 1) for slot in slots])
     first.commit(created=[(0, 90, 5)], heartbeats={"a": 95})
     query = {"from_slot": 60, "to_slot": 100, "strip_bins": 4}
-    open_cells = []
+    open_cells: list[OpenCell] = []
     for shard, process in cluster.processes.items():
         described = process.describe("p", cluster.now_ns)
         assert [s.open_slots for s in described.segments] == [7, 6]

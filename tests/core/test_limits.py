@@ -96,15 +96,43 @@ def test_a_shard_counts_what_it_would_own_alone() -> None:
         assert "max_open_cells of 3" in front.refused(created=[(0, more, 9)]).message
 
 
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_table_full_of_what_was_consumed_ahead_takes_its_creations(shards: int) -> None:
+    """Readers need not wait for the ticks of a front; what they consume ahead of them opens cells."""
+    cluster, front = begun(shards)
+    far = (front.home + 1) % shards
+    slots = [s for s in range(200, 260) if cluster.routing.owner(s, "p") == far][:6]
+    reader = cluster.node(SPEC, "reader")
+    reader.commit(consumed=[(0, slot, slot) for slot in slots])
+    if shards > 1:
+        assert front.refused(created=[(0, slots[2], slots[2])]).code is RefusalCode.FULL
+    front.commit(created=[(0, slot, slot) for slot in slots[:2]])
+    front.commit(created=[(0, slot, slot) for slot in slots[2:]])
+    front.commit(heartbeats={"f": 300})
+    assert cluster.agreed(SPEC) == (300, 300)
+
+
 def test_a_full_table_of_names_takes_a_name_that_is_there_and_what_consumes() -> None:
     cluster, front = begun()
     front.commit(created=[(0, 200, 1)], units_created=[Unit(0, "a", 200), Unit(0, "b", 200)])
     front.commit(created=[(0, 200, 1)], units_created=[Unit(0, "b", 200)])
     front.commit(units_created=[Unit(1, "c", 200), Unit(1, "d", 200)])
     refusal = front.refused(units_created=[Unit(0, "c", 200)])
-    assert refusal.code is RefusalCode.FULL and "max_open_units of 2" in refusal.message
+    assert refusal.code is RefusalCode.FULL
+    for named in ("'p'", "'in'", "2 units are open and 1 more", "max_open_units of 2"):
+        assert named in refusal.message
     worker = cluster.node(SPEC, "worker")
     worker.commit(units_consumed=[Unit(0, "a", 200)], units_created=[Unit(1, "e", 200)])
+
+
+def test_an_empty_table_takes_a_tick_of_any_size() -> None:
+    """It could never be taken otherwise, and hold min time for good."""
+    _, front = begun()
+    many = [(0, 200 + n, 9) for n in range(8)]
+    front.commit(created=many, units_created=[Unit(0, f"file:///{n}", 200) for n in range(8)])
+    assert front.refused(created=[(0, 300, 9)]).code is RefusalCode.FULL
+    front.commit(consumed=many, units_consumed=[Unit(0, f"file:///{n}", 200) for n in range(8)])
+    front.commit(created=many)
 
 
 def test_how_many_cells_would_be_opened_is_counted_by_segment_and_slot() -> None:

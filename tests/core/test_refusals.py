@@ -44,7 +44,6 @@ SPEC = PipelineSpec(
     fronts=("EWR",),
     horizon_slots=1000,
     max_nodes=8,
-    max_open_units=2,
 )
 
 
@@ -168,11 +167,6 @@ BAD_TICKS: dict[str, tuple[Callable[[], TickContent], RefusalCode, tuple[str, ..
         lambda: content(batch=Batch("q", 1, b"x" * 65)),
         RefusalCode.INVALID,
         ("flights", "64", "65"),
-    ),
-    "more units than may be open": (
-        lambda: content(units_created=[Unit(0, f"file:///{n}", 200) for n in range(3)]),
-        RefusalCode.FULL,
-        ("flights", "'parse'", "max_open_units of 2"),
     ),
 }
 

@@ -21,6 +21,7 @@ from tracker.core.messages import (
     ReceivedEntries,
     Record,
     Swept,
+    WrittenOff,
 )
 from tracker.core.model import NodeKey
 from tracker.core.process import Process
@@ -69,6 +70,7 @@ class Ledger:
         self._batches: dict[tuple[str, str, int], int] = {}
         self._open: dict[tuple[str, str], NodeKey | None] = {}
         """By (pipeline, node id) the key under which ticks may come."""
+        self._written_off: set[tuple[Generation, CellKey]] = set()
         self._generation: dict[tuple[str, NodeKey], Generation] = {}
         """By (pipeline, key) the generation in which the key was opened."""
 
@@ -131,6 +133,10 @@ class Ledger:
                 self._batches[batch] = self._batches.get(batch, 0) + 1
                 if self._batches[batch] > 1:
                     raise Failure("broken", f"batch {batch} was accepted twice")
+        elif isinstance(entry, WrittenOff):
+            generation = (entry.pipeline, entry.generation)
+            for segment, slot, _, _ in entry.cells.rows():
+                self._written_off.add((generation, (segment, slot)))
         elif isinstance(entry, KeyOpened):
             self._open[entry.pipeline, entry.key.node_id] = entry.key
             self._generation[entry.pipeline, entry.key] = (entry.pipeline, entry.generation)
@@ -225,6 +231,7 @@ class Ledger:
             cell
             for cell in held.keys() | true.keys()
             if held.get(cell) != true.get(cell)
+            and (generation, cell) not in self._written_off
             and cell[1] >= mirror.swept.get((generation, cell[0]), lowest)
         ]
         if differing:

@@ -1,15 +1,24 @@
-"""What operators do to a running system: they restart pipelines, and retire nodes."""
+"""What operators do to a running system: they restart pipelines, change their limits, retire nodes, and
+give up what is lost."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers import Failure
-from tests.simulation.nodes import FrontNode
+from tests.simulation.nodes import FrontNode, VisitorNode
 from tests.simulation.plan import MS
 from tests.simulation.queries import QueryNode
 from tests.simulation.world import World
-from tracker.core.messages import Answer, Restart, RestartPipeline, RetireNode
+from tracker.core.messages import (
+    Answer,
+    LimitsChanged,
+    RegisterPipeline,
+    Restart,
+    RestartPipeline,
+    RetireNode,
+)
 from tracker.core.model import (
     Cells,
     NodeKey,
@@ -18,6 +27,7 @@ from tracker.core.model import (
     RefusalCode,
     SilentFront,
 )
+from tracker.core.process import Process
 from tracker.core.slots import FOREVER
 
 if TYPE_CHECKING:
@@ -25,11 +35,14 @@ if TYPE_CHECKING:
 
 ASK_AGAIN_NS = 12 * MS
 START_AGAIN_NS = 5 * MS
+LOOK_AGAIN_NS = 3 * MS
 REFUSED_RESTARTS = (
     RefusalCode.COMPLETE, RefusalCode.CONFLICT, RefusalCode.BELOW_MIN_TIME,
     RefusalCode.UNKNOWN_PIPELINE,
 )  # fmt: skip
 """What an operator may be told who knows less than the registrar."""
+REFUSED_FOR_NOW = (RefusalCode.NOT_READY, RefusalCode.NOT_HOME)
+"""What passes while shards change."""
 
 
 def _may_evict(node: FrontNode) -> bool:
@@ -46,12 +59,18 @@ class Operator:
         self._asked: dict[tuple[str, int], RestartPipeline] = {}
         self._retiring: dict[tuple[str, int], tuple[RetireNode, NodeKey | None]] = {}
         """What was asked for, and the node's key then."""
+        self._changing: dict[tuple[str, int], RegisterPipeline] = {}
+        """Pipelines under other limits, as was asked for."""
+        self._limits: dict[str, LimitsChanged] = {}
+        """By pipeline its last change of limits that is durable."""
+        self._given_up: set[tuple[str, tuple[int, int]]] = set()
+        """Places that a write-off was asked for."""
         self._requests = 0
 
     @property
     def busy(self) -> bool:
         """Whether something was asked for and is not answered, or a restarted pipeline lacks nodes."""
-        return bool(self._asked or self._retiring) or any(
+        return bool(self._asked or self._retiring or self._changing) or any(
             node.world is not self.sim.worlds[node.world.spec.name]
             for node in self.sim.nodes.values()
         )
@@ -84,6 +103,9 @@ class Operator:
     def hear(self, answer: Answer) -> None:
         """The registrar has answered."""
         assert isinstance(answer.request, tuple)
+        if answer.request in self._changing:
+            self._hear_of_limits(answer.request, answer.result)
+            return
         if answer.request in self._retiring:
             self._hear_of_retired(*self._retiring.pop(answer.request), answer)
             return
@@ -135,6 +157,104 @@ class Operator:
         self.sim.count("retired_nodes")
         if key is not None and self.sim.ledger.open_key(event.pipeline, event.node_id) == key:
             raise Failure("broken", f"{key} is retired, and goes on")
+
+    # --- limits -----------------------------------------------------------------------------------
+
+    def change_limits(self, spec: PipelineSpec) -> None:
+        """Lets a pipeline go by other limits, lower ones too."""
+        sim = self.sim
+        if spec.name not in sim.registered:
+            sim.not_a_step()
+            return
+        limits = replace(
+            spec.limits,
+            max_open_cells=sim.rng.choice([2, 3, 10, 1_000]),
+            max_open_units=sim.rng.choice([2, 3, 1_000]),
+        )
+        self._requests += 1
+        request = (self.name, self._requests)
+        self._changing[request] = RegisterPipeline(request, spec.with_limits(limits), True)
+        self._ask_for_limits(request)
+
+    def _ask_for_limits(self, request: tuple[str, int]) -> None:
+        event = self._changing.get(request)
+        if event is None:
+            self.sim.not_a_step()
+            return
+        self.sim.call(None, self.sim.routing.registrar(event.spec.name), event)
+        self.sim.after(ASK_AGAIN_NS, self._ask_for_limits, request)
+
+    def _hear_of_limits(self, request: tuple[str, int], result: object) -> None:
+        if isinstance(result, PipelineSpec):
+            del self._changing[request]
+            self.sim.count("limits_changed")
+        elif not isinstance(result, Refusal) or result.code not in REFUSED_FOR_NOW:
+            raise Failure("broken", f"a change of limits was answered {result}")
+
+    def limits_changed(self, entry: LimitsChanged) -> None:
+        """A change is durable at a registrar: they count on, whoever that is."""
+        last = self._limits.get(entry.pipeline)
+        if entry.number != (1 if last is None else last.number + 1):
+            raise Failure("broken", f"{entry} comes after {last}")
+        self._limits[entry.pipeline] = entry
+
+    def check_limits(self, process: Process) -> None:
+        """In the end every process goes by the last ones."""
+        for name, last in self._limits.items():
+            known = process._pipelines[name]
+            if (known.limits_number, known.spec.limits) != (last.number, last.limits):
+                raise Failure(
+                    "lost", f"shard {process.shard} goes by {known.spec.limits}, not by {last}"
+                )
+
+    # --- write-offs -------------------------------------------------------------------------------
+
+    def write_off(self, spec: PipelineSpec) -> None:
+        """Some items are lost, where nobody has begun to take any, and are given up."""
+        sim, world = self.sim, self.sim.worlds[spec.name]
+        if sim.resting:
+            return
+        taken = {(i.segment, i.slot) for i in world.items if i.claimed or i.unit is not None}
+        places = {(i.segment, i.slot) for i in world.items} - taken - world.consumed_at
+        if not places:
+            if sim.faulty:
+                sim.after(LOOK_AGAIN_NS, self.write_off, spec)
+            return
+        place = sim.rng.choice(sorted(places))
+        world.give_up(place)
+        sim.count("written_off_cells")
+        self._look_after(spec.name, place)
+
+    def _look_after(self, pipeline: str, place: tuple[int, int]) -> None:
+        """Writes off what is open at a place while nothing is in flight there: also what comes to be open
+        there later, by a tick that was on its way. Where somebody has consumed, the step may be on its
+        way, too, and nobody would wait for what it creates: an operator waits until all stand still."""
+        sim, (segment, slot) = self.sim, place
+        world = sim.worlds[pipeline]
+        sim.after(ASK_AGAIN_NS, self._look_after, pipeline, place)
+        running = sim.shards[sim.routing.owner(slot, pipeline)].running
+        known = running and running.process._pipelines.get(pipeline)
+        checksum, items = known.shard.cells.value(segment, slot) if known else (0, 0)
+        nodes = [
+            node
+            for node in sim.nodes.values()
+            if node.world is world
+            and node.key is not None
+            and not isinstance(node, FrontNode | VisitorNode)
+        ]
+        is_quiet = sim.resting or place not in world.consumed_at
+        if not checksum or world.has(place) or not is_quiet or not nodes:
+            sim.not_a_step()
+            return
+        if (pipeline, place) in self._given_up:
+            sim.count("written_off_again")
+        self._given_up.add((pipeline, place))
+        node = sim.rng.choice(nodes)
+        self._requests += 1
+        request = (self.name, self._requests)
+        lost = Cells.of([(segment, slot, checksum, max(0, items))])
+        self._retiring[request] = RetireNode(request, pipeline, node.name, lost, 0), None
+        self._ask_to_retire(request, node.home)
 
     def came_too_late(self, world: World) -> bool:
         """Whether a pipeline was restarted when some process had said that it is complete, and the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracker.core.model import Edge, PipelineSpec, SilentFront
 from tracker.core.process import ProcessConfig
@@ -65,6 +65,10 @@ class PipelinePlan:
     """How often an item has a child, on each way that it can go."""
     restarts: int = 0
     """How often an operator has it begin anew."""
+    limit_changes: int = 0
+    """How often an operator lets it go by other limits."""
+    write_offs: int = 0
+    """How often an operator gives up what is open in some cell."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,8 @@ def draw_plain(seed: int) -> Plan:
     faults_for_ns = (rng.randint(40, 60) if uneven else rng.randint(10, 20)) * MS
     tight = rng.random() < 0.3
     pipeline_count = 1 if uneven else rng.choice([1] * 11 + [2])
-    pipelines = tuple(_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
+    drawn = (_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
+    pipelines = tuple(p if calm or uneven else _draw_limits(seed, p) for p in drawn)
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
         seed=seed,
@@ -224,6 +229,24 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         restarts=0
         if evicts or visitors or kind == "eager"
         else rng.choice([0, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
+    )
+
+
+def _draw_limits(seed: int, pipeline: PipelinePlan) -> PipelinePlan:
+    """Tables that are full where items have children, limits that change, and what is given up."""
+    spec = pipeline.spec
+    rng = random.Random(f"limits {seed} {spec.name}")
+    if spec.edges and rng.random() < 0.15:
+        spec = replace(
+            spec, max_open_cells=rng.choice([2, 3, 5]), max_open_units=rng.choice([2, 1_000])
+        )
+    holds = spec.silent_front is SilentFront.HOLD
+    lost = rng.choice([0, 0, 0, 0, 1, 2])
+    return replace(
+        pipeline,
+        spec=spec,
+        limit_changes=rng.choice([0, 0, 0, 0, 0, 1, 2]),
+        write_offs=lost if holds and not pipeline.restarts and pipeline.kind != "queries" else 0,
     )
 
 

@@ -32,6 +32,7 @@ from tracker.core.messages import (
     HomeEntry,
     KeyClosed,
     KeyTick,
+    LimitsChanged,
     PeerConnected,
     PeerDisconnected,
     PipelineRestarted,
@@ -160,6 +161,10 @@ class Processes(Base):
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
         """A batch of a node is durable at its home."""
+        raise NotImplementedError
+
+    def limits_changed(self, entry: LimitsChanged) -> None:
+        """It is durable that a pipeline goes by other limits."""
         raise NotImplementedError
 
     def restarted(self, pipeline: str, restart: Restart) -> None:
@@ -332,6 +337,8 @@ class Processes(Base):
                 self.front_evicted(entry.pipeline, entry.key.node_id, retired=entry.retired)
             elif isinstance(entry, WrittenOff):
                 self.node_retired(entry.pipeline, entry.node_id)
+            elif isinstance(entry, LimitsChanged):
+                self.limits_changed(entry)
             elif isinstance(entry, PipelineRestarted):
                 self.restarted(entry.pipeline, entry.restart)
             elif isinstance(entry, KeyTick) and entry.tick.content.batch is not None:

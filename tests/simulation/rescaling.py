@@ -70,8 +70,10 @@ class RescalingSimulator(Simulator):
             join_timeout_ms=rng.choice([15, 30, 100]),
             rescale_margin_ms=rng.choice([0, 2, 10]),
         )
-        # Restarts of pipelines and retirements are simulated in the other runs alone.
-        pipelines = tuple(replace(pipeline, restarts=0) for pipeline in self.plan.pipelines)
+        # Restarts of pipelines, retirements and write-offs are simulated in the other runs alone.
+        pipelines = tuple(
+            replace(pipeline, restarts=0, write_offs=0) for pipeline in self.plan.pipelines
+        )
         self.plan = replace(self.plan, config=config, pipelines=pipelines, retirements=0)
         self._pipelines = {plan.spec.name: plan for plan in pipelines}
         self.newcomers: list[Newcomer] = []

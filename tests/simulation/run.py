@@ -30,7 +30,9 @@ FAULT_KINDS = (
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
-    "late_items", "late_consumptions", "restarts", "nodes_restarted", "retired_nodes", "fronts_too_late", "ids_used_again", "fronts_leaving_ungranted", "fronts_joining_elsewhere",
+    "late_items", "late_consumptions", "restarts", "nodes_restarted", "retired_nodes",
+    "limits_changed", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",
+    "fronts_leaving_ungranted", "fronts_joining_elsewhere",
     # of nodes, tasks and local trackers
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
@@ -41,7 +43,7 @@ FAULT_KINDS = (
     "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
     "refused_conflict", "refused_fenced", "refused_strangers",
     # limits that were reached
-    "full_nodes", "full_open_cells", "full_open_units", "full_frames", "frames_full_by_bytes",
+    "full_nodes", "full_where_items_have_children", "full_open_cells", "full_open_units", "full_frames", "frames_full_by_bytes",
     "moves_in_pieces", "full_links", "full_windows", "full_local_trackers",
     "congested_ticks",
     # of shards that come and go

@@ -49,6 +49,7 @@ from tracker.core.messages import (
     FrontGranted,
     Joined,
     JoinNode,
+    LimitsChanged,
     RegisterPipeline,
     Restart,
     SessionAttached,
@@ -115,7 +116,8 @@ class Simulator(Processes):
     def run(self) -> None:
         """Faults for a while, then none; everything must come to rest at the truth."""
         for pipeline in self.plan.pipelines:
-            world = World(pipeline.spec, exact_late=not pipeline.restarts)
+            exact_late = not (pipeline.restarts or pipeline.write_offs)
+            world = World(pipeline.spec, exact_late=exact_late)
             self.worlds[pipeline.spec.name] = world
             self._generations[pipeline.spec.name] = [world]
             self.checkers[pipeline.spec.name] = AnnouncementChecker(world)
@@ -189,6 +191,7 @@ class Simulator(Processes):
         for shard in self.present:
             assert shard.running is not None
             self.ledger.check_process(shard.running.process)
+            self.operator.check_limits(shard.running.process)
         for node in self.nodes.values():
             for number in node.published.keys() - set(getattr(node, "given_up", ())):
                 scope = node.published[number]
@@ -314,6 +317,12 @@ class Simulator(Processes):
         for pipeline in plan.pipelines:
             for _ in range(pipeline.restarts):
                 self.after(rng.randrange(plan.faults_for_ns), self.operator.restart, pipeline.spec)
+            for call, times in (
+                (self.operator.change_limits, pipeline.limit_changes),
+                (self.operator.write_off, pipeline.write_offs),
+            ):
+                for _ in range(times):
+                    self.after(rng.randrange(plan.faults_for_ns), call, pipeline.spec)
         at_random(plan.process_crashes, self._crash_some_process)
         at_random(plan.takeovers, self._take_over_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
@@ -642,6 +651,9 @@ class Simulator(Processes):
         world = self.nodes[node_id].world
         if world.batch_known(node_id, number):
             self.items_appeared(world)
+
+    def limits_changed(self, entry: LimitsChanged) -> None:
+        self.operator.limits_changed(entry)
 
     def restarted(self, pipeline: str, restart: Restart) -> None:
         self.count("restarts")

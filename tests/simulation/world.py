@@ -22,9 +22,6 @@ BatchId = tuple[str, int]
 """(node id, batch number)."""
 
 
-SMALL_TABLE = 100
-
-
 @dataclass(slots=True, eq=False)
 class Item:
     """An item in flight. `hops`: how many generations of children it may still have; `unit`: its
@@ -75,6 +72,8 @@ class World:
     readers_wait: bool = field(init=False)
     """Whether readers take a front's batch only once the tracker has accepted it."""
     version: int = 0
+    consumed_at: set[tuple[int, int]] = field(default_factory=set)
+    """The places, by segment and slot, at which something was consumed."""
     _unknown: dict[BatchId, list[Item]] = field(default_factory=dict)
     """Where readers wait: published batches that the tracker has not accepted."""
     _written_off: dict[BatchId, list[Item]] = field(default_factory=dict)
@@ -82,8 +81,7 @@ class World:
     def __post_init__(self) -> None:
         self.first_slot = self.spec.start_slot
         evicts = self.spec.silent_front is SilentFront.EVICT
-        # Where a table is small, what is consumed before it is known would keep its creation out.
-        self.readers_wait = evicts or self.spec.max_open_cells <= SMALL_TABLE
+        self.readers_wait = evicts
         self.edges = numbered_edges(self.spec)
         self.ways_out = [
             [(target, delay) for source, target, delay in self.edges if source == number]
@@ -108,6 +106,7 @@ class World:
     def step(self, consumed: list[Item], created: list[Item]) -> None:
         """One whole step of a node: it can no longer be undone."""
         for item in consumed:
+            self.consumed_at.add((item.segment, item.slot))
             if item.late:
                 del self.late[item]
                 self.late_consumed += 1
@@ -143,6 +142,17 @@ class World:
         for item in items:
             item.ready = True
         return bool(items)
+
+    def has(self, place: tuple[int, int]) -> bool:
+        """Whether anything is in flight in a segment at a slot."""
+        return any((item.segment, item.slot) == place for item in self.items)
+
+    def give_up(self, place: tuple[int, int]) -> None:
+        """What is in flight in a segment at a slot is lost, and an operator says so: nothing waits for it
+        any more."""
+        for item in [item for item in self.items if (item.segment, item.slot) == place]:
+            del self.items[item]
+        self.version += 1
 
     # --- fronts -----------------------------------------------------------------------------------
 

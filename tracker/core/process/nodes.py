@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from tracker.core.cells import new_cells
@@ -27,6 +27,7 @@ from tracker.core.messages import (
     Restart,
     RestartPipeline,
     RetireNode,
+    SegmentLow,
     SessionAttached,
     SessionRefused,
     StageContributions,
@@ -63,6 +64,15 @@ def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
     return Refused(
         RefusalCode.CONFLICT,
         f"pipeline {asked.name!r} is registered otherwise: {differences(known, asked)}; {advice}",
+    )
+
+
+def _names_lowest(cells: Cells, lows: Iterable[SegmentLow]) -> bool:
+    """Whether one of some cells is the lowest that is reported open of its segment."""
+    return any(
+        bool(((cells.segments == low.segment) & (cells.slots == low.slot)).any())
+        for low in lows
+        if low.open_slots
     )
 
 
@@ -519,7 +529,8 @@ class Nodes(Exchange):
 
     def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
         """Raises Refused where a table has no room for what comes in. A tick that consumes anything is
-        how tables empty themselves: it is never refused for space (rule 4)."""
+        how tables empty themselves: it is never refused for space (rule 4). An empty table takes a tick of
+        any size, which would never be taken otherwise."""
         if len(content.consumed) or content.units_consumed:
             return
         if len(content.created):
@@ -529,16 +540,21 @@ class Nodes(Exchange):
             self._check_room_for_units(pipeline, content.units_created)
 
     def _check_room_for_cells(self, pipeline: Pipeline, shard: int, created: Cells) -> None:
+        """Creating in a cell that is open takes no room. Of another shard that is known of the lowest
+        open cells alone; a tick that creates there is taken whole: readers may have filled the table with
+        what they consumed ahead of it, and such ticks alone empty it then, the lowest first."""
         spec = pipeline.spec
         there = pipeline.combiner.open_slots(shard)
         if shard == self.shard:
             there = sum(pipeline.shard.cells.open_slots)
         if there + len(created) <= spec.max_open_cells:
             return
-        owners = self._tables[-1][1].owners(created.slots, spec.name)
-        table = pipeline.shard.cells if shard == self.shard else None
-        more = new_cells(created.select(owners == shard), table)
-        if more and there + more > spec.max_open_cells:
+        created = created.select(self._tables[-1][1].owners(created.slots, spec.name) == shard)
+        lows = pipeline.combiner.views[shard].lows.values()
+        if shard != self.shard and _names_lowest(created, lows):
+            return
+        more = new_cells(created, pipeline.shard.cells if shard == self.shard else None)
+        if there and more and there + more > spec.max_open_cells:
             raise Refused(
                 RefusalCode.FULL,
                 f"pipeline {spec.name!r}: shard {shard} has {there} open cells and {more} more "
@@ -554,7 +570,7 @@ class Nodes(Exchange):
                 known.slot(name) is None
                 for name in {unit.name for unit in units if unit.segment == segment}
             )
-            if more and len(known) + more > spec.max_open_units:
+            if len(known) and more and len(known) + more > spec.max_open_units:
                 raise Refused(
                     RefusalCode.FULL,
                     f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {len(known)} units "
