@@ -6,7 +6,6 @@ Exit status: 0 done; 1 refused, or what was given cannot be; 2 wrong usage; 3 `w
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -31,6 +30,7 @@ from tracker import (
     cli_rescale,
     cli_rescale_query,
     cli_security,
+    cli_serve,
     cli_wait,
     cli_webhook,
 )
@@ -47,7 +47,6 @@ from tracker.cli_common import (
 )
 from tracker.cli_store import store_app
 from tracker.client import Admin, LowmarkError, UnavailableError
-from tracker.client.connection import parse_targets
 from tracker.pipeline_file import load_pipeline
 
 ATTACH_LOOK_INTERVAL_S = 0.5
@@ -80,6 +79,7 @@ pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and l
 app.add_typer(pipelines_app, name="pipelines")
 app.add_typer(cli_operations.nodes_app, name="nodes")
 app.callback()(cli_security.use_credentials)
+app.command()(cli_serve.serve)
 app.command()(cli_operations.explain)
 app.command()(cli_freshness.freshness)
 app.command("min-time")(cli_wait.min_time)
@@ -110,223 +110,6 @@ def version(as_json: AsJson = False) -> None:
 
 
 # --- processes ------------------------------------------------------------------------------------
-
-
-@app.command()
-def serve(
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            help=f"host:port to listen on; with --shards: of the first ({DEFAULT_TARGET} if not "
-            "given); with --peers: if it is not what the others dial"
-        ),
-    ] = None,
-    store: Annotated[
-        str,
-        typer.Option(
-            envvar="LOWMARK_STORE",
-            help="sqlite:DIRECTORY, memory: or redis://HOST:PORT (docs/durability.md has all forms)",
-        ),
-    ] = "sqlite:lowmark-data",
-    shards: Annotated[
-        int, typer.Option(min=1, max=64, help="run this many processes, on consecutive ports")
-    ] = 1,
-    shard: Annotated[
-        int | None, typer.Option(min=0, help="run one process: the number of its shard")
-    ] = None,
-    peers: Annotated[
-        str | None, typer.Option(help="with --shard: host:port of every shard, in order, with ,")
-    ] = None,
-    member: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="with --peers: run process number N of a set, for its shard; a number that no shard "
-            "has makes it a standby",
-        ),
-    ] = None,
-    members: Annotated[
-        str | None,
-        typer.Option(
-            "--set",
-            help="with --member: host:port of the processes of the set that have shards, in order, with ,: "
-            "those that --peers does not name have come since, and join",
-        ),
-    ] = None,
-    left_file: Annotated[
-        str,
-        typer.Option(
-            help="with --set: where a process notes that its shard has left; then it waits to be ended"
-        ),
-    ] = "",
-    standby: Annotated[
-        bool,
-        typer.Option(
-            "--standby", help="with --peers: take the place of any shard whose owner has gone"
-        ),
-    ] = False,
-    address: Annotated[
-        str | None,
-        typer.Option(help="where others reach this process, if it is not where it listens"),
-    ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(
-            help="become one more shard of the tracker at host:port (or several with ,); with --listen "
-            "(docs/elasticity.md)"
-        ),
-    ] = None,
-    join_timeout_ms: Annotated[
-        int,
-        typer.Option(
-            min=100,
-            help="how long shard 0 waits for a process that joins to begin, before it gives it up",
-        ),
-    ] = 60_000,
-    rescale_margin_ms: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="how far beyond the highest known slot, in time, new shards begin to own slots",
-        ),
-    ] = 1_000,
-    left_status: Annotated[int, typer.Option(hidden=True, help="exit status once it has left")] = 0,
-    health_listen: Annotated[
-        str,
-        typer.Option(
-            help="host:port of a health service for probes, without TLS or token; with --peers"
-        ),
-    ] = "",
-    lease_ms: Annotated[
-        int,
-        typer.Option(
-            min=200, help="how long an owner may be silent before another takes its place"
-        ),
-    ] = 3_000,
-    snapshot_after_records: Annotated[
-        int,
-        typer.Option(min=100, help="length of the log at which a snapshot takes its place"),
-    ] = 100_000,
-    block_slots: Annotated[
-        int, typer.Option(min=1, help="neighbouring slots of one shard; the same for ever")
-    ] = 64,
-    metrics_listen: Annotated[
-        str | None,
-        typer.Option(
-            help="host:port that tells metrics to Prometheus over HTTP (with --shards: of the first); "
-            "not told if not given (docs/metrics.md)"
-        ),
-    ] = None,
-    tls_cert: cli_security.TlsCert = "",
-    tls_key: cli_security.TlsKey = "",
-    tls_ca: cli_security.TlsCa = "",
-    tokens: cli_security.Tokens = "",
-    max_subscribers: cli_security.MaxSubscribers = 20_000,
-    max_streams_per_client: cli_security.MaxStreamsPerClient = 20_000,
-    max_calls_per_s: cli_security.MaxCallsPerS = 0,
-    max_ticks_per_s: cli_security.MaxTicksPerS = 0,
-    dashboard_listen: Annotated[
-        str | None,
-        typer.Option(
-            help="host:port of a page that shows the tracker live (docs/dashboard.md); none if not given"
-        ),
-    ] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="log JSON also on a terminal, for scripts")
-    ] = False,
-) -> None:
-    """Run a tracker until SIGTERM: one process, or several on this machine for development.
-
-    One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
-    --standby --listen c:7070 --peers a:7070,b:7070,... One more shard of a tracker that runs:
-    --join a:7070 --listen d:7070, then lowmark rescale.
-    """
-    from tracker.core.process import ProcessConfig
-    from tracker.credentials import Credentials
-    from tracker.service.limits import Limits
-    from tracker.service.peers import nobody_reaches
-    from tracker.service.run import configure_logging
-    from tracker.service.run import main as run_process
-    from tracker.service.security import Security
-    from tracker.service.server import ServerConfig
-    from tracker.supervisor import LEFT, consecutive_addresses, supervise
-
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise typer.BadParameter(f"{log_level!r} is none of debug, info, warning and error")
-    if member is not None and (peers is None or shard is not None or standby):
-        raise typer.BadParameter("--member needs --peers, and says what --shard and --standby say")
-    if (members is not None or left_file) and (member is None or peers is None):
-        raise typer.BadParameter("--set and --left-file need --member and --peers")
-    if member is not None and peers is not None:
-        first, current = parse_targets(peers), parse_targets(members or peers)
-        standby = member >= max(len(first), len(current))
-        shard = member if member < len(first) else None
-        if len(first) <= member < len(current):
-            join, peers = peers, None
-    if health_listen and peers is None and join is None:
-        raise typer.BadParameter("--health-listen is for one process: it needs --peers or --join")
-    if join is not None and (peers is not None or shard is not None or standby or shards != 1):
-        raise typer.BadParameter(
-            "--join is for one process whose shard is not known before: no --shard, --peers, --shards, "
-            "--member or --standby"
-        )
-    if join is not None and not (address or listen):
-        raise typer.BadParameter("--join needs an address of its own: --listen or --address")
-    if standby and (peers is None or shard is not None):
-        raise typer.BadParameter("--standby needs --peers, and is for any shard: no --shard")
-    if standby and not (address or listen):
-        raise typer.BadParameter("--standby needs an address of its own: --listen or --address")
-    if not standby and (shard is None) != (peers is None):
-        raise typer.BadParameter("--shard and --peers go together: one process of several")
-    if peers is not None and shards != 1:
-        raise typer.BadParameter("--peers is for one process; --shards runs all of them")
-    addresses = parse_targets(peers) if peers else ()
-    if not peers and not join:
-        addresses = consecutive_addresses(listen or DEFAULT_TARGET, shards)
-    own = (address or listen or "") if standby or join else (address or "")
-    if join and nobody_reaches(own):
-        raise typer.BadParameter(f"others cannot reach {own}: name an address by --address")
-    config = ServerConfig(
-        shard or 0, addresses, store, (listen or "") if peers or join or address else "", block_slots,
-        process=ProcessConfig(join_timeout_ms=join_timeout_ms, rescale_margin_ms=rescale_margin_ms),
-        join=parse_targets(join) if join else (), left_status=left_status,
-        members=parse_targets(members) if members else (), left_file=left_file,
-        lease_ms=lease_ms, snapshot_after_records=snapshot_after_records,
-        standby=standby, address=parse_targets(own)[0] if own else "",
-        health_listen=parse_targets(health_listen)[0] if health_listen else "",
-        metrics_listen=parse_targets(metrics_listen)[0] if metrics_listen else "",
-        security=Security(tls_cert, tls_key, tls_ca, tokens, Credentials.from_environment()),
-        limits=Limits(max_subscribers, max_streams_per_client, max_calls_per_s, max_ticks_per_s),
-        dashboard_listen=parse_targets(dashboard_listen)[0] if dashboard_listen else "",
-    )  # fmt: skip
-    configure_logging(log_level, as_json=as_json or None)
-    cli_security.warn_of_arguments(store)
-    if shards == 1:
-        raise typer.Exit(run_process(config))
-    options = ["--block-slots", str(block_slots), "--log-level", log_level]
-    options += ["--lease-ms", str(lease_ms)]
-    options += ["--snapshot-after-records", str(snapshot_after_records)]
-    options += ["--join-timeout-ms", str(join_timeout_ms)]
-    options += ["--rescale-margin-ms", str(rescale_margin_ms), "--left-status", str(LEFT)]
-    for name, given in (
-        ("tls-cert", tls_cert), ("tls-key", tls_key), ("tls-ca", tls_ca), ("tokens", tokens),
-        ("max-subscribers", max_subscribers), ("max-streams-per-client", max_streams_per_client),
-        ("max-calls-per-s", max_calls_per_s), ("max-ticks-per-s", max_ticks_per_s),
-    ):  # fmt: skip
-        options += [f"--{name}", str(given)]
-    os.environ["LOWMARK_STORE"] = store  # it may hold a password: not for everybody to see
-    own_options = [[*options, *(["--json"] if as_json else [])] for _ in addresses]
-    if metrics_listen:
-        for mine, place in zip(
-            own_options,
-            consecutive_addresses(metrics_listen, shards, "--metrics-listen"),
-            strict=True,
-        ):
-            mine += ["--metrics-listen", place]
-    if dashboard_listen:  # one page shows all of them
-        own_options[0] += ["--dashboard-listen", dashboard_listen]
-    raise typer.Exit(supervise(addresses, own_options))
 
 
 @app.command(

@@ -17,37 +17,6 @@ from tracker.credentials import (
     Credentials,
 )
 
-TlsCert = Annotated[
-    str,
-    typer.Option(
-        help="PEM file of this process's certificate, and of what leads to its CA: it then speaks TLS "
-        "only (docs/security.md)"
-    ),
-]
-TlsKey = Annotated[str, typer.Option(help="PEM file of the certificate's key")]
-TlsCa = Annotated[
-    str,
-    typer.Option(
-        help="PEM file of a CA: clients and other processes then need a certificate of it"
-    ),
-]
-Tokens = Annotated[
-    str, typer.Option(help="YAML file of tokens and their rights: every call then needs a token")
-]
-
-
-MaxSubscribers = Annotated[
-    int, typer.Option(min=1, help="streams that may subscribe to one pipeline at a process")
-]
-MaxStreamsPerClient = Annotated[
-    int, typer.Option(min=1, help="streams that one client may have open at a process")
-]
-MaxCallsPerS = Annotated[int, typer.Option(min=0, help="calls of one client a second; 0: no limit")]
-MaxTicksPerS = Annotated[
-    int,
-    typer.Option(min=0, help="ticks of one pipeline a second that a process reads; 0: no limit"),
-]
-
 
 def use_credentials(
     tls_ca: Annotated[

@@ -14,28 +14,18 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from reprlib import Repr
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tracker.core.home import MAX_NAME_CHARACTERS
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
 from tracker.core.registration import check_spec
 from tracker.moments import parse_duration_ns, parse_slot
+from tracker.yaml_text import brief, load_mapping, problems, shown
 
 MAX_FILE_CHARACTERS = 4_000_000
 MAX_EDGE_CHARACTERS = 2 * MAX_NAME_CHARACTERS + 100
-SHOWN_CHARACTERS = 80
-"""Of a wrong value, in an error."""
-MAX_SHOWN_PROBLEMS = 10
-MAX_ERROR_CHARACTERS = 2_000
-_OF_YAML = (
-    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
-)  # fmt: skip
-"""What PyYAML lets through of a value that is not of its tag (`!!int` of nothing, a date that is none),
-or nested without end."""
 
 
 class PipelineFileError(ValueError):
@@ -44,30 +34,17 @@ class PipelineFileError(ValueError):
 
 def load_pipeline(text: str, source: str = "pipeline file") -> PipelineSpec:
     """A pipeline from YAML text. Raises PipelineFileError naming `source` and the place."""
-    if len(text) > MAX_FILE_CHARACTERS:
-        raise PipelineFileError(
-            f"{source} has {len(text)} characters; the limit is {MAX_FILE_CHARACTERS}"
-        )
     try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, *_OF_YAML) as error:
-        raise PipelineFileError(f"{source} is not YAML: {_brief(error)}") from None
-    if not isinstance(document, dict):
-        raise PipelineFileError(
-            f"{source} must hold one mapping with name, segments and fronts; "
-            f"it holds {_shown(document)}"
-        )
+        document = load_mapping(text, source, MAX_FILE_CHARACTERS, "with name, segments and fronts")
+    except ValueError as error:
+        raise PipelineFileError(str(error)) from None
     try:
         spec = _spec(_PipelineModel.model_validate(document))
         check_spec(spec)
     except ValidationError as error:
-        problems = error.errors()
-        places = "; ".join(_place(problem) for problem in problems[:MAX_SHOWN_PROBLEMS])
-        if len(problems) > MAX_SHOWN_PROBLEMS:
-            places += f"; and {len(problems) - MAX_SHOWN_PROBLEMS} more"
-        raise PipelineFileError(f"{source}: {_brief(places)}") from None
+        raise PipelineFileError(f"{source}: {problems(error, _place)}") from None
     except (ValueError, Refused) as error:
-        raise PipelineFileError(f"{source}: {_brief(error)}") from None
+        raise PipelineFileError(f"{source}: {brief(error)}") from None
     return spec
 
 
@@ -216,19 +193,4 @@ def _place(problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{where}: is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message} (it says {_shown(problem['input'])})"
-
-
-def _brief(error: object) -> str:
-    text = str(error)
-    return text if len(text) <= MAX_ERROR_CHARACTERS else f"{text[:MAX_ERROR_CHARACTERS]}..."
-
-
-def _shown(value: object) -> str:
-    # Not repr(): by its aliases a small file can name more than anything could print.
-    text = _BRIEF.repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
-
-
-_BRIEF = Repr()
-_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 2, SHOWN_CHARACTERS, SHOWN_CHARACTERS
+    return f"{where}: {message} (it says {shown(problem['input'])})"

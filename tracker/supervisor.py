@@ -9,8 +9,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import structlog
+
+from tracker.service.settings import ServeSettings, variables
 
 log = structlog.get_logger(__name__)
 
@@ -38,27 +41,29 @@ def consecutive_addresses(listen: str, count: int, option: str = "--listen") -> 
     return tuple(f"{host}:{int(port) + place}" for place in range(count))
 
 
-def supervise(addresses: Sequence[str], options: Sequence[Sequence[str]]) -> int:
-    """Runs one process an address, with the options of its own, until SIGTERM or SIGINT; restarts what is killed; returns the exit
-    status: 0 when told to stop, 1 if a process could not run."""
-    return _Supervisor(addresses, options).run()
+def supervise(processes: Sequence[ServeSettings]) -> int:
+    """Runs a process for each shard, by settings of its own, until SIGTERM or SIGINT; restarts what is
+    killed; returns the exit status: 0 when told to stop, 1 if a process could not run."""
+    return _Supervisor(processes).run()
 
 
 class _Supervisor:
-    def __init__(self, addresses: Sequence[str], options: Sequence[Sequence[str]]) -> None:
-        self._addresses = addresses
-        self._options = options
+    def __init__(self, settings: Sequence[ServeSettings]) -> None:
+        self._settings = settings
+        self._environment = dict(os.environ)
+        for name in variables(os.environ):  # the settings have what they say
+            del self._environment[name]
         self._stopping = threading.Event()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._left: set[int] = set()
-        self._restarts = dict.fromkeys(range(len(addresses)), 0)
+        self._restarts = dict.fromkeys(range(len(settings)), 0)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
         status = 0
         try:
-            for shard in range(len(self._addresses)):
+            for shard in range(len(self._settings)):
                 self._start(shard)
             while status == 0 and not self._stopping.wait(CHECK_INTERVAL_S):
                 status = self._look()
@@ -67,13 +72,20 @@ class _Supervisor:
         return status
 
     def _start(self, shard: int) -> None:
+        # The number is for those who list processes. All else goes through a pipe: the store's address
+        # may hold a password, which is not for everybody to see.
         command = [sys.executable, "-m", "tracker.cli", "serve", "--shard", str(shard)]
-        command += ["--peers", ",".join(self._addresses), *self._options[shard]]
-        self._processes[shard] = subprocess.Popen(
-            command,
+        process = subprocess.Popen(
+            [*command, "--config", "-"],
+            stdin=subprocess.PIPE,
+            env=self._environment,
             preexec_fn=_end_with_parent(),  # noqa: PLW1509 - this process has no other threads
         )
-        log.info("shard_started", shard=shard, pid=self._processes[shard].pid)
+        self._processes[shard] = process
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as settings:  # it may be gone by now
+            settings.write(self._settings[shard].model_dump_json(by_alias=True).encode())
+        log.info("shard_started", shard=shard, pid=process.pid)
 
     def _look(self) -> int:
         """Starts again what has ended; returns the exit status if there is no point in it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.chart.rendering import CHART, CI_VALUES, Rendered, lint, render, valu
 from tests.chart.rules import RULES, names_fit, rule_violations, shards_find_each_other
 from tests.chart.schemas import VERSIONS, schema_violations
 from tracker import __version__
-from tracker.cli import serve
+from tracker.service.settings import ServeSettings
 
 EVERYTHING = CHART / "ci" / "everything-values.yaml"
 
@@ -133,12 +132,11 @@ def test_the_readme_lists_the_settings_as_they_are() -> None:
 def test_defaults_are_those_of_the_command() -> None:
     """Who moves from the command line to the chart finds nothing changed."""
     given = render({}).values["tracker"]
-    parameters = inspect.signature(serve).parameters
     for setting, option in (
         ("leaseMs", "lease_ms"), ("blockSlots", "block_slots"), ("logLevel", "log_level"),
         ("snapshotAfterRecords", "snapshot_after_records"),
     ):  # fmt: skip
-        assert given[setting] == parameters[option].default, setting
+        assert given[setting] == ServeSettings.model_fields[option].default, setting
 
 
 def test_the_chart_has_the_version_of_the_product() -> None:

@@ -25,6 +25,7 @@ from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker, free_ports
 from tracker.core.process import ProcessConfig
 from tracker.service.server import ServerConfig
+from tracker.service.settings import ServeSettings
 
 FILE = """
 name: two
@@ -281,18 +282,19 @@ def test_what_people_serve_is_what_is_measured(run_configs: list[ServerConfig]) 
 def test_processes_of_one_command_are_served_as_one_is(
     run_configs: list[ServerConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[list[str]] = []
+    started: list[ServeSettings] = []
 
-    def take(addresses: Sequence[str], options: Sequence[Sequence[str]]) -> int:
-        for shard, own in enumerate(options):
-            started.append(["--shard", str(shard), "--peers", ",".join(addresses), *own])
+    def take(processes: Sequence[ServeSettings]) -> int:
+        started.extend(processes)
         return 0
 
     monkeypatch.setattr("tracker.supervisor.supervise", take)
     assert CliRunner().invoke(app, ["serve", "--shards", "2", "--listen", "a:7"]).exit_code == 0
-    for shard, words in enumerate(started):
-        config = served_with(run_configs, *words)
-        assert replace(config, left_status=0) == ServerConfig(shard, ("a:7", "a:8"))
+    for shard, settings in enumerate(started):
+        said = settings.model_dump_json(by_alias=True)
+        assert CliRunner().invoke(app, ["serve", "--config", "-"], input=said).exit_code == 0
+        config = replace(run_configs.pop(), left_status=0)
+        assert config == ServerConfig(shard, ("a:7", "a:8"))
     assert len(started) == 2
 
 

@@ -1,0 +1,291 @@
+"""The settings of `lowmark serve`: options before the environment before a file, and handed on whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner, Result
+
+from examples.children import free_ports
+from tests.docs.pages import ROOT
+from tests.processes.running import until
+from tracker.cli import app
+from tracker.cli_common import EXIT_REFUSED
+from tracker.client import Admin, LowmarkError
+from tracker.service.settings import (
+    MAX_FILE_CHARACTERS,
+    ServeSettings,
+    SettingsError,
+    name_of,
+    read_settings,
+    variable_of,
+)
+from tracker.supervisor import LEFT
+
+WAIT_S = 60.0
+WRONG_USAGE = 2
+
+OPTIONS = [
+    "listen",
+    "store",
+    "shards",
+    "shard",
+    "peers",
+    "member",
+    "set",
+    "left-file",
+    "standby",
+    "address",
+    "join",
+    "join-timeout-ms",
+    "rescale-margin-ms",
+    "left-status",
+    "health-listen",
+    "lease-ms",
+    "snapshot-after-records",
+    "block-slots",
+    "metrics-listen",
+    "tls-cert",
+    "tls-key",
+    "tls-ca",
+    "tokens",
+    "max-subscribers",
+    "max-streams-per-client",
+    "max-calls-per-s",
+    "max-ticks-per-s",
+    "dashboard-listen",
+    "log-level",
+    "json",
+]
+
+OTHERS: dict[str, Any] = {
+    "store": "redis://me:s3cret@r.example:6379", "join_timeout_ms": 700, "rescale_margin_ms": 70,
+    "lease_ms": 900, "snapshot_after_records": 500, "block_slots": 32, "tls_cert": "c.pem",
+    "tls_key": "k.pem", "tls_ca": "a.pem", "tokens": "t.yaml", "max_subscribers": 5,
+    "max_streams_per_client": 6, "max_calls_per_s": 7, "max_ticks_per_s": 8, "log_level": "warning",
+    "json": True,
+}  # fmt: skip
+"""Of what all processes of one command share: a value that is not the default."""
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for field in ServeSettings.model_fields:
+        monkeypatch.delenv(variable_of(field), raising=False)
+
+
+def serve(*words: str, **said: Any) -> Result:
+    return CliRunner().invoke(app, ["serve", *words], **said)
+
+
+def shown(*words: str) -> dict[str, Any]:
+    """The settings that count."""
+    result = serve(*words, "--show-config")
+    assert result.exit_code == 0, result.output
+    found = yaml.safe_load(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def refused(*words: str) -> str:
+    """What is said of settings that cannot be, in one line."""
+    result = serve(*words)
+    assert result.exit_code == WRONG_USAGE, result.output
+    return " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lowmark.yaml"
+    path.write_text("lease_ms: 1000\nblock_slots: 16\nmax_subscribers: 10\n")
+    return path
+
+
+def test_the_options_are_these() -> None:
+    command: Any = typer.main.get_command(app)
+    taken = [word for each in command.commands["serve"].params for word in each.opts]
+    assert taken == ["--config", "--show-config", *(f"--{option}" for option in OPTIONS)]
+
+
+def test_options_count_before_the_environment_and_that_before_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOWMARK_SERVE_LEASE_MS", "2000")
+    monkeypatch.setenv("LOWMARK_SERVE_BLOCK_SLOTS", "32")
+    found = shown("--config", str(file), "--lease-ms", "4000")
+    assert [found[name] for name in ("lease_ms", "block_slots", "max_subscribers", "shards")] == [
+        4000, 32, 10, 1,
+    ]  # fmt: skip
+    monkeypatch.setenv("LOWMARK_SERVE_CONFIG", str(file))
+    assert shown()["max_subscribers"] == 10
+
+
+def test_a_client_and_a_process_have_certificates_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOWMARK_TLS_CA", "ca-of-the-client.pem")
+    monkeypatch.setenv("LOWMARK_STORE", "memory:")
+    found = shown()
+    assert (found["tls_ca"], found["store"]) == ("", "memory:")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lease: 5", "lease: there is no such setting; there are listen, store, shards,"),
+        ("lease-ms: 5000", "lease-ms: there is no such setting"),
+        ("lease_ms: 5", "lease_ms: Input should be greater than or equal to 200 (it says 5)"),
+        (
+            "lease_ms: long\nshards: 65",
+            "less than or equal to 64 (it says 65); lease_ms: Input should be a valid integer",
+        ),
+        ("log_level: loud", "log_level: Input should be 'debug', 'info', 'warning' or 'error'"),
+        ("peers: [a:1, 2]\nshard: 0", "peers: Input should be a valid string"),
+        ("[lease_ms, 5]", "must hold one mapping of settings"),
+        ("lease_ms: [", "is not YAML"),
+        ("lease_ms: !!int x", "is not YAML"),
+    ],
+)
+def test_what_a_file_must_not_say_is_named_with_the_file(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(SettingsError) as error:
+        read_settings(text, "lowmark.yaml", {})
+    assert str(error.value).startswith("lowmark.yaml") and said in str(error.value)
+    path = tmp_path / "lowmark.yaml"
+    path.write_text(text)
+    assert "lowmark.yaml" in refused("--config", str(path), "--show-config")
+
+
+def test_a_file_that_is_too_large_or_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="1000001 characters; the limit is 1000000"):
+        read_settings("#" * (MAX_FILE_CHARACTERS + 1), "lowmark.yaml", {})
+    assert "cannot be read" in refused("--config", str(tmp_path / "none"))
+    (tmp_path / "latin").write_bytes(b"store: \xe9")
+    assert "cannot be read" in refused("--config", str(tmp_path / "latin"))
+
+
+def test_a_variable_that_no_setting_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOWMARK_SERVE_LEASE", "5000")
+    said = refused("--show-config")
+    assert "LOWMARK_SERVE_LEASE: there is no such setting" in said
+    assert "LOWMARK_SERVE_LEASE_MS" in said and "LOWMARK_STORE" in said
+
+
+def test_what_does_not_go_together_is_refused_wherever_it_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "lowmark.yaml"
+    path.write_text("shard: 0\n")
+    assert "--shard and --peers go together" in refused("--config", str(path))
+    path.write_text("listen: nowhere\n")
+    assert serve("--config", str(path)).exit_code == EXIT_REFUSED
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "lowmark.yaml"
+    store = OTHERS["store"]
+    path.write_text(f"store: {store}\n")
+    assert shown("--config", str(path))["store"] == "redis://me:***@r.example:6379"
+    long = store.replace("s3cret", "s3cret" * 20)
+    for text in (f"log_level: {store}", f"peers: [5, '{store}']", f"shard: {long}", store,
+                 f"store: '{store}", f"stores: {store}"):  # fmt: skip
+        path.write_text(text)
+        assert "s3cret" not in refused("--config", str(path)), text
+
+
+def test_what_is_shown_is_a_file_that_says_the_same(tmp_path: Path) -> None:
+    words = ["--standby", "--listen", "c:7", "--peers", "a:7,b:7", "--lease-ms", "900"]
+    result = serve(*words, "--show-config")
+    (tmp_path / "lowmark.yaml").write_text(result.stdout)
+    assert (
+        serve("--config", str(tmp_path / "lowmark.yaml"), "--show-config").stdout == result.stdout
+    )
+    as_json = serve(*words, "--show-config", "--json").stdout
+    assert json.loads(as_json) == {**yaml.safe_load(result.stdout), "json": True}
+
+
+def test_addresses_of_a_file_may_be_a_list() -> None:
+    settings = read_settings("peers: [a:1, b:2]\nshard: 0", "lowmark.yaml", {})
+    assert settings.peers == "a:1,b:2"
+
+
+def test_processes_get_all_settings_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting that is added is handed on, or this fails for want of another value of it."""
+    started: list[ServeSettings] = []
+
+    def take(processes: Sequence[ServeSettings]) -> int:
+        started.extend(processes)
+        return 0
+
+    monkeypatch.setattr("tracker.supervisor.supervise", take)
+    monkeypatch.setattr("tracker.service.run.configure_logging", lambda *_, **__: None)
+    path = tmp_path / "lowmark.yaml"
+    own = {"listen": "a:7", "shards": 2, "metrics_listen": "a:17", "dashboard_listen": "a:27"}
+    path.write_text(yaml.safe_dump({**OTHERS, **own}))
+    result = serve("--config", str(path))
+    assert result.exit_code == 0, result.output
+    of_one = {"shard", "peers", "member", "set", "left_file", "standby", "address", "join"}
+    of_one |= {"health_listen", "left_status"}
+    assert {*OTHERS, *own, *of_one} == {name_of(field) for field in ServeSettings.model_fields}
+    for shard, settings in enumerate(started):
+        said = settings.model_dump(by_alias=True)
+        assert {name: said[name] for name in OTHERS} == OTHERS
+        assert (said["shard"], said["peers"], said["shards"]) == (shard, "a:7,a:8", 1)
+        assert (said["listen"], said["left_status"]) == ("", LEFT)
+        assert said["metrics_listen"] == f"a:{17 + shard}"
+        assert said["dashboard_listen"] == ("" if shard else "a:27")
+    assert len(started) == 2
+
+
+def test_one_file_and_the_environment_start_two_processes(tmp_path: Path) -> None:
+    """The environment says how many there are to be: it must not say so to each of them again."""
+    port = free_ports(2)
+    target = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    path = tmp_path / "lowmark.yaml"
+    path.write_text(f"listen: 127.0.0.1:{port}\nstore: sqlite:{tmp_path / 'of-the-file'}\n")
+    environment = {
+        **os.environ, "LOWMARK_SERVE_SHARDS": "2", "LOWMARK_SERVE_CONFIG": str(path),
+        "LOWMARK_STORE": f"sqlite:{tmp_path / 'data'}",
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tracker.cli", "serve", "--json"],
+        cwd=ROOT, env=environment, stderr=(tmp_path / "log").open("w"),
+    )  # fmt: skip
+    try:
+
+        def both_serve() -> bool:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            try:
+                with Admin(target, 1.0) as admin:
+                    return len(admin.shards()) == 2
+            except LowmarkError:
+                return False
+
+        until(both_serve)
+        events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+        for pid in (event["pid"] for event in events if event["event"] == "shard_started"):
+            words, variables = (
+                Path(f"/proc/{pid}/{n}").read_text() for n in ("cmdline", "environ")
+            )
+            assert "sqlite:" not in words, "it may be an address with a password"
+            assert "LOWMARK_SERVE_" not in variables and "LOWMARK_STORE" not in variables
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+    assert sorted(path.name for path in (tmp_path / "data").glob("*.db")) == [
+        "shard-0.db", "shard-1.db",
+    ]  # fmt: skip
+    assert not (tmp_path / "of-the-file").exists()

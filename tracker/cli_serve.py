@@ -1,0 +1,138 @@
+"""`lowmark serve`: its options, which are made from the settings' declarations, and what they start."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tracker import cli_security
+from tracker.cli_common import print_json
+from tracker.service.settings import (
+    CONFIG_VARIABLE,
+    DEFAULT_LISTEN,
+    ServeSettings,
+    SettingsError,
+    for_a_process,
+    name_of,
+    read_settings,
+    server_config,
+    variable_of,
+    variables,
+)
+
+
+def serve(config: str, show_config: bool, **given: Any) -> None:
+    """Run a tracker until SIGTERM: one process, or several on this machine for development.
+
+    One process of several machines: --shard I --peers a:7070,b:7070,... A standby of theirs:
+    --standby --listen c:7070 --peers a:7070,b:7070,... One more shard of a tracker that runs:
+    --join a:7070 --listen d:7070, then lowmark rescale.
+
+    Each option may stand in the environment, or in a file (--config), under its name with _ for -.
+    """
+    from tracker.client.connection import parse_targets
+    from tracker.service.run import configure_logging
+    from tracker.service.run import main as run_process
+    from tracker.supervisor import consecutive_addresses, supervise
+
+    try:
+        variables(os.environ)
+        told = {field: value for field, value in given.items() if value is not None}
+        settings = read_settings(*_read(config), told)
+        process = for_a_process(settings)
+        addresses = parse_targets(process.peers) if process.peers else ()
+        if not process.peers and not process.join:
+            addresses = consecutive_addresses(process.listen or DEFAULT_LISTEN, process.shards)
+        run = server_config(process, addresses)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from None
+    if show_config:
+        return _show(settings)
+    configure_logging(process.log_level, as_json=process.as_json or None)
+    cli_security.warn_of_arguments(process.store)
+    if process.shards == 1:
+        raise typer.Exit(run_process(run))
+    raise typer.Exit(supervise(_shards(settings, addresses)))
+
+
+def _shards(settings: ServeSettings, addresses: tuple[str, ...]) -> list[ServeSettings]:
+    """The settings of each of several processes."""
+    from tracker.supervisor import LEFT, consecutive_addresses
+
+    metrics = [""] * len(addresses)
+    if settings.metrics_listen:
+        metrics[:] = consecutive_addresses(
+            settings.metrics_listen, len(addresses), "--metrics-listen"
+        )
+    pages = [settings.dashboard_listen] + [""] * len(addresses)  # one page shows all of them
+    return [
+        settings.of_shard(
+            shard, addresses,
+            metrics_listen=metrics[shard], dashboard_listen=pages[shard], left_status=LEFT,
+        )
+        for shard in range(len(addresses))
+    ]  # fmt: skip
+
+
+def _read(config: str) -> tuple[str, str]:
+    """The text of a file of settings, and what it is called."""
+    if not config:
+        return "{}", "no file"
+    try:
+        if config == "-":
+            return sys.stdin.read(), "standard input"
+        return Path(config).read_text(encoding="utf-8"), config
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--config {config} cannot be read: {error}") from None
+
+
+def _show(settings: ServeSettings) -> None:
+    import yaml
+
+    if settings.as_json:
+        print_json(settings.shown())
+    else:
+        typer.echo(yaml.safe_dump(settings.shown(), sort_keys=False), nl=False)
+
+
+def _options() -> list[inspect.Parameter]:
+    """The options of `serve`: None where nothing is said, so that what a file says can count."""
+    found = [
+        _parameter("config", "", str, typer.Option(
+            "--config", envvar=CONFIG_VARIABLE, show_default=False,
+            help="YAML file of settings; -: standard input. Options and the environment count first",
+        )),
+        _parameter("show_config", False, bool, typer.Option(
+            "--show-config", help="print the settings that count, without secrets, and end",
+        )),
+    ]  # fmt: skip
+    for field, declared in ServeSettings.model_fields.items():
+        kind = type(declared.default) if declared.default is not None else int
+        least, most = (
+            next((getattr(each, bound) for each in declared.metadata if hasattr(each, bound)), None)
+            for bound in ("ge", "le")
+        )
+        extra = declared.json_schema_extra
+        option = typer.Option(
+            f"--{name_of(field).replace('_', '-')}", help=declared.description,
+            envvar=variable_of(field), min=least, max=most,
+            show_default=str(declared.default) if declared.default else False,
+            hidden=isinstance(extra, dict) and bool(extra.get("hidden")),
+        )  # fmt: skip
+        found.append(_parameter(field, None, kind | None, option))
+    return found
+
+
+def _parameter(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+vars(serve)["__signature__"] = inspect.Signature(_options())

@@ -1,0 +1,312 @@
+"""What `lowmark serve` is told: each setting declared once, with its limits and what it means.
+
+A setting is given as an option, in the environment or in a YAML file; the command line makes its options
+from the declarations here, and hands the settings to the processes that it starts as one document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from tracker.store.redacting import redacted
+from tracker.yaml_text import load_mapping, problems, shown
+
+if TYPE_CHECKING:
+    from tracker.service.server import ServerConfig
+
+DEFAULT_LISTEN = "127.0.0.1:7070"
+CONFIG_VARIABLE = "LOWMARK_SERVE_CONFIG"
+MAX_FILE_CHARACTERS = 1_000_000
+
+
+class SettingsError(ValueError):
+    """Settings cannot be; names the setting, where it was given, and what is allowed."""
+
+
+def _joined(value: Any) -> Any:
+    """A list of addresses, as one writes it in a file, is as good as one text with commas."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    return value
+
+
+_Addresses = Annotated[str, BeforeValidator(_joined)]
+
+
+class ServeSettings(BaseModel):
+    """The settings of `lowmark serve`. In files they have the names of the options, with `_` for `-`."""
+
+    # `standby: 1` or `lease_ms: "5000"` is a slip of the pen, not what is meant.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    listen: str = Field(
+        "",
+        description=f"host:port to listen on; with --shards: of the first ({DEFAULT_LISTEN} if not "
+        "given); with --peers: if it is not what the others dial",
+    )
+    store: str = Field(
+        "sqlite:lowmark-data",
+        description="sqlite:DIRECTORY, memory: or redis://HOST:PORT (docs/durability.md has all forms)",
+    )
+    shards: int = Field(1, ge=1, le=64, description="run this many processes, on consecutive ports")
+    shard: int | None = Field(None, ge=0, description="run one process: the number of its shard")
+    peers: _Addresses = Field(
+        "", description="with --shard: host:port of every shard, in order, with ,"
+    )
+    member: int | None = Field(
+        None,
+        ge=0,
+        description="with --peers: run process number N of a set, for its shard; a number that no "
+        "shard has makes it a standby",
+    )
+    members: _Addresses = Field(
+        "",
+        alias="set",
+        description="with --member: host:port of the processes of the set that have shards, in order, "
+        "with ,: those that --peers does not name have come since, and join",
+    )
+    left_file: str = Field(
+        "",
+        description="with --set: where a process notes that its shard has left; then it waits to be "
+        "ended",
+    )
+    standby: bool = Field(
+        False, description="with --peers: take the place of any shard whose owner has gone"
+    )
+    address: str = Field(
+        "", description="where others reach this process, if it is not where it listens"
+    )
+    join: _Addresses = Field(
+        "",
+        description="become one more shard of the tracker at host:port (or several with ,); with "
+        "--listen (docs/elasticity.md)",
+    )
+    join_timeout_ms: int = Field(
+        60_000,
+        ge=100,
+        description="how long shard 0 waits for a process that joins to begin, before it gives it up",
+    )
+    rescale_margin_ms: int = Field(
+        1_000,
+        ge=0,
+        description="how far beyond the highest known slot, in time, new shards begin to own slots",
+    )
+    left_status: int = Field(
+        0, description="exit status once it has left", json_schema_extra={"hidden": True}
+    )
+    health_listen: str = Field(
+        "",
+        description="host:port of a health service for probes, without TLS or token; with --peers",
+    )
+    lease_ms: int = Field(
+        3_000, ge=200, description="how long an owner may be silent before another takes its place"
+    )
+    snapshot_after_records: int = Field(
+        100_000, ge=100, description="length of the log at which a snapshot takes its place"
+    )
+    block_slots: int = Field(
+        64, ge=1, description="neighbouring slots of one shard; the same for ever"
+    )
+    metrics_listen: str = Field(
+        "",
+        description="host:port that tells metrics to Prometheus over HTTP (with --shards: of the "
+        "first); not told if not given (docs/metrics.md)",
+    )
+    tls_cert: str = Field(
+        "",
+        description="PEM file of this process's certificate, and of what leads to its CA: it then "
+        "speaks TLS only (docs/security.md)",
+    )
+    tls_key: str = Field("", description="PEM file of the certificate's key")
+    tls_ca: str = Field(
+        "",
+        description="PEM file of a CA: clients and other processes then need a certificate of it",
+    )
+    tokens: str = Field(
+        "", description="YAML file of tokens and their rights: every call then needs a token"
+    )
+    max_subscribers: int = Field(
+        20_000, ge=1, description="streams that may subscribe to one pipeline at a process"
+    )
+    max_streams_per_client: int = Field(
+        20_000, ge=1, description="streams that one client may have open at a process"
+    )
+    max_calls_per_s: int = Field(0, ge=0, description="calls of one client a second; 0: no limit")
+    max_ticks_per_s: int = Field(
+        0, ge=0, description="ticks of one pipeline a second that a process reads; 0: no limit"
+    )
+    dashboard_listen: str = Field(
+        "",
+        description="host:port of a page that shows the tracker live (docs/dashboard.md); none if not "
+        "given",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="debug, info, warning or error"
+    )
+    as_json: bool = Field(
+        False, alias="json", description="log JSON also on a terminal, for scripts"
+    )
+
+    def shown(self) -> dict[str, Any]:
+        """What counts, without secrets, by the names that a file has."""
+        from tracker.store import shown_store
+
+        said = self.model_dump(by_alias=True, exclude={"left_status"})
+        return {**said, "store": shown_store(self.store)}
+
+    def of_shard(self, shard: int, addresses: tuple[str, ...], **own: Any) -> ServeSettings:
+        """Those of one of several processes: all that is not its own is as it is here."""
+        own |= {"shards": 1, "shard": shard, "peers": ",".join(addresses)}
+        own |= {"listen": "", "address": ""}  # it is reached, and listens, where the others dial
+        return ServeSettings.model_validate({**self.model_dump(by_alias=True), **own})
+
+
+def name_of(field: str) -> str:
+    """A setting's name in files; its option has `-` for `_`."""
+    return ServeSettings.model_fields[field].alias or field
+
+
+def variable_of(field: str) -> str:
+    """The environment variable of a setting. Those of a client, LOWMARK_TLS_CA for one, are others."""
+    return "LOWMARK_STORE" if field == "store" else f"LOWMARK_SERVE_{name_of(field).upper()}"
+
+
+def variables(environment: Mapping[str, str]) -> list[str]:
+    """The variables of an environment that say something to `lowmark serve`. Raises SettingsError for
+    one that no setting has."""
+    known = {CONFIG_VARIABLE, *map(variable_of, ServeSettings.model_fields)}
+    unknown = sorted(
+        name for name in environment if name.startswith("LOWMARK_SERVE_") and name not in known
+    )
+    if unknown:
+        raise SettingsError(
+            f"the environment has {', '.join(unknown)}: there is no such setting; there are "
+            f"{', '.join(sorted(known))}"
+        )
+    return [name for name in environment if name in known]
+
+
+def read_settings(text: str, source: str, given: Mapping[str, Any]) -> ServeSettings:
+    """Settings from the YAML text of a file, and over them those that were given otherwise, by field.
+    Raises SettingsError."""
+    try:
+        in_file = load_mapping(text, source, MAX_FILE_CHARACTERS, "of settings", secret=True)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    _validated(in_file, source)  # by itself, so that its errors name it
+    told = {name_of(field): value for field, value in given.items()}
+    return _validated({**in_file, **told}, "settings")
+
+
+def _validated(said: dict[Any, Any], source: str) -> ServeSettings:
+    try:
+        return ServeSettings.model_validate(said)
+    except ValidationError as error:
+        raise SettingsError(f"{source}: {problems(error, _problem)}") from None
+
+
+def _problem(problem: Any) -> str:
+    name = shown(".".join(map(str, problem["loc"]))).strip("'")
+    if problem["type"] == "extra_forbidden":
+        known = ", ".join(map(name_of, ServeSettings.model_fields))
+        return f"{name}: there is no such setting; there are {known}"
+    value, said = problem["input"], problem["msg"].removeprefix("Value error, ")
+    if isinstance(value, list | dict):
+        return f"{name}: {said}"  # what is in it is not looked through for passwords
+    return f"{name}: {said} (it says {shown(redacted(value) if isinstance(value, str) else value)})"
+
+
+# --- what they come to ----------------------------------------------------------------------------
+
+
+def for_a_process(settings: ServeSettings) -> ServeSettings:
+    """What a process is to be, where it was told its number in a set: a shard, a standby, or one that
+    joins. Raises SettingsError for settings that do not go together."""
+    for wrong in _wrong_of_sets(settings):
+        raise SettingsError(wrong)
+    if settings.member is not None:
+        settings = _member(settings, settings.member)
+    for wrong in _wrong(settings):
+        raise SettingsError(wrong)
+    return settings
+
+
+def _member(settings: ServeSettings, member: int) -> ServeSettings:
+    from tracker.client.connection import parse_targets
+
+    first = parse_targets(settings.peers)
+    current = parse_targets(settings.members or settings.peers)
+    update: dict[str, Any] = {
+        "standby": member >= max(len(first), len(current)),
+        "shard": member if member < len(first) else None,
+    }
+    if len(first) <= member < len(current):
+        update |= {"join": settings.peers, "peers": ""}
+    return settings.model_copy(update=update)
+
+
+def _wrong_of_sets(s: ServeSettings) -> Iterator[str]:
+    if s.member is not None and (not s.peers or s.shard is not None or s.standby):
+        yield "--member needs --peers, and says what --shard and --standby say"
+    if (s.members or s.left_file) and (s.member is None or not s.peers):
+        yield "--set and --left-file need --member and --peers"
+
+
+def _wrong(s: ServeSettings) -> Iterator[str]:
+    if s.health_listen and not s.peers and not s.join:
+        yield "--health-listen is for one process: it needs --peers or --join"
+    if s.join and (s.peers or s.shard is not None or s.standby or s.shards != 1):
+        yield (
+            "--join is for one process whose shard is not known before: no --shard, --peers, --shards, "
+            "--member or --standby"
+        )
+    if s.join and not (s.address or s.listen):
+        yield "--join needs an address of its own: --listen or --address"
+    if s.standby and (not s.peers or s.shard is not None):
+        yield "--standby needs --peers, and is for any shard: no --shard"
+    if s.standby and not (s.address or s.listen):
+        yield "--standby needs an address of its own: --listen or --address"
+    if not s.standby and (s.shard is None) != (not s.peers):
+        yield "--shard and --peers go together: one process of several"
+    if s.peers and s.shards != 1:
+        yield "--peers is for one process; --shards runs all of them"
+
+
+def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> ServerConfig:
+    """The process that runs by these settings. addresses: of all shards, where they are known. Raises
+    ValueError for an address that is none, and CredentialsError."""
+    from tracker.client.connection import parse_targets
+    from tracker.core.process import ProcessConfig
+    from tracker.credentials import Credentials
+    from tracker.service.limits import Limits
+    from tracker.service.peers import nobody_reaches
+    from tracker.service.security import Security
+    from tracker.service.server import ServerConfig
+
+    s = settings
+    own = s.address or (s.listen if s.standby or s.join else "")
+    if s.join and nobody_reaches(own):
+        raise SettingsError(f"others cannot reach {own}: name an address by --address")
+
+    def one(address: str) -> str:
+        return parse_targets(address)[0] if address else ""
+
+    return ServerConfig(
+        s.shard or 0, addresses, s.store, s.listen if s.peers or s.join or s.address else "",
+        s.block_slots,
+        process=ProcessConfig(
+            join_timeout_ms=s.join_timeout_ms, rescale_margin_ms=s.rescale_margin_ms
+        ),
+        join=parse_targets(s.join) if s.join else (), left_status=s.left_status,
+        members=parse_targets(s.members) if s.members else (), left_file=s.left_file,
+        lease_ms=s.lease_ms, snapshot_after_records=s.snapshot_after_records,
+        standby=s.standby, address=one(own), health_listen=one(s.health_listen),
+        metrics_listen=one(s.metrics_listen), dashboard_listen=one(s.dashboard_listen),
+        security=Security(s.tls_cert, s.tls_key, s.tls_ca, s.tokens, Credentials.from_environment()),
+        limits=Limits(
+            s.max_subscribers, s.max_streams_per_client, s.max_calls_per_s, s.max_ticks_per_s
+        ),
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""YAML that people write: one mapping, read within limits, and quoted in errors within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from reprlib import Repr
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+SHOWN_CHARACTERS = 80
+"""Of a wrong value, in an error."""
+MAX_SHOWN_PROBLEMS = 10
+MAX_ERROR_CHARACTERS = 2_000
+_OF_YAML = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+)  # fmt: skip
+"""What PyYAML lets through of a value that is not of its tag (`!!int` of nothing, a date that is none),
+or nested without end."""
+
+
+def load_mapping(
+    text: str, source: str, limit: int, of: str, *, secret: bool = False
+) -> dict[Any, Any]:
+    """The mapping that a text of up to `limit` characters holds. Raises ValueError naming `source`, and
+    what the mapping would be `of`; where it may hold a secret, nothing of it is quoted."""
+    if len(text) > limit:
+        raise ValueError(f"{source} has {len(text)} characters; the limit is {limit}")
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, *_OF_YAML) as error:
+        why = _line(error) if secret else f": {brief(error)}"
+        raise ValueError(f"{source} is not YAML{why}") from None
+    if not isinstance(document, dict):
+        held = "something else" if secret else shown(document)
+        raise ValueError(f"{source} must hold one mapping {of}; it holds {held}")
+    return document
+
+
+def _line(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f" at line {mark.line + 1}" if mark is not None else ""
+
+
+def problems(error: ValidationError, place: Callable[[Any], str]) -> str:
+    """What a model has found wrong, each said by `place`."""
+    found = error.errors()
+    text = "; ".join(place(problem) for problem in found[:MAX_SHOWN_PROBLEMS])
+    if len(found) > MAX_SHOWN_PROBLEMS:
+        text += f"; and {len(found) - MAX_SHOWN_PROBLEMS} more"
+    return brief(text)
+
+
+def brief(error: object) -> str:
+    """An error's text, cut off where it is long."""
+    text = str(error)
+    return text if len(text) <= MAX_ERROR_CHARACTERS else f"{text[:MAX_ERROR_CHARACTERS]}..."
+
+
+def shown(value: object) -> str:
+    """A value in an error."""
+    # Not repr(): by its aliases a small file can name more than anything could print.
+    text = _BRIEF.repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+_BRIEF = Repr()
+_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 2, SHOWN_CHARACTERS, SHOWN_CHARACTERS
