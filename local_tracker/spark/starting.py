@@ -76,6 +76,7 @@ class QueryIdentity:
             return  # its metadata were lost: Spark has something to say about that
         root = Path(checkpoint.root)
         root.mkdir(parents=True, exist_ok=True)
+        (root / ".metadata.crc").unlink(missing_ok=True)  # of a checkpoint that was here before
         unfinished = root / f".metadata.{self.id}"
         unfinished.write_text(json.dumps({"id": self.id}))
         os.replace(unfinished, root / "metadata")

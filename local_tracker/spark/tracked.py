@@ -169,10 +169,11 @@ class Tracked:
                 asked.spec, reads, creates, node_id, rows, ranges, untracked, planned.sources
             )
             self._check_creates(planned, creates, noted)
+            _check_emits(emits, creates, routes)
             check_admission(node_id, node, admin, asked, identity.checkpoint, routes)
             identity.begin()
             joined = node.join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
-            front = self._join_front(node, emits, creates, routes)
+            front = self._join_front(node, emits, creates)
             publishes = bool(planned.each_batch or noted) and not may_publish_nothing
             if planned.each_batch is not None and publishes and routes.creates:
                 CheckedBatches(self._admitted_query).wrap(planned.each_batch)
@@ -285,20 +286,10 @@ class Tracked:
             )
 
     def _join_front(
-        self, node: NodeClient, emits: str | None, creates: Sequence[str], routes: Routes
+        self, node: NodeClient, emits: str | None, creates: Sequence[str]
     ) -> tuple[str, FrontLabels] | None:
         if emits is None:
             return None
-        if by_rows := [name for name in creates if routes.number(name) in routes.rows]:
-            raise TrackingError(
-                f"the query is to create by rows in {by_rows[0]!r}, in slots of their own, and emits "
-                f"there as front {emits!r}, in slots of the moment: leave out one of the two"
-            )
-        if len(creates) != 1:
-            raise TrackingError(
-                f"emits={emits!r} makes the query a front of the one segment that it creates in; it "
-                f"creates in {list(creates)}"
-            )
         grant = node.join_front(emits, creates[0], _JOIN_TIMEOUT_S)
         return emits, FrontLabels(max(grant.slot, grant.heartbeat))
 
@@ -597,6 +588,22 @@ class BatchWriter:
             return f"b{batch:08d}-{query_id[:8]}-{name}"
 
         self.batches.publish(query_id, batch, offsets, run, write, place)
+
+
+def _check_emits(emits: str | None, creates: Sequence[str], routes: Routes) -> None:
+    """Raises TrackingError where a query cannot be a front of what it creates."""
+    if emits is None:
+        return
+    if by_rows := [name for name in creates if routes.number(name) in routes.rows]:
+        raise TrackingError(
+            f"the query is to create by rows in {by_rows[0]!r}, in slots of their own, and emits "
+            f"there as front {emits!r}, in slots of the moment: leave out one of the two"
+        )
+    if len(creates) != 1:
+        raise TrackingError(
+            f"emits={emits!r} makes the query a front of the one segment that it creates in; it "
+            f"creates in {list(creates)}"
+        )
 
 
 def _unreadable(sink: str) -> TrackingError:

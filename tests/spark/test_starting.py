@@ -113,6 +113,36 @@ def test_sources_that_are_accounted_for_are_followed(
     assert query.tracking_failure is None
 
 
+def test_a_source_with_a_name_goes_by_it(
+    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
+) -> None:
+    """As its checkpoint does."""
+    pipeline = pipelines("parse")
+    named = {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.streaming.offsetLog.formatVersion": "2",
+    }
+    for name, value in named.items():
+        spark.conf.set(name, value)
+    try:
+        ours = spark.readStream.schema(SCHEMA).name("ours").parquet(pipeline.input)
+        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
+        theirs = source.name("theirs").load().selectExpr("value AS slot", "value AS row")
+        tracked, writer = tracked_in(pipeline), sink(ours.union(theirs), pipeline)
+        with pytest.raises(
+            TrackingError, match=r"source theirs, rate-micro-batch,.*ours: FileSource"
+        ):
+            tracked.start(writer, node_id="parse", reads="parse")
+        tracked.start(writer, node_id="parse", reads="parse", untracked=["theirs"])
+        pipeline.publish(3)
+        pipeline.leave()
+        pipeline.assert_finished()
+        tracked.stop()
+    finally:
+        for name in named:
+            spark.conf.unset(name)
+
+
 def test_a_query_that_is_followed_by_no_batches_is_refused_by_name(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
@@ -271,8 +301,11 @@ def test_a_query_takes_over_where_it_says_so(
 def test_a_query_is_known_by_its_checkpoint_before_it_runs(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
-    """It may be started again at once, and Spark gives it the id that it has joined with."""
+    """It may be started again at once, and Spark gives it the id that it has joined with; also where a
+    checkpoint was before of which only what a shell does not show is left."""
     pipeline = pipelines("parse")
+    (pipeline.directory / "cp").mkdir()
+    (pipeline.directory / "cp/.metadata.crc").write_bytes(b"crc\0\0\0\2\0\1\2\3\4")
     for _ in range(2):
         query = tracked_in(pipeline).start(
             sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse"
