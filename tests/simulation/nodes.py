@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 from tests.simulation.checkers import Failure
+from tests.simulation.plan import MS
 from tests.simulation.world import FrontId, Item, World
 from tracker.core.ack_values import child_value, root_value, unit_value
 from tracker.core.home import KEPT_SCOPES
@@ -26,6 +27,7 @@ from tracker.core.messages import (
     Joined,
     JoinNode,
     LeaveNode,
+    NodeAlive,
     SessionAttached,
     SessionRefused,
     SubmitTick,
@@ -33,6 +35,7 @@ from tracker.core.messages import (
     TicksDurable,
 )
 from tracker.core.model import (
+    KEEP_ALIVES_PER_PATIENCE,
     Batch,
     Cells,
     FrontJoin,
@@ -517,6 +520,10 @@ class FrontNode(Node):
         """Whether it was evicted, and what it has published waits for what it may label now."""
         self.given_up: list[int] = []
         """Numbers of batches that were let go of after an eviction."""
+        self.silent_until_ns = 0
+        self.cut_off_until_ns = 0
+        self._patience_ns = world.spec.evict_after_ms * MS
+        """How long it may be silent; 0: for ever."""
 
     def _forget(self) -> None:
         super()._forget()
@@ -544,6 +551,49 @@ class FrontNode(Node):
             if self.skew_slots < before:
                 self.sim.count("clock_steps_back")
         return self.sim.slot_now(self.world) + self.skew_slots
+
+    # --- being alive ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        began = not self.alive
+        super().start()
+        if began and self._patience_ns:
+            self._say_alive()
+
+    def _say_alive(self) -> None:
+        """The node's client says that the node lives, whatever its front does."""
+        if self.attached and self.sim.now >= self.silent_until_ns:
+            self.sim.stream(self, NodeAlive(self.session))
+        self._later(self._patience_ns // KEEP_ALIVES_PER_PATIENCE, self._say_alive)
+
+    def attach(self) -> None:
+        if self.sim.now < self.cut_off_until_ns:
+            self._detach()
+            self._later(self.cut_off_until_ns - self.sim.now, self._attach_if_idle)
+        else:
+            super().attach()
+
+    def _is_silent(self) -> bool:
+        """Whether the front says nothing now: its process is stopped, or it is busy and lives, or it is
+        cut off and goes on, for longer than it may be silent."""
+        sim = self.sim
+        if not self._patience_ns:
+            if sim.chance("silent_fronts"):
+                self._later(3 * sim.front_pause(), self._act)
+                return True
+            return False
+        span_ns = int(self._patience_ns * (1 + 2 * sim.rng.random()))
+        if sim.chance("silent_fronts", 0.2):
+            self.silent_until_ns = sim.now + span_ns
+            self._later(span_ns, self._act)
+            return True
+        if sim.chance("busy_fronts", 0.3):
+            self._later(span_ns, self._act)
+            return True
+        if self.session is not None and sim.chance("cut_off_fronts", 0.2):
+            self.cut_off_until_ns = sim.now + span_ns
+            sim.after(0, sim._session_breaks, self, self.session)
+        return False
 
     def _known(self, joined: Joined) -> Grant | None:
         """What the tracker knows of the front when its node joins."""
@@ -609,8 +659,7 @@ class FrontNode(Node):
 
     def _act(self) -> None:
         rng = self.sim.rng
-        if self.sim.chance("silent_fronts"):
-            self._later(3 * self.sim.front_pause(), self._act)
+        if self._is_silent():
             return
         if self.batches_left:
             if rng.random() < 0.6:

@@ -111,6 +111,8 @@ class Plan:
     retirements: int = 0
     scopes: int = 1
     """In how many scopes the batches of a worker take turns."""
+    pauses: int = 0
+    """How often a process is paused for a while, and what comes is queued."""
     forgeries: float = 0.0
     """How often a frame is followed by one that cannot be."""
     zombies: float = 0.15
@@ -131,6 +133,7 @@ def draw_plain(seed: int) -> Plan:
     pipeline_count = 1 if uneven else rng.choice([1] * 11 + [2])
     drawn = (_draw_pipeline(rng, f"p{n}", uneven) for n in range(pipeline_count))
     pipelines = tuple(p if calm or uneven else _draw_limits(seed, p) for p in drawn)
+    evicts = any(pipeline.spec.evicts for pipeline in pipelines)
     links = [(a, b) for a in range(shards) for b in range(shards) if a != b]
     return Plan(
         seed=seed,
@@ -161,6 +164,7 @@ def draw_plain(seed: int) -> Plan:
         slow_peers=0 if calm else rng.choice([0, 0, 0, 1]),
         snapshots=rng.choice([0, 1, 1, 2]),
         retirements=0 if calm or uneven else rng.choice([0, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
+        pauses=0 if calm else rng.choice([1, 2, 3] if evicts else [0, 0, 0, 1]),
         pause_ns=rng.choice([1.0, 3.0] if uneven else [1.0, 2.0, 4.0]) * MS,
         # So that there is something to break for as long as there are faults.
         front_pause_ns=rng.choice([1.0, 2.0]) * MS
@@ -177,7 +181,7 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
     start_slot = rng.choice([0, 0, -5, 1000])
     declared = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 0, 1])
-    evicts = rng.random() < 0.12
+    evicts = rng.random() < 0.16
     stays = not evicts and rng.random() < 0.3
     kind = rng.choice(["plain", "plain", "queries", "eager"])
     fronts = tuple(

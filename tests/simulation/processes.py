@@ -15,6 +15,7 @@ from typing import Any
 from tests.simulation.base import Base
 from tests.simulation.checkers import Failure, check_bounds
 from tests.simulation.forgeries import forged_frame
+from tests.simulation.hearing import SIGNS, Hearing
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
 from tests.simulation.recovered import Died, check_recovered
@@ -33,6 +34,7 @@ from tracker.core.messages import (
     KeyClosed,
     KeyTick,
     LimitsChanged,
+    NodeAlive,
     PeerConnected,
     PeerDisconnected,
     PipelineRestarted,
@@ -86,8 +88,12 @@ class Running:
     committing: bool = False
     wake_at: int = -1
     wires: dict[int, Wire] = field(default_factory=dict)
-    waiting_ticks: deque[SubmitTick] = field(default_factory=deque)
-    """Ticks that are not submitted before there is room."""
+    waiting_ticks: deque[SubmitTick | NodeAlive] = field(default_factory=deque)
+    """What nodes have said on their streams, which are not read before there is room."""
+    hearing: Hearing = field(default_factory=lambda: Hearing(0))
+    paused: bool = False
+    queued: deque[Event] = field(default_factory=deque)
+    """What came while it was paused."""
 
     @property
     def deposed(self) -> bool:
@@ -186,7 +192,9 @@ class Processes(Base):
         # A process's clock counts from when its machine started: it is another one after a restart.
         clock_ns = self.rng.randrange(1000) * MS
         process = Process(shard.number, self.first_table, epoch, self.plan.config)
-        running = Running(shard, process, epoch, clock_ns, appended=store.position)
+        running = Running(
+            shard, process, epoch, clock_ns, appended=store.position, hearing=Hearing(self.now)
+        )
         shard.running = running
         self.trace_line(lambda: f"shard {shard.number} starts as epoch {epoch}")
         snapshot, records = store.load()
@@ -260,9 +268,13 @@ class Processes(Base):
             self.handle(running, event)
 
     def handle(self, running: Running, event: Event) -> None:
-        """A process takes an event; its invariants hold after each."""
+        """A process takes an event, unless it is paused; its invariants hold after each."""
         process = running.process
-        if type(event) is SubmitTick and (process.congested or running.waiting_ticks):
+        if running.paused:
+            self.count("queued_while_paused")
+            running.queued.append(event)
+            return
+        if isinstance(event, SIGNS) and (process.congested or running.waiting_ticks):
             self.count("congested_ticks")
             running.waiting_ticks.append(event)
             return
@@ -271,8 +283,32 @@ class Processes(Base):
         while waiting and running.alive and not process.congested:
             self._handle(running, waiting.popleft())
 
+    # --- pauses -----------------------------------------------------------------------------------
+
+    def pause_process(self, running: Running, span_ns: int) -> None:
+        """A process stands still, as if stopped by a signal; what comes meanwhile is queued."""
+        if running.alive and not running.paused:
+            self.count("paused_processes")
+            running.paused = True
+            running.hearing.can_hear(self.now, can=False)
+            self.after(span_ns, self.resume, running)
+
+    def resume(self, running: Running) -> None:
+        """It goes on: first it wakes, if it should have, and then it takes what was queued."""
+        if not running.paused:
+            return
+        running.paused = False
+        if running.alive and 0 <= running.wake_at <= self.now:
+            running.wake_at = -1
+            self._handle(running, Wake())
+        queued, running.queued = running.queued, deque()
+        while queued and running.alive:
+            self.handle(running, queued.popleft())
+        running.hearing.can_hear(self.now, can=True)
+
     def _handle(self, running: Running, event: Event) -> None:
         process = running.process
+        running.hearing.hear(process, event, self.now)
         if self.trace is not None:
             name = self._name(running)
             self.trace_line(lambda: f"{name} <- {_short(event)}")
@@ -286,6 +322,8 @@ class Processes(Base):
             return
         process.validate()
         check_bounds(process)
+        if not running.paused:
+            running.hearing.can_hear(self.now, can=not process.congested)
         if effects:
             self._take_effects(running, effects)
 
@@ -321,7 +359,7 @@ class Processes(Base):
         return f"shard {running.shard.number}{former}"
 
     def _wake(self, running: Running) -> None:
-        if running.alive and running.wake_at == self.now:
+        if running.alive and running.wake_at == self.now and not running.paused:
             running.wake_at = -1
             self.handle(running, Wake())
         else:
@@ -347,6 +385,8 @@ class Processes(Base):
 
     def _append(self, running: Running, effect: Append) -> None:
         running.appended += 1
+        unread = (*running.queued, *running.waiting_ticks)
+        running.hearing.check(running.process, effect.record, self.now, unread)
         if effect.position != running.appended:
             raise Failure("broken", f"position {effect.position} is not {running.appended}")
         running.pending.append((effect.position, effect.record))
@@ -404,7 +444,7 @@ class Processes(Base):
         self._stalled[shard] = self.now + span_ns
 
     def write_snapshot(self, running: Running) -> None:
-        if not running.deposed:
+        if not running.deposed and not running.paused:
             self.count("snapshots")
             running.shard.store.write_snapshot(running.epoch, running.process.snapshot())
 

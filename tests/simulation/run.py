@@ -19,7 +19,7 @@ KINDS = ("broken", "false", "lost", "regressed")
 FAULT_KINDS = (
     # of processes and stores
     "crashes", "crashes_losing_records", "crashes_between_effects", "takeovers", "fenced_writes",
-    "former_owners_lost", "failed_writes", "torn_writes", "unanswered_writes", "slow_writes",
+    "former_owners_lost", "paused_processes", "queued_while_paused", "failed_writes", "torn_writes", "unanswered_writes", "slow_writes",
     "snapshots", "recoveries_compared", "recoveries_compared_whole",
     # of the network
     "lost_frames", "duplicated_frames", "unordered_frames", "link_resets", "links_cut_one_way",
@@ -28,7 +28,7 @@ FAULT_KINDS = (
     "ticks_of_older_streams", "held_links", "deaf_links", "story_moments",
     "forged_frames", "refused_frames", "reports_of_unknown_shards",
     # of clocks and fronts
-    "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts",
+    "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts", "busy_fronts", "cut_off_fronts", "vacant_places",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
     "late_items", "late_consumptions", "restarts", "nodes_restarted", "retired_nodes",
     "limits_changed", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",

@@ -72,6 +72,7 @@ SETTLE_LIMIT_NS = 4_000 * MS
 ARRIVE_LIMIT_NS = 400 * MS
 """After that, every process must say the true frontier, and forget who left, within this time."""
 FAULTS_BY_NS = 40 * MS
+LEAST_PAUSE_MS = 15
 HURRY_NS = 0.5 * MS
 """Faults begin by then, though no front may have published anything yet."""
 FRONTS = {
@@ -325,6 +326,7 @@ class Simulator(Processes):
                     self.after(rng.randrange(plan.faults_for_ns), call, pipeline.spec)
         at_random(plan.process_crashes, self._crash_some_process)
         at_random(plan.takeovers, self._take_over_some_process)
+        at_random(plan.pauses, self._pause_some_process)
         at_random(plan.node_crashes, self._crash_some_node)
         at_random(plan.session_breaks, self._break_some_session)
         at_random(plan.retirements, self.operator.retire_some)
@@ -515,6 +517,9 @@ class Simulator(Processes):
         return arrival - self.now
 
     def _deliver_copy(self, node: Node, event: Event) -> None:
+        running = self._at_home(node)
+        if running is not None and running.paused:  # it would be answered later
+            return
         self._unheard = True
         self._deliver(node, node.home, event)
         self._unheard = False
@@ -734,6 +739,12 @@ class Simulator(Processes):
                 self._unaware.setdefault(node.name, former)
                 later = self.latency(5.0)
                 self.after(later, self._session_breaks, node, node.session)
+
+    def _pause_some_process(self) -> None:
+        """For longer than can go unnoticed, and longer than many a front may be silent."""
+        shard = self._some_shard()
+        if shard.running is not None and self.faulty:
+            self.pause_process(shard.running, self.milliseconds(LEAST_PAUSE_MS, 60))
 
     def _crash_some_node(self) -> None:
         victims: list[Node | Actor] = [*self.nodes.values(), *self.actors]
