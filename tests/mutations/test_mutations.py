@@ -59,6 +59,16 @@ WANTED = {
         "generation-ignored-in-reports",
         "generation-ignored-in-records",
     ],
+    "a restart that forgets which fronts wait for their grant": [
+        "ungranted-fronts-forgotten-by-a-restart",
+        "promises-rebuilt-from-pins",
+    ],
+    "two joinings of one front taken for one": [
+        "two-joinings-taken-for-one",
+        "pins-taken-for-a-later-joining",
+        "grants-known-by-name",
+    ],
+    "a scope of batches forgotten": ["scopes-forgotten"],
 }
 """The faults that must be among them, whatever else is."""
 

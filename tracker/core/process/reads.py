@@ -216,3 +216,6 @@ class Reads(ProcessState):
                 assert durable <= node.accepted
                 at_shard = node_times.get(node.key, durable)
                 assert at_shard == durable, f"{name}: {node.key} is applied out of step"
+                for grant in node.grants.values():
+                    joined = pipeline.shard.front_id((grant.node_id, grant.front))
+                    assert joined == grant.id, f"{name}: {joined} goes by the grant of {grant.id}"
