@@ -3,13 +3,16 @@ of a moment; what is open over time. `tests/explain` plants what a running track
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.core.driver import Cluster, HandNode
 from tests.core.test_explain import SPEC, begun, explained, holds
 from tracker.core.diagnosis import Cause, CauseKind, diagnose
 from tracker.core.explain import ExplainQuery, Hold, HoldKind, SegmentStrip
-from tracker.core.messages import ReportWaits
+from tracker.core.messages import RegisterPipeline, ReportWaits, StageContributions
+from tracker.core.model import Batch, Cells, RefusalCode, StagedContribution
 from tracker.core.waits import WaitCause, WaitKind
 
 NEVER_MS = 10**9
@@ -146,6 +149,38 @@ def test_a_node_that_says_that_it_is_refused_is_named_as_refused() -> None:
     cluster, etl = held_by_an_item()
     cluster.handle(etl.home, ReportWaits(etl.session, (a_wait(kind=WaitKind.REFUSED),)))
     assert causes(cluster)[0].kind is CauseKind.NODE_REFUSED
+
+
+def test_a_query_whose_contributions_found_no_room_is_named_until_it_commits() -> None:
+    cluster, etl = held_by_an_item()
+    cells = Cells.of([(0, 55, 7, 1)])
+    two = tuple(
+        StagedContribution("q", "r", 1, 0, "map", 0, task, 0, Cells.empty(), cells)
+        for task in range(2)
+    )
+    limits = replace(SPEC, max_staged=1)
+    cluster.ask(cluster.routing.registrar("p"), RegisterPipeline, limits, True)
+    refusal = cluster.ask(etl.home, StageContributions, "p", "etl", two)
+    assert refusal.code is RefusalCode.FULL and "lowmark pipelines apply" in refusal.message
+    assert (causes(cluster)[0].kind, causes(cluster)[0].detail) == (
+        CauseKind.NODE_REFUSED,
+        refusal.message,
+    )
+    cluster.ask(cluster.routing.registrar("p"), RegisterPipeline, SPEC, True)
+    assert cluster.ask(etl.home, StageContributions, "p", "etl", two) is None
+    etl.commit(consumed=[(0, 55, 7)], batch=Batch("q", 1, b""))
+    assert not explained(cluster, etl.home).nodes[-1].refused
+
+
+def test_a_full_table_is_named_by_who_is_refused_before_that_nobody_reads() -> None:
+    cluster, first, second = begun(1)
+    cluster.ask(0, RegisterPipeline, replace(SPEC, max_open_cells=1), True)
+    first.commit(created=[(0, 65, 7)], heartbeats={"a": 70})
+    second.commit(heartbeats={"b": 70})
+    first.refused(created=[(0, 75, 8)])
+    said = causes(cluster)
+    assert [cause.kind for cause in said] == [CauseKind.NODE_REFUSED, CauseKind.NO_READER]
+    assert said[0].node_id == "first" and "max_open_cells of 1" in said[0].detail
 
 
 def test_a_node_whose_first_tick_is_refused_is_named_and_not_that_nobody_reads() -> None:

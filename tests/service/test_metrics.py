@@ -25,6 +25,7 @@ from tracker import metrics, metrics_freshness
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
 from tracker.core.freshness import NONE_MS, Freshness, Lag
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
+from tracker.core.waits import WaitCause, WaitKind
 from tracker.exposition import MAX_CONNECTIONS, MetricsThread
 from tracker.families import Families, render
 from tracker.latencies import Latencies
@@ -74,6 +75,8 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
             done(node.commit(create(99, 9)))
         assert refused.value.refusal.code is RefusalCode.BELOW_MIN_TIME
 
+        node.report_waits([WaitCause(WaitKind.NOT_TOLD, "offsets 0..9 of topic orders")])
+
         with pytest.raises(LowmarkError):
             admin.pipeline("nothing")
         first = {"pipeline": "two", "segment": "first"}
@@ -104,6 +107,8 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
     assert total("lowmark_ticks_refused_total", pipeline="two", reason="below_min_time") == 1
     assert total("lowmark_segment_open_slots", pipeline="two", segment="first") == 1
     assert total("lowmark_subscribers", pipeline="two") == 1
+    for what, nodes in (("refused", 1), ("not_told", 1), ("other", 0)):
+        assert total("lowmark_nodes_waiting", pipeline="two", what=what) == nodes
     for samples in told:
         assert value(samples, "lowmark_serving") == 1
         assert value(samples, "lowmark_lease_held") == 1

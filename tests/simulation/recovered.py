@@ -47,7 +47,7 @@ FORGOTTEN: dict[type, set[str]] = {
     },
     Pipeline: {"_vectors", "combiner", "unreported", "reported", "announced_due"},
     HomePipeline: {"waiting"},  # compared by what is in it
-    HomeNode: {"session", "suspected", "refused", "waits"},
+    HomeNode: {"session", "suspected", "refused", "refused_consumes", "waits"},
     ShardPipeline: {"changes"},
     Link: {"confirmed", "sent", "epoch", "report_number", "needs_whole", "connected"},
 }  # fmt: skip

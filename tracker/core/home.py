@@ -91,7 +91,7 @@ class HomeNode:
     suspected: bool = False
     """Whether it was silent for too long when that was looked at last, and has been since."""
     refused: str = ""
-    """Why its last tick was refused; empty if it was not. For people."""
+    """Why its last tick was refused, or what it was to stage; empty if it was not. For people."""
     refused_consumes: set[int] = field(default_factory=set)
     """Numbers of the segments in which that tick was to consume."""
     waits: tuple[WaitCause, ...] = ()

@@ -590,10 +590,13 @@ class Nodes(Exchange):
             and record.generation == pipeline.generation
         ]
         repeated = {c.key: c for contributions in waiting for c in contributions}
-        fresh = tuple(
-            c
-            for c in pipeline.home.check_staged(event.node_id, event.contributions)
-            if c.key not in repeated
-        )
+        try:
+            new = pipeline.home.check_staged(event.node_id, event.contributions)
+        except Refused as refused:
+            node = pipeline.home.nodes.get(event.node_id)
+            if node is not None and refused.refusal.code is RefusalCode.FULL:
+                node.refused = refused.refusal.message  # its batch fails by it, and commits no tick
+            raise
+        fresh = tuple(c for c in new if c.key not in repeated)
         staged = Staged(event.pipeline, event.node_id, fresh, pipeline.generation)
         self._append(staged, event.request)
