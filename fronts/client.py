@@ -12,6 +12,7 @@ seen, and goes on.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,18 +128,20 @@ class Front:
         max_waiting_batches: int = MAX_WAITING_BATCHES,
         pass_over_late: bool = False,
         node: Node | None = None,
+        known: str | os.PathLike[str] | None = None,
     ) -> None:
         """target: host:port of the tracker, or several; `front` names the front, and its node too
         unless `node_id` does; `clock` may be any, of a replay too, but labels of several fronts are
         in order only where their clocks differ by less than the slack. `node` instead of `target`.
         pass_over_late: what was published and not committed when the front was evicted, and lies below
         where it may label now, is left to be consumed late; if not given, its commit is refused and the
-        front fails."""
+        front fails. known: a file beside what it publishes, by which a tracker that has lost what this
+        front was acknowledged is refused when it starts again."""
         self.front, self.segment = front, segment
         node_id = node_id or front
         self.identity = front if node_id == front else f"{node_id}/{front}"
         """Names the front among all that feed the pipeline; what its ack values are made from."""
-        self._node = node or NodeClient(target, pipeline, node_id, kind="front")
+        self._node = node or NodeClient(target, pipeline, node_id, kind="front", known=known)
         self._clock = clock
         self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
         self._heartbeat_interval_ms = heartbeat_interval_ms

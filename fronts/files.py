@@ -40,6 +40,7 @@ from fronts.client import (
 )
 from fronts.core import MAX_WAITING_BATCHES, RolledBackError
 from fronts.locks import left_after, note_leave, take_lock
+from tracker.client.known import known_beside
 from tracker.core.model import Batch
 from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.units import LabelledFile, file_name, parse_file_name, unit_name
@@ -105,11 +106,13 @@ class FileFront:
         self.directory = Path(os.path.abspath(directory))
         self._lock_directory = Path(os.path.abspath(lock_directory or directory))
         self._comes_again = comes_again
+        self._known = known_beside(self._lock_directory, pipeline, node_id or front)
         self.format, self.items = Format(format), Items(items)
         self._front = Front(
             target, pipeline, front, segment, node_id=node_id, clock=clock,
             heartbeat_interval_ms=heartbeat_interval_ms,
             max_waiting_batches=max_waiting_batches, pass_over_late=pass_over_late, node=node,
+            known=self._known,
         )  # fmt: skip
         # Refuses a name that would be too long one day.
         file_name(LOWEST_SLOT, self._front.identity, HIGHEST_SLOT, self.format.value)
@@ -221,6 +224,7 @@ class FileFront:
         note = None if fd is None else partial(note_leave, fd, self._front.generation)
         self._front.leave(note=note)
         if not self._comes_again:
+            self._known.unlink(missing_ok=True)
             self.lock_path.unlink(missing_ok=True)  # while it is locked
         self._release_directory()
 

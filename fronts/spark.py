@@ -29,6 +29,7 @@ from local_tracker.spark.starting import QueryIdentity, check_planned
 from local_tracker.spark.tracked import check_version
 from tracker.client import NodeClient
 from tracker.client.errors import RefusedError
+from tracker.client.known import known_beside
 from tracker.client.node import segment_number
 from tracker.core.messages import Joined
 from tracker.core.model import Refusal, TickContent
@@ -68,7 +69,8 @@ class SparkFront:
         check_version(pyspark.__version__)
         self.front, self.segment = front, segment
         self._batches = PublishedBatches(out)
-        self._node = NodeClient(target, pipeline, node_id or front, kind="front")
+        known = known_beside(self._batches.directory, pipeline, node_id or front)
+        self._node = NodeClient(target, pipeline, node_id or front, kind="front", known=known)
         self._format, self._options = fmt, options
         self._heartbeat_interval_ms, self._clock, self._limits = (
             heartbeat_interval_ms,

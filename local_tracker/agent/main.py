@@ -219,7 +219,8 @@ def _uplink(options: Options, spool: Spool | None) -> Uplink:
     if is_local_tracker(options.target):
         sender = options.node_id if spool is None else spool.identity
         return LocalTrackerUplink(options.target, options.pipeline, sender)
-    return TrackerUplink(options.target, options.pipeline, options.node_id)
+    known = None if spool is None else f"{options.spool}.known"
+    return TrackerUplink(options.target, options.pipeline, options.node_id, known)
 
 
 def _tell(options: Options, said: bytes) -> None:

@@ -125,10 +125,11 @@ class MinTimes:
 class TrackerUplink:
     """Straight to the tracker; `node_id` joins when something is to be flushed."""
 
-    def __init__(self, target: str, pipeline: str, node_id: str) -> None:
-        """Raises HandOverError if the tracker can't be reached or doesn't know the pipeline."""
+    def __init__(self, target: str, pipeline: str, node_id: str, known: str | None = None) -> None:
+        """known: a file beside the spool, for what was acknowledged. Raises HandOverError if the tracker
+        can't be reached or doesn't know the pipeline."""
         self._target = target
-        self._node = NodeClient(target, pipeline, node_id, kind="local-tracker")
+        self._node = NodeClient(target, pipeline, node_id, kind="local-tracker", known=known)
         self._subscriber = Subscriber(target, pipeline)
         self._fronts: set[str] = set()
         self._joined = False

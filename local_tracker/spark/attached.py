@@ -19,6 +19,7 @@ from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.routes import Routes
 from local_tracker.spark.sources import UnaccountedError
 from tracker.client import Admin, NodeClient
+from tracker.client.known import known_beside
 from tracker.core.messages import Joined
 from tracker.core.model import Batch
 
@@ -66,7 +67,8 @@ class AttachedQuery:
         self._name, self._sink = node_id, sink
         self._reads, self._creates, self._rows = reads, creates, rows or {}
         self._ranges, self._untracked, self._take_over = ranges or {}, untracked, take_over
-        self._node = NodeClient(target, pipeline, node_id, kind="query")
+        known = known_beside(self._checkpoint.root, pipeline, node_id)
+        self._node = NodeClient(target, pipeline, node_id, kind="query", known=known)
         self._admin = Admin(target)
         self._follower: Follower | None = None
 

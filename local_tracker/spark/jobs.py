@@ -24,6 +24,7 @@ from local_tracker.spark.routes import Routes
 from local_tracker.spark.rows import RowsError
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
+from tracker.client.known import known_beside
 from tracker.core.model import Batch, TickContent
 
 _JOIN_TIMEOUT_S = 30.0
@@ -54,7 +55,8 @@ class JobNode:
         self._batches = PublishedBatches(out)
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
-        self._node = NodeClient(target, pipeline, node_id, kind="other")
+        known = known_beside(self._batches.directory, pipeline, node_id)
+        self._node = NodeClient(target, pipeline, node_id, kind="other", known=known)
         self._admin = Admin(target)
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)

@@ -61,6 +61,7 @@ from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.errors import RefusedError
+from tracker.client.known import known_beside
 from tracker.core.messages import Joined
 
 SUPPORTED_PYSPARK = ("4.3",)
@@ -158,11 +159,13 @@ class Tracked:
         and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
         """
         planned = check_planned(writer, node_id)
-        node = NodeClient(self.target, self.pipeline, node_id, kind="query")
+        identity = QueryIdentity(planned.checkpoint)
+        checkpoint = identity.checkpoint
+        known = known_beside(checkpoint.root, self.pipeline, node_id) if checkpoint else None
+        node = NodeClient(self.target, self.pipeline, node_id, kind="query", known=known)
         admin = Admin(self.target)
         query: StreamingQuery | None = None
         try:
-            identity = QueryIdentity(planned.checkpoint)
             identity.check_active(writer._spark, planned.name)
             asked = node.check_join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
             routes = Routes(

@@ -384,10 +384,11 @@ def test_a_key_that_never_was_or_has_left_is_refused(front: HandNode) -> None:
     front.commit(leaves=["EWR"])
     assert front.leave() is None
     cluster.settle()
-    for key in (front.key, NodeKey("newark", 77)):
+    codes = {front.key: RefusalCode.UNKNOWN_NODE, NodeKey("newark", 77): RefusalCode.LOST}
+    for key, code in codes.items():
         (refused,) = cluster.handle(front.home, AttachSession("s", "flights", key))
         assert isinstance(refused, SessionRefused)
-        assert refused.refusal.code is RefusalCode.UNKNOWN_NODE
+        assert refused.refusal.code is code
         assert str(key) in refused.refusal.message
 
 

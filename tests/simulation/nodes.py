@@ -83,6 +83,8 @@ class Node:
         self.life = 0
         self.alive = False
         self.finished = False
+        self.known = (0, 0)
+        """Of its own record: the last incarnation, and the last tick of it that was acknowledged."""
         self._requests = 0
         self._bad: dict[TickContent, tuple[RefusalCode, ...]] = {}
         """Ticks that must be refused, and as what."""
@@ -172,7 +174,14 @@ class Node:
         elif self.sim.chance("unknown_pipelines"):
             pipeline = "nowhere"
         request = self._new_request()
-        self.sim.call(self, home, JoinNode(request, pipeline, self.name, self.kind, self.name))
+        incarnation, ticks = self.known
+        self.sim.call(
+            self, home,
+            JoinNode(
+                request, pipeline, self.name, self.kind, self.name,
+                known_incarnation=incarnation, known_ticks=ticks,
+            ),
+        )  # fmt: skip
 
     def _begin_anew(self, delay_ns: int = 0) -> None:
         """The node ends this life and begins another, as a process would."""
@@ -228,6 +237,7 @@ class Node:
 
     def _joined(self, joined: Joined) -> None:
         self.key = joined.key
+        self.known = (joined.key.incarnation, 0)
         if joined.generation != self.world.generation:
             self._begin_generation(joined.generation)
         last = max((batch.id for batch in joined.last_batches), default=-1)
@@ -333,6 +343,7 @@ class Node:
         elif isinstance(effect, TicksDurable):
             assert self.key is not None
             self.sim.ledger.check_durable(self.world.spec.name, self.key, effect.number)
+            self.known = (self.key.incarnation, effect.number)
             for content, _ in self.window.committed(effect.number):
                 self._durable(content)
             if self.backlog:

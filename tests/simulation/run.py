@@ -37,11 +37,12 @@ FAULT_KINDS = (
     "node_crashes", "worker_crashes", "local_tracker_crashes", "steps_handed_over_again",
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
     "stages_run_again_in_part", "repeated_batches", "batches_of_old_scopes", "zombies", "strangers",
+    "witnesses",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
     "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",
     "refused_unknown_front", "refused_unknown_node", "refused_out_of_order", "refused_complete",
-    "refused_conflict", "refused_fenced", "refused_strangers",
+    "refused_conflict", "refused_fenced", "refused_strangers", "refused_witnesses",
     # limits that were reached
     "full_nodes", "full_where_items_have_children", "full_open_cells", "full_open_units", "full_frames", "frames_full_by_bytes",
     "moves_in_pieces", "full_links", "full_windows", "full_local_trackers",

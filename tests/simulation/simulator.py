@@ -79,7 +79,9 @@ FRONTS = {
     "": FrontNode, "one item": OneItemFront, "leader": LeaderFront, "visitor": VisitingFront,
     "wanderer": WanderingFront,
 }  # fmt: skip
-_STRANGER = "stranger"
+_STRANGER, _WITNESS = "stranger", "witness"
+_NEVER_GIVEN = 1_000_000
+"""Incarnations that no run comes to."""
 CHECK_EVERY_STEPS = 64
 """How often a process is compared with the homes' logs as the stores have them."""
 
@@ -553,6 +555,13 @@ class Simulator(Processes):
             name = node.world.spec.name
             event = JoinNode((_STRANGER, node.name), name, node.name, node.kind, _STRANGER)
             self.after(self.milliseconds(0, 12), self._deliver_stranger, node, event)
+        if self.chance("witnesses") and node.key is not None:
+            # It knows of a joining of which the tracker does not: as if the store were an older one.
+            event = JoinNode(
+                (_WITNESS, node.name), node.world.spec.name, node.name, node.kind, node.name,
+                known_incarnation=node.key.incarnation + _NEVER_GIVEN,
+            )  # fmt: skip
+            self.after(self.milliseconds(0, 12), self._deliver, None, node.home, event)
 
     def _deliver_stranger(self, node: Node, event: JoinNode) -> None:
         running = self.shards[node.home].running
@@ -607,6 +616,15 @@ class Simulator(Processes):
             if isinstance(effect.result, Joined):
                 raise Failure("broken", f"{effect.request} joined as {effect.result.key}, in use")
             self.count("refused_strangers")
+            return
+        if name == _WITNESS:
+            code = effect.result.code if isinstance(effect.result, Refusal) else None
+            if code in (None, RefusalCode.CONFLICT):
+                raise Failure(
+                    "broken", f"{effect.request} was not told what is lost: {effect.result}"
+                )
+            if code is RefusalCode.LOST:
+                self.count("refused_witnesses")
             return
         if isinstance(effect.result, Joined):
             for grant in effect.result.fronts:

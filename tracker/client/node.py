@@ -37,6 +37,7 @@ from tracker.client.errors import (
     UnavailableError,
     refusal_of,
 )
+from tracker.client.known import Known
 from tracker.core.messages import Grant, Joined
 from tracker.core.model import (
     Cells,
@@ -83,12 +84,16 @@ class NodeClient:
         *,
         max_unacknowledged: int = MAX_UNACKNOWLEDGED,
         max_unacknowledged_bytes: int = MAX_UNACKNOWLEDGED_BYTES,
+        known: str | os.PathLike[str] | None = None,
     ) -> None:
+        """known: a file beside the node's own durable record, in which it notes what was acknowledged; a
+        tracker that has lost that refuses it when it joins again."""
         self.pipeline = pipeline
         self.node_id = node_id
         self.kind = kind
         self._connection = Connection(target)
         self._limits = (max_unacknowledged, max_unacknowledged_bytes)
+        self._known = None if known is None else Known(known)
         self._changed = threading.Condition()
         # All below is read and written while holding `_changed`.
         self._home: str = self._connection.targets[0]
@@ -144,6 +149,7 @@ class NodeClient:
             self._window = TickWindow(self._limits[0])
             self._leaving = {}
             self._grants = {grant.front: grant for grant in joined.fronts if grant.granted}
+            self._note_durable()
             if self._thread is None:
                 self._process = os.getpid()
                 self._thread = threading.Thread(
@@ -159,14 +165,26 @@ class NodeClient:
         self, timeout_s: float, owner: str, take_over: bool, *, check_only: bool
     ) -> tuple[Joined, str]:
         """The answer, and the address of the home that gave it."""
+        incarnation, ticks = (0, 0) if self._known is None else self._known.read()
         request = node_pb.JoinNodeRequest(
             pipeline=self.pipeline, node_id=self.node_id, kind=self.kind, owner=owner,
             take_over=take_over, check_only=check_only,
+            known_incarnation=incarnation, known_ticks=ticks,
         )  # fmt: skip
-        answer, home = self._connection.call(
-            lambda channel: node_grpc.NodeServiceStub(channel).JoinNode, request, timeout_s
-        )
+        try:
+            answer, home = self._connection.call(
+                lambda channel: node_grpc.NodeServiceStub(channel).JoinNode, request, timeout_s
+            )
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.LOST or self._known is None:
+                raise
+            raise _lost(error, self._known) from None
         return convert.joined_from_pb(answer), home
+
+    def _note_durable(self) -> None:
+        """What the tracker has of this node is noted, if it is to be; `_changed` is held."""
+        if self._known is not None and self._joined is not None:
+            self._known.note(self._joined.key.incarnation, self._window.durable)
 
     @property
     def joined(self) -> Joined:
@@ -433,6 +451,8 @@ class NodeClient:
             self._changed.notify_all()
         _resolve([(future, self._closed_error()) for future in dropped])
         self._connection.close()
+        if self._known is not None:
+            self._known.close()
         here = self._process == os.getpid()
         if here and thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -589,6 +609,7 @@ class NodeClient:
                     self._waits_untold = bool(self._waits)
                 case "committed":
                     outcomes += self._window.committed(response.committed.number)
+                    self._note_durable()
                 case "refused":
                     refusal = convert.refusal_from_pb(response.refused.refusal)
                     if refusal.code is RefusalCode.FENCED:
@@ -649,6 +670,15 @@ def _message(pipeline: str, content: TickContent) -> pb.TickContent:
             f"{MAX_TICK_BYTES} bytes; commit smaller ticks"
         )
     return message
+
+
+def _lost(error: RefusedError, known: Known) -> RefusedError:
+    """The same, and what this side can do."""
+    advice = (
+        f"; or, where the loss has been accepted or the tracker was begun anew on purpose, remove {known.path}, "
+        "which says so"
+    )
+    return RefusedError(replace(error.refusal, message=error.refusal.message + advice))
 
 
 def _lengths(cells: Cells) -> tuple[int, int, int, int]:

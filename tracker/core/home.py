@@ -218,6 +218,29 @@ class HomePipeline:
                 "take_over=True, which ends the other one",
             )
 
+    def check_known(self, node_id: str, incarnation: int, ticks: int, given: int) -> None:
+        """Raises Refused where a node that comes back knows more of itself than this home does (rule 9):
+        then what it was acknowledged is gone, and to go on from what is left would count some of it twice
+        and some never. Keys are never given twice, so a node that is not known any more has left or was
+        retired, unless the newest incarnation that was `given` to any is older than its own."""
+        node = self.nodes.get(node_id)
+        newest = given if node is None else node.key.incarnation
+        if incarnation > newest:
+            missing = f"its incarnation {incarnation}, with ticks up to {ticks}"
+            known = f"no incarnation above {newest}" + (
+                " of any node" if node is None else " of it"
+            )
+        elif node is not None and incarnation == newest and ticks > node.durable:
+            missing = f"ticks {node.durable + 1} to {ticks} of its incarnation {incarnation}"
+            known = f"that one up to tick {node.durable}"
+        else:
+            return
+        raise self._refuse(
+            RefusalCode.LOST,
+            f"node {node_id!r} was acknowledged {missing}, and this tracker has {known}: acknowledged "
+            "records are gone from the store; restore a copy that has them",
+        )
+
     def check_write_off(self, cells: Cells) -> None:
         """Raises Refused if an operator's write-off names what cannot be."""
         self._check_lengths("written off", cells)

@@ -334,7 +334,8 @@ class JoinNode:
     """Answered by `Answer(request, Joined)`. owner: what the node runs for, such as a query's id; empty
     if that is not said. While a session of the node lives, another owner is refused, unless it takes
     over. check_only: nothing changes; the answer is what a join would be told, with the newest durable
-    key of the id (of incarnation 0 where there is none)."""
+    key of the id (of incarnation 0 where there is none). known_incarnation, known_ticks: what the node's
+    own record says of it, 0 if it has none; a home that knows less has lost it, and refuses."""
 
     request: Hashable
     pipeline: str
@@ -343,6 +344,8 @@ class JoinNode:
     owner: str = ""
     take_over: bool = False
     check_only: bool = False
+    known_incarnation: int = 0
+    known_ticks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -416,6 +416,7 @@ class RefusalCode(Enum):
     NOT_HOME = "not_home"
     COMPLETE = "complete"
     NOT_READY = "not_ready"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)

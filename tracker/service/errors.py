@@ -24,6 +24,7 @@ STATUS = {
     RefusalCode.BELOW_MIN_TIME: grpc.StatusCode.FAILED_PRECONDITION,
     RefusalCode.BEYOND_HORIZON: grpc.StatusCode.OUT_OF_RANGE,
     RefusalCode.OUT_OF_ORDER: grpc.StatusCode.ABORTED,
+    RefusalCode.LOST: grpc.StatusCode.DATA_LOSS,
     RefusalCode.FENCED: grpc.StatusCode.FAILED_PRECONDITION,
     RefusalCode.ROLLED_BACK: grpc.StatusCode.FAILED_PRECONDITION,
     RefusalCode.FULL: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -154,8 +154,9 @@ class NodeServicer:
     ) -> node_pb.JoinNodeResponse:
         r = request
         event = m.JoinNode(
-            object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only
-        )
+            object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
+            r.known_incarnation, r.known_ticks,
+        )  # fmt: skip
         try:
             return convert.joined_to_pb(await self._engine.ask(event))
         except Refused as refused:

@@ -31,6 +31,8 @@ class JoinNodeRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     TAKE_OVER_FIELD_NUMBER: _builtins.int
     CHECK_ONLY_FIELD_NUMBER: _builtins.int
+    KNOWN_INCARNATION_FIELD_NUMBER: _builtins.int
+    KNOWN_TICKS_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
@@ -47,6 +49,12 @@ class JoinNodeRequest(_message.Message):
     """Nothing changes: the answer says what a join would be told, or why it would be refused. Its key is
     the newest of the id, of incarnation 0 if it has none.
     """
+    known_incarnation: _builtins.int
+    """The newest incarnation that the node knows to have got, of its own record; 0 if it knows of none. A
+    tracker that does not have it has lost what it acknowledged, and refuses with code lost.
+    """
+    known_ticks: _builtins.int
+    """The number of the last tick of that incarnation that was acknowledged to the node."""
     def __init__(
         self,
         *,
@@ -56,10 +64,12 @@ class JoinNodeRequest(_message.Message):
         owner: _builtins.str = ...,
         take_over: _builtins.bool = ...,
         check_only: _builtins.bool = ...,
+        known_incarnation: _builtins.int = ...,
+        known_ticks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "kind", b"kind", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check_only", b"check_only", "kind", b"kind", "known_incarnation", b"known_incarnation", "known_ticks", b"known_ticks", "node_id", b"node_id", "owner", b"owner", "pipeline", b"pipeline", "take_over", b"take_over"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

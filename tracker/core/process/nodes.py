@@ -170,6 +170,9 @@ class Nodes(Exchange):
                 f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters, a kind at most 100 "
                 f"and an owner at most 1024, got {lengths[0]}, {lengths[1]} and {lengths[2]}",
             )
+        home.check_known(
+            event.node_id, event.known_incarnation, event.known_ticks, self._next_incarnation - 1
+        )
         home.check_owner(event.node_id, event.owner, event.take_over)
         if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
             raise Refused(
@@ -336,6 +339,12 @@ class Nodes(Exchange):
         if newest == key and node is not None and node.key == key:
             return node
         last = newest or (node.key if node is not None else None)
+        if (last.incarnation if last else self._next_incarnation - 1) < key.incarnation:
+            raise Refused(
+                RefusalCode.LOST,
+                f"pipeline {name!r}: node {key} has joined, and this tracker knows of no such joining: "
+                "acknowledged records are gone from the store; restore a copy that has them",
+            )
         if last is not None and last.incarnation > key.incarnation:
             raise Refused(
                 RefusalCode.FENCED,

@@ -1,0 +1,133 @@
+"""A node that comes back and knows more of itself than its home does: then acknowledged records are gone, and it
+is told so (rule 9), not let in to go on from what is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode
+from tracker.core.messages import (
+    Answer,
+    AttachSession,
+    Joined,
+    JoinNode,
+    RetireNode,
+    SessionRefused,
+)
+from tracker.core.model import Cells, NodeKey, PipelineSpec, Refusal, RefusalCode
+
+SPEC = PipelineSpec("p", ("a", "b"), (), open=True, start_slot=0)
+
+
+def join(cluster: Cluster, incarnation: int, ticks: int, node_id: str = "n") -> object:
+    home = cluster.routing.home("p", node_id)
+    owner, take_over, check_only = "", False, False
+    return cluster.ask(
+        home, JoinNode, "p", node_id, "query", owner, take_over, check_only, incarnation, ticks
+    )
+
+
+def came_back(cluster: Cluster, incarnation: int, ticks: int) -> HandNode:
+    joined = join(cluster, incarnation, ticks)
+    assert isinstance(joined, Joined), joined
+    node = HandNode(cluster, SPEC, cluster.routing.home("p", "n"), joined)
+    node.attach()
+    return node
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(1)
+    cluster.register(SPEC)
+    return cluster
+
+
+def refused(answer: object) -> str:
+    assert isinstance(answer, Refusal) and answer.code is RefusalCode.LOST, answer
+    assert "node 'n' was acknowledged" in answer.message and "restore a copy" in answer.message
+    return answer.message
+
+
+def put_back(cluster: Cluster, records: int) -> None:
+    """The store is an older copy of itself."""
+    del cluster.stored[0][records:]
+    cluster.restart(0)
+
+
+def test_ticks_that_the_tracker_has_forgotten_are_named(cluster: Cluster) -> None:
+    node = came_back(cluster, 0, 0)
+    for slot in range(3):
+        node.commit(created=[(0, slot, 7)])
+    cluster.settle()
+    older = len(cluster.stored[0])
+    for slot in range(3, 5):
+        node.commit(created=[(0, slot, 7)])
+    cluster.settle()
+    known = node.key.incarnation, 5
+    put_back(cluster, older)
+    before = list(cluster.stored[0])
+    said = refused(join(cluster, *known))
+    assert "ticks 4 to 5 of its incarnation 1" in said and "that one up to tick 3" in said
+    refused(join(cluster, *known))
+    assert cluster.stored[0] == before, "nobody was fenced, and the next attempt is told the same"
+    assert isinstance(join(cluster, known[0], 3), Joined)
+
+
+def test_a_joining_that_the_tracker_has_forgotten_is_named(cluster: Cluster) -> None:
+    came_back(cluster, 0, 0)
+    cluster.settle()
+    older = len(cluster.stored[0])
+    node = came_back(cluster, 1, 0)
+    cluster.settle()
+    put_back(cluster, older)
+    assert "its incarnation 2, with ticks up to 4" in refused(join(cluster, 2, 4))
+    # Others may have joined since, and got the number: the node itself is known by an older one.
+    for other in ("x", "y", "z"):
+        assert isinstance(join(cluster, 0, 0, other), Joined)
+    assert "no incarnation above 1 of it" in refused(join(cluster, 2, 4))
+    (told,) = cluster.handle(0, AttachSession("s", "p", node.key))
+    assert isinstance(told, SessionRefused) and told.refusal.code is RefusalCode.LOST
+    assert "knows of no such joining" in told.refusal.message
+
+
+def test_a_tracker_that_was_begun_anew_is_told_by_those_who_were_there_before(
+    cluster: Cluster,
+) -> None:
+    assert "no incarnation above 0 of any node" in refused(join(cluster, 1, 3))
+    (told,) = cluster.handle(0, AttachSession("s", "p", NodeKey("n", 1)))
+    assert isinstance(told, SessionRefused) and told.refusal.code is RefusalCode.LOST
+
+
+@pytest.mark.parametrize("ticks", [0, 2])
+def test_a_record_that_is_behind_or_of_an_earlier_joining_is_no_loss(
+    cluster: Cluster, ticks: int
+) -> None:
+    node = came_back(cluster, 0, 0)
+    for slot in range(3):
+        node.commit(created=[(0, slot, 7)])
+    cluster.settle()
+    later = came_back(cluster, node.key.incarnation, ticks)
+    assert isinstance(join(cluster, node.key.incarnation, 3), Joined)
+    assert later.key.incarnation == 2
+
+
+def test_a_node_that_has_left_or_was_retired_may_come_back(cluster: Cluster) -> None:
+    node = came_back(cluster, 0, 0)
+    node.commit(created=[(0, 1, 7)])
+    node.commit(consumed=[(0, 1, 7)])
+    cluster.settle()
+    assert node.leave() is None
+    cluster.settle()
+    again = came_back(cluster, node.key.incarnation, 2)
+    again.commit(created=[(0, 2, 7)])
+    cluster.settle()
+    assert cluster.ask(0, RetireNode, "p", "n", Cells.empty(), 0) is None
+    cluster.settle()
+    assert isinstance(join(cluster, again.key.incarnation, 1), Joined)
+
+
+def test_what_is_only_asked_is_refused_alike(cluster: Cluster) -> None:
+    event = JoinNode("j", "p", "n", "query", check_only=True, known_incarnation=4)
+    (answer,) = cluster.handle(0, event)
+    assert isinstance(answer, Answer)
+    refused(answer.result)
