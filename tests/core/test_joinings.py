@@ -283,7 +283,7 @@ def test_one_scope_too_many_is_refused_not_paid_for_with_another_one(
         node.commit(batch=Batch(f"query {number}", 1, b"f"))
     node.begin(batch=Batch("query 3", 1, b"f"))  # what is accepted and not durable counts
     refusal = node.refused(batch=Batch("query 4", 1, b"f"))
-    assert refusal.code is RefusalCode.FULL
+    assert refusal.code is RefusalCode.INVALID
     assert all(part in refusal.message for part in ("'p'", "worker", "'query 4'", "limit is 4"))
     node.commit(batch=Batch("query 0", 2, b"f"))
     node.commit(batch=Batch("query 3", 1, b"f"))

@@ -273,8 +273,8 @@ class HomePipeline:
                 RefusalCode.ROLLED_BACK,
                 f"batch {batch.id} of {batch.scope!r} of node {node.key} was committed before with "
                 f"other contents, or is older than the batches that are remembered (at most "
-                f"{KEPT_FINGERPRINTS} of a scope; the newest is {newest}): its checkpoint was rolled back or rewritten; restore the "
-                "newer checkpoint, or start the query under a new node id",
+                f"{KEPT_FINGERPRINTS} of a scope; the newest is {newest}): its checkpoint was rolled "
+                "back or rewritten; restore the newer checkpoint, or start the query under a new node id",
             )
         return False
 
@@ -283,7 +283,7 @@ class HomePipeline:
         known = node.batches.keys() | {batch.scope for batch in node.pending if batch}
         if len(known) >= MAX_SCOPES:
             raise self._refuse(
-                RefusalCode.FULL,
+                RefusalCode.INVALID,
                 f"node {node.key} has batches of {len(known)} scopes, and {scope!r} would be one more; "
                 f"the limit is {MAX_SCOPES}, since the newest batch of each is remembered for good: "
                 "commit what is new under a scope that is there, or under another node id",
