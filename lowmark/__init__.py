@@ -85,7 +85,8 @@ if TYPE_CHECKING:
         string_key,
         unit_value,
     )
-    from tracker.core.describe import PipelineDescription
+    from tracker.core.describe import PipelineDescription, ShardRole
+    from tracker.core.diagnosis import CauseKind
     from tracker.core.graph import SegmentGraph
     from tracker.core.history import Reached
     from tracker.core.messages import Grant, Joined
@@ -153,7 +154,8 @@ _NAMES = {
         "child_value", "child_values", "offset_value", "range_value", "root_value", "root_values",
         "string_key", "unit_value",
     ),
-    "tracker.core.describe": ("PipelineDescription",),
+    "tracker.core.describe": ("PipelineDescription", "ShardRole"),
+    "tracker.core.diagnosis": ("CauseKind",),
     "tracker.core.graph": ("SegmentGraph",),
     "tracker.core.history": ("Reached",),
     "tracker.core.messages": ("Grant", "Joined"),
@@ -176,25 +178,26 @@ _MODULES = {"acks": "local_tracker.acks", "signing": "tracker.consumers.signing"
 """Those that are used as modules: `acks.consume(...)`."""
 
 __all__ = [
-    "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin",
-    "Applied", "AsyncSubscriber", "Batch", "BatchWriter", "BufferFullError", "Cells", "ClosedError",
-    "CompletedReader", "Credentials", "CredentialsError", "Edge", "EmbeddedTracker", "Explanation",
-    "FencedError", "FileFront", "FileGroup", "FollowerLimits", "Front", "FrontFailedError",
-    "FrontFullError", "FrontPolicy", "FrontStateError", "Grant", "Heartbeat", "Joined", "Label",
-    "Labels", "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError",
+    "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin", "Applied",
+    "AsyncSubscriber", "Batch", "BatchWriter", "BufferFullError", "CauseKind", "Cells",
+    "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge", "EmbeddedTracker",
+    "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits", "Front",
+    "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant", "Heartbeat",
+    "Joined", "Label", "Labels", "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError",
     "NotPublishedError", "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome",
     "PartitionGroup", "Period", "PeriodFollower", "Periods", "PipelineDescription",
     "PipelineFileError", "PipelineInfo", "PipelineSpec", "PublishedBatch", "PublishedFile",
     "PublishedRanges", "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError",
     "RefusedError", "Released", "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError",
-    "RoutingInfo", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "SilentFront",
-    "SparkFront", "StateError", "Subscriber", "Taken", "TickContent", "TickRefusedError",
-    "TimeKind", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit", "Update",
-    "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value", "child_values",
-    "embedded", "file_name", "history", "load_pipeline", "note_commit", "offset_value",
-    "parse_file_name", "range_value", "rescale_query", "root_value", "root_values", "signing",
-    "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time", "slot_until",
-    "string_key", "subtract_delay", "unit_name", "unit_value", "wait_complete", "write_durably",
+    "RoutingInfo", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole",
+    "SilentFront", "SparkFront", "StateError", "Subscriber", "Taken", "TickContent",
+    "TickRefusedError", "TimeKind", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError",
+    "Unit", "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks",
+    "add_delay", "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline",
+    "note_commit", "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value",
+    "root_values", "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns",
+    "slot_time", "slot_until", "string_key", "subtract_delay", "unit_name", "unit_value",
+    "wait_complete", "write_durably",
 ]  # fmt: skip
 
 
