@@ -120,7 +120,7 @@ class AttachedQuery:
             outputs = (FileSinkOutput(SinkLog(self._sink), routes.creates),)
         return QueryTicks(
             self._node, self._admin, routes.spec, self._checkpoint, routes.sources,
-            lambda: outputs, None, tracking=Tracking(rows=routes.rows, ranges=routes.ranges),
+            lambda: outputs, None, tracking=Tracking(routes.rows, routes.ranges, publishes=routes.creates),
         )  # fmt: skip
 
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:

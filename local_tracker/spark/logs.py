@@ -311,6 +311,11 @@ class SinkLog:
             )
         return ()
 
+    def has(self, batch: int) -> bool:
+        """Whether there is an entry of the batch, be it of no file; Spark writes one for each."""
+        path = f"{self.directory}/{batch}"
+        return any(self._files.size(name) is not None for name in (path, path + _COMPACT))
+
     def _listed_before(self, batch: int) -> frozenset[str]:
         """Names at which reading a batch's compaction backwards may stop: those of the entries since
         the compaction before; if they list none, of that compaction."""

@@ -88,7 +88,7 @@ class FileSinkOutput:
         return None
 
     def has(self, batch: int) -> bool:
-        return True  # by Spark, in each batch
+        return self.log.has(batch)
 
     def durable(self, batch: int) -> None:
         return None
@@ -257,7 +257,8 @@ class QueryTicks:
                 f"batch {batch} had input and published nothing for {names}, where the query is said to "
                 f"create: call tracked.writer(...) (or note_commit) in every batch, with an empty "
                 f"DataFrame too, or start the query with may_publish_nothing=True, if what its readers "
-                f"wait for is complete without"
+                f"wait for is complete without; of a query that is followed from outside, give the "
+                f"directory of its file sink, whose log lacks the batch"
             )
 
     def _taken(

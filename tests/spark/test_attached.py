@@ -286,6 +286,21 @@ def test_a_source_that_nobody_has_named_is_refused(running: EmbeddedTracker, log
     assert query.close()
 
 
+def test_a_sink_that_has_nothing_of_a_batch_is_not_taken_for_an_empty_one(
+    running: EmbeddedTracker, logs: Logs, tmp_path: Path
+) -> None:
+    """Another directory than the query's, say: min time would pass what it wrote."""
+    logs.batch(0, 1)
+    query = attached(running, logs, sink=str(tmp_path / "another")).start()
+    with pytest.raises(TrackingError, match=r"batch 0 .*nothing for \['after'\].*its file sink"):
+        query.wait_durable(WAIT_S)
+    query.close()
+    query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S)
+    await_open_slots(running, 3, 1)
+    assert query.close()
+
+
 def test_a_source_that_comes_to_it_later_stops_it(running: EmbeddedTracker, logs: Logs) -> None:
     logs.batch(0, 1)
     query = attached(running, logs).start()
