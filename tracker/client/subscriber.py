@@ -138,7 +138,7 @@ class Subscriber:
             request,
             timeout_s,
         )
-        self._heard.hear_all(answer)
+        self._heard.hear(answer)
 
     def wait_until(
         self,
@@ -351,7 +351,7 @@ class AsyncSubscriber:
             address, stub = self._next_stub()
             try:
                 left_s = max(0.001, _left(deadline, CALL_TIMEOUT_S))
-                self._heard.hear_all(await stub.GetMinTime(request, timeout=left_s))
+                self._heard.hear(await stub.GetMinTime(request, timeout=left_s))
                 self._answered(address)
                 return
             except grpc.aio.AioRpcError as error:

@@ -62,9 +62,8 @@ class MinTimes(Protocol):
 
 class Heard:
     """The furthest min times that one subscriber has heard of one pipeline, from whichever process:
-    nothing that it tells goes back, though another process may be behind, and what it tells of the
-    pipeline and of its segments fits together: the pipeline's min time is the least of them. Safe for
-    threads.
+    nothing that it tells goes back, though another process may be behind, and no segment is behind the
+    pipeline. (The pipeline may be behind all of its segments, since it was restarted.) Safe for threads.
 
     Keys are names of segments, and None for the whole pipeline.
     """
@@ -79,20 +78,10 @@ class Heard:
     def hear(self, message: MinTimes) -> None:
         """Takes in what a process says."""
         with self._lock:
-            self._hear(message)
-
-    def hear_all(self, message: MinTimes) -> None:
-        """Takes in what a process says of all segments that the pipeline has."""
-        with self._lock:
-            self._hear(message)
-            slots = (self._slots[segment.segment] for segment in message.segments)
-            self._raise(None, min(slots, default=message.min_time))
-
-    def _hear(self, message: MinTimes) -> None:
-        self.slack_ns = message.slack_ns
-        for segment in message.segments:
-            self._raise(segment.segment, segment.min_time)
-        self._raise(None, message.min_time)
+            self.slack_ns = message.slack_ns
+            for segment in message.segments:
+                self._raise(segment.segment, segment.min_time)
+            self._raise(None, message.min_time)
 
     def reached(self, segment: str | None, slot: int) -> None:
         """A process has said that min time is at least this."""
