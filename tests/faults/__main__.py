@@ -3,7 +3,8 @@ said meanwhile.
 
     python -m tests.faults [--seconds 600] [--seed 1] [--sabotage early|lost|double] [--only PART ...]
 
-Parts: failpoints (a kill at each named place), takeover (an owner killed with a standby waiting),
+Parts: failpoints (a kill at each named place), stores (SQLite files that are flipped, truncated, replaced
+and removed: refused, until the right ones are back), takeover (an owner killed with a standby waiting),
 restart (without one, by the size of the state), run (the ten minutes). With --sabotage the tracker has
 a planted fault, only the run is made, shorter, and the whole must fail.
 """
@@ -26,11 +27,12 @@ from tests.faults.failover import MOST_S, restarts, take_overs
 from tests.faults.failpoints import run_failpoints
 from tests.faults.network import move_into_namespace, open_network
 from tests.faults.schedule import Faults
+from tests.faults.stores import KINDS, run_stores
 from tests.faults.system import System
 from tests.sabotage import FAULTS
 from tracker.service.failpoints import NAMES
 
-PARTS = ("failpoints", "takeover", "restart", "run")
+PARTS = ("failpoints", "stores", "takeover", "restart", "run")
 SECONDS = 600.0
 SABOTAGED_SECONDS = 20.0
 SABOTAGED_FINISH_S = 30.0
@@ -43,6 +45,8 @@ LONGEST = 1.5
 TAKE_OVERS = 5
 SIZES = [0, 100_000, 1_000_000]
 STORES = ("redis", "sqlite")
+ONLY = {"run": ("redis",), "stores": ("sqlite",)}
+"""Parts that are not made with both."""
 SHOWN = 10
 GAPS, SHOWN_GAPS = 10, 3
 """The longest gaps are written down, with the faults that made them."""
@@ -132,10 +136,16 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     if given.sabotage:
         given.only, given.seconds = ["run"], min(given.seconds, SABOTAGED_SECONDS)
-    details: dict[str, Any] = {"failpoints": {}, "takeover_gap_s": {}, "restart": {}, "run": {}}
+    details: dict[str, Any] = {
+        "failpoints": {},
+        "stores": [],
+        "takeover_gap_s": {},
+        "restart": {},
+        "run": {},
+    }
     wrong: list[str] = []
     for part in given.only:
-        for store in STORES if part != "run" else STORES[:1]:
+        for store in ONLY.get(part, STORES):
             try:
                 wrong += _part(part, store, given, details)
             except Exception as error:
@@ -153,6 +163,7 @@ def main(arguments: list[str]) -> int:
         "false": false, "lost": sum(kinds.values()), "regressed": regressed,
         "worst_gap_s": run.get("worst_gap_s", 0),
         "failpoints": sum(map(len, details["failpoints"].values())),
+        "stores": len(details["stores"]),
         "worst_takeover_s": max((max(gaps) for gaps in details["takeover_gap_s"].values()), default=0),
     }  # fmt: skip
     return finish("faults", ok=not wrong, shown=shown, details={**details, "wrong": wrong})
@@ -165,6 +176,10 @@ def _part(part: str, store: str, given: Any, details: dict[str, Any]) -> list[st
             found = run_failpoints(directory(f"failpoints-{store}"), store, shown=True)
             details["failpoints"][store] = [] if found else list(NAMES)
             return [f"failpoints ({store}): {violation}" for violation in found[:SHOWN]]
+        case "stores":
+            found = run_stores(directory("stores"), seed=given.seed, shown=True)
+            details["stores"] = [] if found else list(KINDS)
+            return [f"stores: {violation}" for violation in found[:SHOWN]]
         case "takeover":
             gaps = take_overs(directory(f"takeover-{store}"), store, TAKE_OVERS)
             details["takeover_gap_s"][store] = [round(gap, 2) for gap in gaps]

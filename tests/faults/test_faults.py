@@ -11,6 +11,7 @@ import pytest
 from tests.faults.failpoints import run_failpoints
 from tests.faults.network import Relays
 from tests.faults.schedule import Faults
+from tests.faults.stores import run_stores
 from tests.faults.system import System, go_on, pause
 
 Start = Callable[..., System]
@@ -83,3 +84,9 @@ def test_a_kill_at_the_worst_moments_loses_nothing(tmp_path: Path, store: str) -
     """`make faults` goes through all of them."""
     names = {"redis": ["sync-after"], "sqlite": ["forward-after"]}
     assert run_failpoints(tmp_path / "system", store, names[store]) == []
+
+
+def test_a_spoilt_store_is_refused_and_the_right_one_goes_on(tmp_path: Path) -> None:
+    """`make faults` spoils it in all ways."""
+    kinds = ["flipped", "database truncated", "replaced in use"]
+    assert run_stores(tmp_path / "system", kinds) == []
