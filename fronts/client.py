@@ -54,7 +54,8 @@ Clock = Callable[[], int]
 
 
 class FrontFailedError(LowmarkError):
-    """The tracker will take nothing more from this front; min time is held where it is."""
+    """The tracker will take nothing more from this front. Min time is held where it is, unless the front
+    was evicted or retired."""
 
 
 class FrontFullError(LowmarkError):
@@ -133,10 +134,11 @@ class Front:
         """target: host:port of the tracker, or several; `front` names the front, and its node too
         unless `node_id` does; `clock` may be any, of a replay too, but labels of several fronts are
         in order only where their clocks differ by less than the slack. `node` instead of `target`.
-        pass_over_late: what was published and not committed when the front was evicted, and lies below
-        where it may label now, is left to be consumed late; if not given, its commit is refused and the
-        front fails. known: a file beside what it publishes, by which a tracker that has lost what this
-        front was acknowledged is refused when it starts again."""
+        pass_over_late: of what was published and not committed when the front was evicted, that which lies
+        below where it may label now is left to be consumed late, and the rest is committed; if not given,
+        the commit of the first such batch is refused and the front fails. known: a file beside what it
+        publishes, by which a tracker that has lost what this front was acknowledged is refused when it
+        starts again."""
         self.front, self.segment = front, segment
         node_id = node_id or front
         self.identity = front if node_id == front else f"{node_id}/{front}"
@@ -148,7 +150,7 @@ class Front:
         self._max_waiting_batches = max_waiting_batches
         self._pass_over_late = pass_over_late
         self.late_batches: tuple[int, ...] = ()
-        """Numbers of the batches that `start` has passed over."""
+        """Numbers of the batches of which `start` has passed over what is too late, or all."""
         self._core: FrontCore | None = None
         self._generation, self._replay_from, self._left_after = 0, LOWEST_SLOT, -1
         self._changed = threading.Condition()
@@ -199,9 +201,9 @@ class Front:
                 self.late_batches = tuple(core.pass_over_late(grant.slot))
                 if self.late_batches:
                     log.warning(
-                        "front %r: %d batches published before it was evicted lie below slot %d and are "
-                        "passed over: whoever reads them consumes them late",
-                        self.front, len(self.late_batches), grant.slot,
+                        "front %r: what lies below slot %d of %d batches that were published before it was "
+                        "evicted is passed over: whoever reads it consumes it late",
+                        self.front, grant.slot, len(self.late_batches),
                     )  # fmt: skip
         except BaseException:
             self._node.close()
@@ -531,8 +533,7 @@ class Front:
                 return
             what = error.refusal.code.value if isinstance(error, RefusedError) else repr(error)
             self._failure = FrontFailedError(
-                f"front {self.front!r} can go on no more ({what}): {error}; what it published and "
-                "the tracker has not taken holds min time back"
+                f"front {self.front!r} can go on no more ({what}): {error}; {_behind(error)}"
             )
             self._failure.__cause__ = error
             log.error("%s", self._failure)
@@ -546,3 +547,19 @@ class Front:
             )
         if self._failure is not None:
             raise self._failure
+
+
+def _behind(error: Exception) -> str:
+    """What becomes of what a front has published and the tracker has not taken, and what to do."""
+    code = error.refusal.code if isinstance(error, RefusedError) else None
+    if code is RefusalCode.BELOW_MIN_TIME:
+        return (
+            "min time does not wait for what it published there: start the front again with "
+            "pass_over_late=True, and whoever reads that consumes it late"
+        )
+    if code is RefusalCode.FENCED:
+        return (
+            "what it published and the tracker has not taken is waited for, unless the front was evicted or "
+            "retired: start it again, and with pass_over_late=True if that is refused as below_min_time"
+        )
+    return "what it published and the tracker has not taken holds min time back"

@@ -133,13 +133,16 @@ class FrontCore:
         self.clock_reports += self.clock.granted(clock_ns, slot_start_ns(slot, self.slack_ns))
 
     def pass_over_late(self, slot: int) -> list[int]:
-        """Leaves out the batches of earlier runs that are not durable and lie below `slot`, from which it
-        may label; returns their numbers. Of a front that was evicted, min time did not wait: such items
-        cannot be created any more, and whoever consumes them consumes them late."""
-        passed = []
-        while self._waiting and self._waiting[0].low < slot:
-            passed.append(self._waiting.popleft().number)
-        return passed
+        """Leaves out what lies below `slot`, from which it may label, of the batches of earlier runs that
+        are not durable; returns the numbers of those of which anything does. Of a front that was evicted,
+        min time did not wait: such items cannot be created any more, and whoever consumes them consumes
+        them late. What is at or above `slot` is created, under the batch's number."""
+        earlier, self._waiting = self._waiting, deque()
+        for batch in earlier:
+            counts = batch.from_slot(slot)
+            if counts is not None:
+                self._waiting.append(counts)
+        return [batch.number for batch in earlier if batch.low < slot]
 
     # --- labelling --------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class FileGroup:
         anyone_after_ms: float = ANYONE_AFTER_MS,
         clock: Clock = time.time_ns,
         heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
+        pass_over_late: bool = False,
     ) -> None:
         """source: where whole files appear, by a rename; names that begin with `.` or `_` are passed
         over. directory: where they are labelled, in the same file system. member: begins this
@@ -73,6 +74,7 @@ class FileGroup:
         self._poll_interval_s = poll_interval_ms / 1000
         self._anyone_after_s = anyone_after_ms / 1000
         self._clock, self._heartbeat_interval_ms = clock, heartbeat_interval_ms
+        self._pass_over_late = pass_over_late
         self._front = self._front_of(f"{group}/{run}")
         self._members = [self.name]
         self._taken = 0
@@ -131,7 +133,7 @@ class FileGroup:
     def _front_of(self, name: str) -> FileFront:
         return FileFront(
             self._target, self._pipeline, name, self._segment, self.directory, clock=self._clock,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms, pass_over_late=self._pass_over_late,
             lock_directory=self.directory / f".{quote(self.group, safe='')}", comes_again=False,
         )  # fmt: skip
 

@@ -55,6 +55,7 @@ class PartitionGroup:
         poll_interval_ms: float = POLL_INTERVAL_MS,
         clock: Clock = time.time_ns,
         heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
+        pass_over_late: bool = False,
     ) -> None:
         """directory: of the journals; the same for all members, on a file system whose locks hold
         between them. partitions: lists all partitions, `MAX_PARTITIONS` at most; one that is no longer
@@ -69,6 +70,7 @@ class PartitionGroup:
         self._first = dict(first or {})
         self._poll_interval_s = poll_interval_ms / 1000
         self._clock, self._heartbeat_interval_ms = clock, heartbeat_interval_ms
+        self._pass_over_late = pass_over_late
         self._fronts: dict[str, RangeFront] = {}
         self._troubles: dict[str, str] = {}  # of partitions
         self._failure: LowmarkError | None = None
@@ -155,7 +157,7 @@ class PartitionGroup:
         front = RangeFront(
             self._target, self._pipeline, f"{self.group}/{partition}", self._segment,
             self.directory / f"{name}.ranges", first=self._first, clock=self._clock,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._heartbeat_interval_ms, pass_over_late=self._pass_over_late,
         )  # fmt: skip
         try:
             self._fronts[partition] = front.start(lock_timeout_s=0.0)

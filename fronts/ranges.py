@@ -63,6 +63,7 @@ class RangeFront:
         heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
         max_waiting_batches: int = MAX_WAITING_BATCHES,
         prune_above_bytes: int = PRUNE_ABOVE_BYTES,
+        pass_over_late: bool = False,
         node: Node | None = None,
         min_time: Callable[[], int] | None = None,
     ) -> None:
@@ -73,7 +74,7 @@ class RangeFront:
         self._front = Front(
             target, pipeline, front, segment, node_id=node_id, clock=clock,
             heartbeat_interval_ms=heartbeat_interval_ms,
-            max_waiting_batches=max_waiting_batches, node=node,
+            max_waiting_batches=max_waiting_batches, pass_over_late=pass_over_late, node=node,
         )  # fmt: skip
         self._min_time = min_time or (lambda: _min_time(target, pipeline, segment))
         self._prune_above_bytes = prune_above_bytes

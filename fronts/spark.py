@@ -32,7 +32,7 @@ from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
 from tracker.client.node import segment_number
 from tracker.core.messages import Joined
-from tracker.core.model import Refusal, TickContent
+from tracker.core.model import Refusal, RefusalCode, TickContent
 from tracker.core.slots import slot_of
 from tracker.core.units import file_name
 
@@ -48,7 +48,9 @@ class SparkFront:
 
     `front` names it, and the node too unless `node_id` says otherwise; `segment` is the one that the
     readers of `out` read; `fmt` and `options` go to the files' writer. `clock` gives nanoseconds
-    since 1970 for promises; labels come from Spark's own clock.
+    since 1970 for promises; labels come from Spark's own clock. `pass_over_late`: what was published and
+    not committed when the front was evicted, and lies below where it may label now, is left to be consumed
+    late (`late_batches`); if not given, its commit is refused and the query ends.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class SparkFront:
         heartbeat_interval_ms: int = 50,
         clock: Callable[[], int] = time.time_ns,
         limits: FollowerLimits | None = None,
+        pass_over_late: bool = False,
         **options: str,
     ) -> None:
         check_version(pyspark.__version__)
@@ -77,6 +80,9 @@ class SparkFront:
             clock,
             limits,
         )
+        self._pass_over_late = pass_over_late
+        self.late_batches: list[int] = []
+        """The batches that were passed over: published before an eviction, and too late to be created."""
         self._ready, self._stopping = threading.Event(), threading.Event()
         self._query: StreamingQuery | None = None
         self._follower: Follower | None = None
@@ -109,7 +115,8 @@ class SparkFront:
     def _start(self, writer: DataStreamWriter, joined: Joined) -> StreamingQuery:
         self._slack_ns = joined.spec.slack_ns
         grant = self._node.join_front(self.front, self.segment, _JOIN_TIMEOUT_S)
-        self._labels = FrontLabels(max(grant.slot, grant.heartbeat))
+        self._lowest_slot = max(grant.slot, grant.heartbeat)
+        self._labels = FrontLabels(self._lowest_slot)
         self._promises = Promises(
             self._node, self.front, self._labels, self._clock, self._slack_ns,
             self._heartbeat_interval_ms, self._give_up,
@@ -188,7 +195,8 @@ class SparkFront:
         for batch in self._checkpoint.planned():
             if batch > last_durable and (manifest := self._manifest(batch)) is not None:
                 assert manifest.slot is not None
-                self._labels.reopen(batch, manifest.slot)
+                if manifest.slot >= self._lowest_slot:  # else nothing of it can be created any more
+                    self._labels.reopen(batch, manifest.slot)
 
     def _manifest(self, batch: int) -> Manifest | None:
         return self._batches.manifest(self._checkpoint.query_id, batch)
@@ -197,7 +205,9 @@ class SparkFront:
         """The tracker no longer takes this front's promises: its query must not publish any more."""
         assert self._query is not None
         self._refusal = TrackingError(
-            f"front {self.front!r} was refused ({error.refusal.code.value}): {error.refusal.message}"
+            f"front {self.front!r} was refused ({error.refusal.code.value}): {error.refusal.message}; start "
+            "its query again, and with pass_over_late=True if it was evicted and that is refused as "
+            "below_min_time"
         )
         log.error("%s", self._refusal)
         self._query.stop()
@@ -217,9 +227,24 @@ class SparkFront:
         return record.fingerprint
 
     def tick(self, record: BatchUnits, stopping: threading.Event) -> TickContent:
+        late = bool(record.created) and record.label_slots[self._segment_number] < self._lowest_slot
+        if late and self._pass_over_late:
+            log.warning(
+                "front %r: batch %d was published before the front was evicted and lies below slot %d: it "
+                "is passed over, whoever reads it consumes it late",
+                self.front, record.batch, self._lowest_slot,
+            )  # fmt: skip
+            self.late_batches.append(record.batch)
+            return TickContent(batch=compose(record).batch)
         return compose(record)
 
     def relabelled(self, record: BatchUnits, refusal: Refusal) -> TickContent | None:
+        if refusal.code is RefusalCode.BELOW_MIN_TIME and not self._node.joined.generation:
+            raise TrackingError(
+                f"front {self.front!r}: batch {record.batch}, which it has published, is not waited for, "
+                f"since the front was evicted before it was committed ({refusal.message}); start it again "
+                "with pass_over_late=True, and whoever reads the batch consumes it late"
+            )
         return None
 
     def durable(self, batch: int) -> None:

@@ -524,3 +524,46 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
+
+
+# --- coming back after an eviction ----------------------------------------------------------------
+
+
+def test_what_is_late_is_passed_over_and_the_rest_is_created_under_its_number() -> None:
+    """Granted 50: the first batch is late as a whole, of the second a part is, the third is in time. A
+    file is late or in time as a whole, under its slot."""
+    earlier = [
+        items_batch(SEGMENT, 0, [40, 41], [1, 2]),
+        items_batch(SEGMENT, 1, [49, 50, 60], [4, 8, 16]),
+        units_batch(SEGMENT, 2, 49, ["late"]),
+        units_batch(SEGMENT, 3, 50, ["in-time"]),
+    ]
+    core = FrontCore("f", SEGMENT, SLACK_NS)
+    core.recover(earlier, None)
+    core.grant(50, LOWEST_SLOT, 0)
+    assert core.pass_over_late(50) == [0, 1, 2]
+    tick = core.next_tick(0)
+    assert tick is not None
+    rows = [(slot, count) for _, slot, _, count in tick.created.rows()]
+    assert rows == [(50, 1), (60, 1), (50, 1)]
+    assert [unit.name for unit in tick.units_created] == ["in-time"]
+    assert tick.batch is not None and (tick.batch.id, tick.batch.scope) == (3, "f")
+    core.durable()
+    assert core.last_durable == 3 and core.newest_published == 3
+    core.validate()
+
+    again = FrontCore("f", SEGMENT, SLACK_NS)
+    again.recover(earlier, Batch("f", 1, earlier[1].fingerprint))
+    again.grant(70, LOWEST_SLOT, 0)
+    assert again.pass_over_late(70) == [2, 3], "of the one that was taken in part nothing is due"
+    assert again.next_tick(0) is not None
+    again.validate()
+
+
+def test_nothing_is_passed_over_of_a_front_that_was_not_evicted() -> None:
+    """It is granted what it was granted before, and has published nothing below what it promised."""
+    core = FrontCore("f", SEGMENT, SLACK_NS)
+    core.recover([items_batch(SEGMENT, 0, [40, 60], [1, 2])], None)
+    core.grant(10, 40, 0)
+    assert core.pass_over_late(10) == []
+    assert core.waiting == 1

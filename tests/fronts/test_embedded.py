@@ -355,3 +355,48 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
         assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
         with running.admin() as admin:
             assert admin.pipeline("p").state.late_items == 1
+
+
+def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
+    """Rows in slots of their own, published and not committed when the front was evicted: some lie below
+    where it may label now, and others above."""
+    clock_ns = [10**12]
+    spec = PipelineSpec("p", ("in",), fronts=("a", "b"), start_slot=0)
+    with tracker.embedded() as running, ThreadPoolExecutor() as pool:
+        running.register(spec)
+
+        def front(name: str, **more: Any) -> Front:
+            return Front(
+                running.target, "p", name, "in", clock=lambda: clock_ns[0], heartbeat_interval_ms=10,
+                **more,
+            )  # fmt: skip
+
+        steady, cut_off = front("a"), front("b")
+        for started in [pool.submit(each.start) for each in (steady, cut_off)]:
+            started.result(WAIT_S)
+        cut_off.close()
+        with running.admin() as admin:
+            admin.retire("p", "b")
+        clock_ns[0] *= 2
+        granted = slot_of(clock_ns[0], DEFAULT_SLACK_NS)
+        assert running.subscriber("p").wait_until(granted, timeout_s=WAIT_S)
+
+        values = [11, 22, 33]
+        slots = [granted - 5, granted + 3, granted + 4]
+        batch = cut_off.batch_of(0, slots, values, segment=0)
+        again = front("b", pass_over_late=True).start([batch])
+        assert again.late_batches == (0,)
+        assert again.wait_durable(WAIT_S) and again.last_durable == 0
+        for each in (steady, again):
+            each.leave()
+        assert running.subscriber("p").wait_until(slots[1], timeout_s=WAIT_S)
+        with running.subscriber("p") as subscriber:
+            assert subscriber.min_time() == slots[1], "what is in time holds min time"
+
+        reader = running.node("p", "reader")
+        reader.join(WAIT_S)
+        consumed = Cells.of((0, slot, value, 1) for slot, value in zip(slots, values, strict=True))
+        reader.commit(TickContent(consumed=consumed)).result(WAIT_S)
+        assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
+        with running.admin() as admin:
+            assert admin.pipeline("p").state.late_items == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,8 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from fronts.spark import SparkFront
 from local_tracker.spark import Tracked
+from local_tracker.spark.compose import BatchUnits, CreatedUnit
+from local_tracker.spark.follower import TrackingError
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
@@ -18,7 +21,8 @@ from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
 from tracker.client.errors import RefusedError
-from tracker.core.model import PipelineSpec
+from tracker.core.messages import Joined
+from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
 from tracker.core.slots import FOREVER, slot_of
 from tracker.core.units import slot_in_name
 
@@ -45,6 +49,30 @@ def test_what_an_earlier_driver_published_holds_promises() -> None:
     assert labels.promise(200) == 105
     labels.close(7)
     assert labels.promise(200) == 200
+
+
+def test_what_was_published_before_an_eviction_is_refused_or_passed_over(tmp_path: Path) -> None:
+    """The tick of such a batch creates nothing, and lets those behind it be committed."""
+    strict, lenient = (
+        SparkFront("127.0.0.1:1", "p", "f", "parse", str(tmp_path), pass_over_late=passes)
+        for passes in (False, True)
+    )
+    late, in_time = (
+        BatchUnits("q", batch, b"f", (), (CreatedUnit(f"file-{batch}", (0,)),), {0: slot})
+        for batch, slot in ((7, 99), (8, 100))
+    )
+    for front in (strict, lenient):
+        front._segment_number, front._lowest_slot = 0, 100  # as it was granted
+        assert len(front.tick(in_time, Event()).created) == 1
+    assert len(strict.tick(late, Event()).created) == 1
+    strict._node._joined = Joined(NodeKey("f", 2), PipelineSpec("p", ("parse",)), (), 0, ())
+    refusal = Refusal(RefusalCode.BELOW_MIN_TIME, "slot 99 is below 100")
+    with pytest.raises(TrackingError, match="pass_over_late=True"):
+        strict.relabelled(late, refusal)
+    passed = lenient.tick(late, Event())
+    assert (len(passed.created), passed.units_created) == (0, ())
+    assert passed.batch is not None and passed.batch.id == 7
+    assert lenient.late_batches == [7] and not strict.late_batches
 
 
 def raw(spark: SparkSession, checkpoint: Path) -> DataStreamWriter:
