@@ -18,7 +18,7 @@ from tests.simulation.forgeries import forged_frame
 from tests.simulation.hearing import SIGNS, Hearing
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
-from tests.simulation.recovered import Died, check_recovered
+from tests.simulation.recovered import Died, JustRecovered, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
 from tracker.core.links import Link
 from tracker.core.messages import (
@@ -200,8 +200,7 @@ class Processes(Base):
         snapshot, records = store.load()
         effects = process.recover(snapshot, records, self.now + clock_ns)
         if shard.died is not None:
-            nothing_lost = check_recovered(shard.died, process, self.now + clock_ns)
-            self.count("recoveries_compared_whole" if nothing_lost else "recoveries_compared")
+            self._compare_with_the_dead(shard, shard.died)
             shard.died = None
         self.process_started(running)
         self._take_effects(running, effects)
@@ -217,6 +216,13 @@ class Processes(Base):
                         later += self.milliseconds(0, 10)
                     self.after(later, self.connect, other.running, shard)
         return running
+
+    def _compare_with_the_dead(self, shard: Shard, died: Died) -> None:
+        """What its store holds makes a process just what the one that died had made durable."""
+        found = JustRecovered(shard.number, self.first_table, shard.store.epoch, self.plan.config)
+        found.recover(*shard.store.load(), self.now)
+        nothing_lost = check_recovered(died, found, self.now)
+        self.count("recoveries_compared_whole" if nothing_lost else "recoveries_compared")
 
     def kill(self, running: Running) -> None:
         """A process dies: what is not durable is gone."""

@@ -74,34 +74,46 @@ class Died:
     durable: int
 
 
-def check_recovered(died: Died, recovered: Process, now_ns: int) -> bool:
+class JustRecovered(Process):
+    """What a process is when it has come back, before it does anything of itself."""
+
+    def _refresh_if_due(self, now_ns: int) -> None:
+        pass
+
+    def _after_progress(self, now_ns: int) -> None:
+        pass
+
+
+def check_recovered(died: Died, recovered: JustRecovered, now_ns: int) -> bool:
     """Raises Failure where a process that has just recovered differs from the one that died; returns
-    whether that one had lost nothing, and the other has begun nothing, so that all could be compared."""
+    whether that one had lost nothing, so that all could be compared."""
     process = died.process
     while process._pending and process._pending[0][0] <= died.durable:
         process.committed, record, _ = process._pending.popleft()
         process._apply(record, now_ns)
-    whole = process.position == recovered.position == died.durable
+    whole = process.position == died.durable
     before, after = (dict(_fields("", each, whole)) for each in (process, recovered))
     for path in sorted(before.keys() | after.keys()):
-        if before.get(path) != after.get(path):
+        was, found = before.get(path, "not there"), after.get(path, "not there")
+        if was != found:
             raise Failure(
                 "broken",
                 f"shard {process.shard} has forgotten or invented something when it came back:{path} "
-                f"was {before.get(path)!r} and is {after.get(path)!r}",
+                f"was {was!r} and is {found!r}",
             )
     return whole
 
 
 def _fields(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
     """Every value that is compared, by where it is."""
-    kind = type(value)
+    kind = _kind(value)
     if isinstance(value, (SegmentGraph, Combiner)):
         return  # follows from the specification; is what was heard
     if isinstance(value, (CellTable, Cells, np.ndarray, UnitNames, RoutingTable)):
         yield path, _contents(value)
     elif isinstance(value, dict):
         for key, each in value.items():
+            yield f"{path} has {key!r}", True
             yield from _fields(f"{path}[{key!r}]", each, whole)
         if isinstance(value, OrderedDict):
             yield f"{path} in order", [*value]
@@ -118,7 +130,7 @@ def _fields(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
-    kind = type(value)
+    kind = _kind(value)
     left_out = FORGOTTEN.get(kind, set()) | (set() if whole else AHEAD.get(kind, set()))
     for name in _names(value):
         if name in left_out or name.endswith("_ns"):
@@ -131,6 +143,10 @@ def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str,
         yield from _fields(f"{path}.{name}", held, whole)
     if kind is HomePipeline and whole:
         yield f"{path}.waiting", sorted(_waiting(value))
+
+
+def _kind(value: Any) -> type:
+    return Process if isinstance(value, Process) else type(value)
 
 
 def _names(value: Any) -> list[str]:

@@ -8,16 +8,15 @@ import pytest
 
 from tests.core.driver import Cluster
 from tests.simulation.checkers import Failure
-from tests.simulation.recovered import Died, check_recovered
+from tests.simulation.recovered import Died, JustRecovered, check_recovered
 from tracker.core.home import FrontClaim
 from tracker.core.model import Batch, PipelineSpec
 from tracker.core.pipeline import Pipeline
-from tracker.core.process import Process
 
 SPEC = PipelineSpec("p", ("work", "next"), fronts=("a",), open=True)
 
 
-def died_and_recovered(*, loses: bool = False) -> tuple[Died, Process]:
+def died_and_recovered(*, loses: bool = False) -> tuple[Died, JustRecovered]:
     """A process in the middle of its work, and one that comes back from its store. `loses`: a tick by
     which its front leaves was accepted, and was not durable when it died."""
     cluster = Cluster(1)
@@ -29,8 +28,9 @@ def died_and_recovered(*, loses: bool = False) -> tuple[Died, Process]:
     node.commit(heartbeats={"a": 50})
     if loses:
         node.begin(leaves=["a"])
-    process, durable = cluster.processes[0], len(cluster.stored[0])
-    return Died(process, durable), cluster.restart(0)
+    recovered = JustRecovered(0, cluster.routing, 2, cluster.config)
+    recovered.recover(None, cluster.stored[0], cluster.now_ns)
+    return Died(cluster.processes[0], len(cluster.stored[0])), recovered
 
 
 def test_what_recovered_is_what_was_durable() -> None:
@@ -64,7 +64,9 @@ def _node(pipeline: Pipeline) -> dict[str, FrontClaim]:
         lambda p: p.sweeping.update({0: 7}),
         lambda p: p.floors.__setitem__(0, 7),
         lambda p: p.home.waiting.update({("node", "a"): None}),
-        lambda p: setattr(p.home, "something_new", 1),
+        lambda p: p.shard.unpinned.update({("node", "a"): None}),
+        lambda p: p.shard.closed.update({p.home.nodes["node"].key: None}),
+        lambda p: setattr(p.home, "something_new", {"a": None}),
     ],
 )
 def test_whatever_else_differs_is_found(forget: Callable[[Pipeline], None]) -> None:
