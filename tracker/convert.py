@@ -495,6 +495,11 @@ def entry_to_pb(entry: m.Entry) -> peer_pb.Entry:
         case m.PipelineRestarted(pipeline, restart):
             restarted = peer_pb.PipelineRestarted(pipeline=pipeline, restart=restart_to_pb(restart))
             return peer_pb.Entry(restarted=restarted)
+        case m.PipelineCompleted(pipeline, generation, at_ms):
+            completed = peer_pb.PipelineCompleted(
+                pipeline=pipeline, generation=generation, at_ms=at_ms
+            )
+            return peer_pb.Entry(completed=completed)
         case m.PipelineRegistered(spec):
             return peer_pb.Entry(register=spec_to_pb(spec))
         case _:
@@ -544,6 +549,9 @@ def entry_from_pb(message: peer_pb.Entry) -> m.Entry:
         case "restarted":
             begun = restart_from_pb(message.restarted.restart)
             return m.PipelineRestarted(message.restarted.pipeline, begun)
+        case "completed":
+            done = message.completed
+            return m.PipelineCompleted(done.pipeline, done.generation, done.at_ms)
         case "limits_changed":
             changed = message.limits_changed
             limits = limits_from_pb(changed.limits)

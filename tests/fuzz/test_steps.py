@@ -122,6 +122,7 @@ entries = st.one_of(
     st.builds(m.KeyDropped, pipelines, keys),
     st.builds(m.PipelineRestarted, pipelines, st.builds(m.Restart, numbers, slots, numbers)),
     st.builds(m.WrittenOff, pipelines, st.just("a"), cells(), numbers),
+    st.builds(m.PipelineCompleted, pipelines, st.sampled_from((0, 0, 1)) | numbers, numbers),
     st.builds(m.PipelineRegistered, st.just(SPEC)),
 )
 

@@ -55,6 +55,7 @@ WANTED = {
     ],
     "a newcomer cut off for what it has not heard of yet": ["reports-of-unknown-shards-refused"],
     "steps logged that cannot be applied": ["steps-not-checked"],
+    "completion and a restart not in one order": ["completion-said-before-it-is-settled"],
     "generations ignored after a restart": [
         "generation-ignored-in-reports",
         "generation-ignored-in-records",

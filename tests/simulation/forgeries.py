@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tracker.core.messages import Entries, Entry, Frame, KeyTick
+from tracker.core.messages import Entries, Entry, Frame, KeyTick, PipelineCompleted
 from tracker.core.model import Cells, NodeKey, Tick, TickContent
 from tracker.core.process import Process
 from tracker.core.rescaling import (
@@ -65,6 +65,9 @@ FORGERIES: dict[str, Forgery] = {
     ),
     "cells": lambda process, pipeline, sender: CellsMoved(_far(process), pipeline, 0),
     "tick": _tick_of_another_home,
+    "completed": lambda process, pipeline, sender: PipelineCompleted(
+        pipeline, process._pipelines[pipeline].generation, 0
+    ),
 }
 
 
@@ -79,9 +82,13 @@ def forged_frame(rng: random.Random, process: Process, frame: Frame) -> Frame | 
     alone = len(known.table.shards) < 2
     if alone or frame.shard not in known.members or not known.is_settled or known.table_is_older:
         return None
-    names = [name for name in FORGERIES if name != "left" or frame.shard in known.table.owning]
-    make = FORGERIES[rng.choice(names)]
-    entry = make(process, rng.choice(pipelines), frame.shard)
+    pipeline = rng.choice(pipelines)
+    might = {
+        "left": frame.shard not in known.table.owning,
+        "completed": known.table.registrar(pipeline) == frame.shard,
+    }
+    make = FORGERIES[rng.choice([name for name in FORGERIES if not might.get(name)])]
+    entry = make(process, pipeline, frame.shard)
     again = (
         entry if rng.random() < 0.5 else _tick_of_another_home(process, pipelines[0], frame.shard)
     )

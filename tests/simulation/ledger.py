@@ -18,6 +18,7 @@ from tracker.core.messages import (
     KeyDropped,
     KeyOpened,
     KeyTick,
+    PipelineCompleted,
     ReceivedEntries,
     Record,
     Swept,
@@ -27,8 +28,11 @@ from tracker.core.model import NodeKey
 from tracker.core.process import Process
 from tracker.core.rescaling import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft, ShardSaid
 from tracker.core.routing import RoutingTable
+from tracker.core.slots import FOREVER
 from tracker.core.snapshot import ProcessSnapshot
 
+MOST_SEGMENTS = 10
+"""More than any simulated pipeline has."""
 Generation = tuple[str, int]
 """(pipeline, number of its generation)."""
 CellKey = tuple[int, int]
@@ -78,18 +82,27 @@ class Ledger:
         """A record has become durable."""
         if isinstance(record, HomeEntry):
             self._take_entry(shard, record)
+            self._hear_completion(self.mirrors[shard].said, record.entry)
         elif isinstance(record, Announcement):
             said = self.mirrors[shard].said.setdefault(record.pipeline, {})
             for segment, slot in record.min_times:
                 said.setdefault(segment, {})[slot] = record.generation
         elif isinstance(record, ReceivedEntries):
             for entry in record.entries:
+                self._hear_completion(self.mirrors[shard].said, entry)
                 if isinstance(entry, ShardSaid | ShardLeft):
                     self._hear_last_words(self.mirrors[shard].said, entry)
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
             place = ((record.pipeline, record.generation), record.segment)
             swept[place] = max(record.below, swept.get(place, record.below))
+
+    def _hear_completion(self, said: dict[str, dict[int, dict[int, int]]], entry: Entry) -> None:
+        """That a pipeline is complete, every process says from then on."""
+        if isinstance(entry, PipelineCompleted):
+            for segment in range(MOST_SEGMENTS):
+                known = said.setdefault(entry.pipeline, {}).setdefault(segment, {})
+                known[FOREVER] = entry.generation
 
     def _hear_last_words(
         self, said: dict[str, dict[int, dict[int, int]]], entry: ShardSaid | ShardLeft

@@ -22,6 +22,7 @@ from tests.simulation.recovered import Died, JustRecovered, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
 from tracker.core.links import Link
 from tracker.core.messages import (
+    Announcement,
     Append,
     Committed,
     Effect,
@@ -61,6 +62,7 @@ from tracker.core.sizes import (
     unit_bytes,
     words_bytes,
 )
+from tracker.core.slots import FOREVER
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +173,10 @@ class Processes(Base):
 
     def limits_changed(self, entry: LimitsChanged) -> None:
         """It is durable that a pipeline goes by other limits."""
+        raise NotImplementedError
+
+    def nearly_complete(self, pipeline: str) -> None:
+        """It is durable that a front has left, or that some shard has announced that a segment is complete."""
         raise NotImplementedError
 
     def restarted(self, pipeline: str, restart: Restart) -> None:
@@ -375,8 +381,13 @@ class Processes(Base):
 
     def _durable(self, shard: int, record: Record) -> None:
         self.ledger.take(shard, record)
-        if isinstance(record, HomeEntry):
+        if isinstance(record, Announcement):
+            if any(slot == FOREVER for _, slot in record.min_times):
+                self.nearly_complete(record.pipeline)
+        elif isinstance(record, HomeEntry):
             entry = record.entry
+            if isinstance(entry, KeyTick) and entry.tick.content.leaves:
+                self.nearly_complete(entry.tick.pipeline)
             if isinstance(entry, KeyClosed) and entry.evicted:
                 self.front_evicted(entry.pipeline, entry.key.node_id, retired=entry.retired)
             elif isinstance(entry, WrittenOff):

@@ -5,6 +5,7 @@ The processes are the production core; everything around them is simulated.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,7 @@ from tracker.core.messages import (
     RegisterPipeline,
     Restart,
     SessionAttached,
+    ShardReport,
     SubmitTick,
     TickRefused,
     UnitsArrived,
@@ -66,6 +68,8 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
+from tracker.core.process import Process
+from tracker.core.slots import FOREVER
 
 SETTLE_LIMIT_NS = 4_000 * MS
 """After the faults end, all nodes must have committed all they have within this time."""
@@ -113,6 +117,7 @@ class Simulator(Processes):
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
         self.story = Story(self) if self.plan.story else None
         self.operator = Operator(self)
+        self.chance_to_restart = random.Random(f"restarts of {seed}")
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -168,7 +173,6 @@ class Simulator(Processes):
         return all(map(self._agree, self.worlds.values())) and all(
             shard.running is not None and has_arrived(world, shard.running.process)
             for world in self.worlds.values()
-            if not self.operator.came_too_late(world)
             for shard in self.present
         )
 
@@ -195,6 +199,7 @@ class Simulator(Processes):
             assert shard.running is not None
             self.ledger.check_process(shard.running.process)
             self.operator.check_limits(shard.running.process)
+            self._check_begun(shard.running.process)
         for node in self.nodes.values():
             for number in node.published.keys() - set(getattr(node, "given_up", ())):
                 scope = node.published[number]
@@ -202,6 +207,16 @@ class Simulator(Processes):
                     if isinstance(node, FrontNode) and node.dies and node.finished:
                         continue  # it died for good before it had committed it
                     raise Failure("lost", f"batch {number} of {node.name} is in no home's log")
+
+    def _check_begun(self, process: Process) -> None:
+        """No generation begins where a process has said that the pipeline is complete: no front could
+        ever label anything in it."""
+        for name, pipeline in process._pipelines.items():
+            if pipeline.generation and pipeline.floor == FOREVER:
+                raise Failure(
+                    "lost",
+                    f"shard {process.shard} had said that {name} is complete when it was restarted",
+                )
 
     def _state(self) -> str:
         parts = []
@@ -677,6 +692,16 @@ class Simulator(Processes):
 
     def limits_changed(self, entry: LimitsChanged) -> None:
         self.operator.limits_changed(entry)
+
+    def nearly_complete(self, pipeline: str) -> None:
+        rng = self.chance_to_restart
+        if self._pipelines[pipeline].restarts and not self.resting and rng.random() < 0.4:
+            # The others hear from the registrar that it is complete, and the registrar not from them.
+            registrar = self.routing.registrar(pipeline)
+            for other in self.present:
+                if other.number != registrar:
+                    self.deafen_link(other.number, registrar, 16 * MS, ShardReport)
+            self.after(rng.randint(1, 14) * MS, self.operator.restart_amid_completion, pipeline)
 
     def restarted(self, pipeline: str, restart: Restart) -> None:
         self.count("restarts")

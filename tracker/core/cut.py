@@ -93,6 +93,10 @@ class ShardView:
     fronts: dict[FrontId, FrontReport] = field(default_factory=dict)
     announced: dict[int, int] = field(default_factory=dict)
 
+    def says_complete(self, segments: int) -> bool:
+        """Whether the shard is known to have announced that all so many segments are complete."""
+        return all(self.announced.get(segment) == FOREVER for segment in range(segments))
+
 
 class Combiner:
     """Combines the reports of all shards on one pipeline, at the process of shard `own`."""

@@ -59,6 +59,17 @@ class PipelineRestarted:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineCompleted:
+    """Everything of a pipeline's generation is completely processed, in every segment. Said by the
+    registrar, whose log also has the restarts: so one is before the other. Whoever applies it announces it;
+    of an older generation it is nothing. at_ms: unix time, for the history."""
+
+    pipeline: str
+    generation: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeyOpened:
     """A key begins, and with it an older key of the same node ends, in one entry. `restart`: the
     generation that it belongs to; None for the first. `owner`: as in `JoinNode`."""
@@ -122,6 +133,7 @@ Entry = (
     PipelineRegistered
     | LimitsChanged
     | PipelineRestarted
+    | PipelineCompleted
     | KeyOpened
     | KeyTick
     | KeyClosed

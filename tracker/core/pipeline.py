@@ -179,6 +179,13 @@ class Pipeline:
             if slot is not None and slot >= self.announced[segment] + (segment not in self.unsaid)
         )
 
+    def would_complete(self, news: Sequence[tuple[int, int]]) -> bool:
+        """Whether announcing so much more would say that the whole pipeline is complete."""
+        said = dict(news)
+        return bool(news) and all(
+            said.get(segment, slot) == FOREVER for segment, slot in enumerate(self.announced)
+        )
+
     def vacant(self) -> dict[int, int]:
         """By segment with a vacant place, the slot at which it stands when no front is left in it: where
         those that left in order had promised; or where a front that joins will be pinned, at the process

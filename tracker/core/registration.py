@@ -62,6 +62,20 @@ def check_limits(spec: PipelineSpec, limits: Limits) -> None:
     check_spec(spec.with_limits(limits))
 
 
+def check_delays(spec: PipelineSpec) -> None:
+    """Raises Refused(INVALID) for a delay that is not below the horizon: an item that follows from one at
+    min time would always lie beyond it. To be asked of what is new; a pipeline that was registered so
+    goes on."""
+    for edge in spec.edges:
+        if edge.delay >= spec.horizon_slots:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {spec.name[:60]!r}: edge {edge.source!r} -> {edge.target!r} has a delay of "
+                f"{edge.delay} slots, which must be below horizon_slots {spec.horizon_slots}: no item "
+                "could ever be created there; register a larger horizon, or a smaller delay",
+            )
+
+
 def _check_names(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
     if not 0 < len(spec.segments) <= MAX_SEGMENTS:
         raise refuse(f"it has {len(spec.segments)} segments; the limit is 1 to {MAX_SEGMENTS}")

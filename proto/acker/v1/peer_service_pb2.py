@@ -26,7 +26,7 @@ from acker.v1 import shards_pb2 as acker_dot_v1_dot_shards__pb2
 from acker.v1 import types_pb2 as acker_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/peer_service.proto\x12\x08\x61\x63ker.v1\x1a\x15\x61\x63ker/v1/shards.proto\x1a\x14\x61\x63ker/v1/types.proto\"#\n\x10JoinShardRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\"\n\x11JoinShardResponse\x12\r\n\x05shard\x18\x01 \x01(\x05\"!\n\x10\x42ootstrapRequest\x12\r\n\x05shard\x18\x01 \x01(\x05\"7\n\x11\x42ootstrapResponse\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x03\x12\r\n\x05piece\x18\x02 \x01(\x0c\"\xab\x02\n\x0f\x45xchangeRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12$\n\x07\x65ntries\x18\x03 \x01(\x0b\x32\x11.acker.v1.EntriesH\x00\x12-\n\x08received\x18\x04 \x01(\x0b\x32\x19.acker.v1.EntriesReceivedH\x00\x12\'\n\x06report\x18\x05 \x01(\x0b\x32\x15.acker.v1.ShardReportH\x00\x12/\n\rreport_wanted\x18\x06 \x01(\x0b\x32\x16.acker.v1.ReportWantedH\x00\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12,\n\tfollowing\x18\x08 \x03(\x0b\x32\x19.acker.v1.ExchangeRequestB\x07\n\x05\x66rame\"\x12\n\x10\x45xchangeResponse\":\n\x07\x45ntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12 \n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x0f.acker.v1.Entry\"\x8d\x03\n\x05\x45ntry\x12*\n\x08register\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x12%\n\x06opened\x18\x02 \x01(\x0b\x32\x13.acker.v1.KeyOpenedH\x00\x12!\n\x04tick\x18\x03 \x01(\x0b\x32\x11.acker.v1.KeyTickH\x00\x12%\n\x06\x63losed\x18\x04 \x01(\x0b\x32\x13.acker.v1.KeyClosedH\x00\x12\'\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x14.acker.v1.KeyDroppedH\x00\x12+\n\x0bwritten_off\x18\x06 \x01(\x0b\x32\x14.acker.v1.WrittenOffH\x00\x12\x30\n\trestarted\x18\x07 \x01(\x0b\x32\x1b.acker.v1.PipelineRestartedH\x00\x12#\n\x04step\x18\x08 \x01(\x0b\x32\x13.acker.v1.ShardStepH\x00\x12\x31\n\x0elimits_changed\x18\x0c \x01(\x0b\x32\x17.acker.v1.LimitsChangedH\x00\x42\x07\n\x05\x65ntry\"~\n\tKeyOpened\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\"\n\x07restart\x18\x04 \x01(\x0b\x32\x11.acker.v1.Restart\x12\r\n\x05owner\x18\x05 \x01(\t\"[\n\rLimitsChanged\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12(\n\x06limits\x18\x03 \x01(\x0b\x32\x18.acker.v1.PipelineLimits\"I\n\x11PipelineRestarted\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x07restart\x18\x02 \x01(\x0b\x32\x11.acker.v1.Restart\"\x92\x01\n\x07KeyTick\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12&\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x15.acker.v1.TickContent\x12\x1d\n\x04late\x18\x05 \x01(\x0b\x32\x0f.acker.v1.Cells\"t\n\tKeyClosed\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x13\n\x0blast_number\x18\x03 \x01(\x03\x12\x0f\n\x07\x65victed\x18\x04 \x01(\x08\x12\x0f\n\x07retired\x18\x05 \x01(\x08\">\n\nKeyDropped\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"r\n\nWrittenOff\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1e\n\x05\x63\x65lls\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x12\n\ngeneration\x18\x05 \x01(\x03\"0\n\x0f\x45ntriesReceived\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"\x0e\n\x0cReportWanted\"\xa7\x01\n\x0bShardReport\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05whole\x18\x02 \x01(\x08\x12+\n\tpipelines\x18\x03 \x03(\x0b\x32\x18.acker.v1.PipelineReport\x12\'\n\x07\x61pplied\x18\x04 \x03(\x0b\x32\x16.acker.v1.HomePosition\x12#\n\x03\x63ut\x18\x05 \x03(\x0b\x32\x16.acker.v1.HomePosition\"\xf2\x01\n\x0ePipelineReport\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x04lows\x18\x02 \x03(\x0b\x32\x14.acker.v1.SegmentLow\x12%\n\x06\x66ronts\x18\x03 \x03(\x0b\x32\x15.acker.v1.FrontReport\x12!\n\x04left\x18\x04 \x03(\x0b\x32\x13.acker.v1.FrontName\x12\"\n\x04runs\x18\x05 \x03(\x0b\x32\x14.acker.v1.TouchedRun\x12(\n\tannounced\x18\x06 \x03(\x0b\x32\x15.acker.v1.SegmentSlot\x12\x12\n\ngeneration\x18\x07 \x01(\x03\"\x82\x01\n\nSegmentLow\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x12\n\nopen_slots\x18\x03 \x01(\x03\x12\x12\n\nopen_items\x18\x04 \x01(\x03\x12\x12\n\nlate_items\x18\x05 \x01(\x03\x12\x19\n\x11written_off_items\x18\x06 \x01(\x03\",\n\x0bSegmentSlot\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\"\x83\x01\n\x0b\x46rontReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\x05\x12\x0b\n\x03pin\x18\x04 \x01(\x03\x12\x11\n\theartbeat\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x03\"P\n\tFrontName\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x03\x12\x0e\n\x06number\x18\x04 \x01(\x03\"P\n\nTouchedRun\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12&\n\x07touched\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentSlot2\xe2\x01\n\x0bPeerService\x12\x45\n\x08\x45xchange\x12\x19.acker.v1.ExchangeRequest\x1a\x1a.acker.v1.ExchangeResponse(\x01\x30\x01\x12\x44\n\tJoinShard\x12\x1a.acker.v1.JoinShardRequest\x1a\x1b.acker.v1.JoinShardResponse\x12\x46\n\tBootstrap\x12\x1a.acker.v1.BootstrapRequest\x1a\x1b.acker.v1.BootstrapResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61\x63ker/v1/peer_service.proto\x12\x08\x61\x63ker.v1\x1a\x15\x61\x63ker/v1/shards.proto\x1a\x14\x61\x63ker/v1/types.proto\"#\n\x10JoinShardRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\"\n\x11JoinShardResponse\x12\r\n\x05shard\x18\x01 \x01(\x05\"!\n\x10\x42ootstrapRequest\x12\r\n\x05shard\x18\x01 \x01(\x05\"7\n\x11\x42ootstrapResponse\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x03\x12\r\n\x05piece\x18\x02 \x01(\x0c\"\xab\x02\n\x0f\x45xchangeRequest\x12\x12\n\nfrom_shard\x18\x01 \x01(\x05\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12$\n\x07\x65ntries\x18\x03 \x01(\x0b\x32\x11.acker.v1.EntriesH\x00\x12-\n\x08received\x18\x04 \x01(\x0b\x32\x19.acker.v1.EntriesReceivedH\x00\x12\'\n\x06report\x18\x05 \x01(\x0b\x32\x15.acker.v1.ShardReportH\x00\x12/\n\rreport_wanted\x18\x06 \x01(\x0b\x32\x16.acker.v1.ReportWantedH\x00\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\x12,\n\tfollowing\x18\x08 \x03(\x0b\x32\x19.acker.v1.ExchangeRequestB\x07\n\x05\x66rame\"\x12\n\x10\x45xchangeResponse\":\n\x07\x45ntries\x12\r\n\x05\x66irst\x18\x01 \x01(\x03\x12 \n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x0f.acker.v1.Entry\"\xbf\x03\n\x05\x45ntry\x12*\n\x08register\x18\x01 \x01(\x0b\x32\x16.acker.v1.PipelineSpecH\x00\x12%\n\x06opened\x18\x02 \x01(\x0b\x32\x13.acker.v1.KeyOpenedH\x00\x12!\n\x04tick\x18\x03 \x01(\x0b\x32\x11.acker.v1.KeyTickH\x00\x12%\n\x06\x63losed\x18\x04 \x01(\x0b\x32\x13.acker.v1.KeyClosedH\x00\x12\'\n\x07\x64ropped\x18\x05 \x01(\x0b\x32\x14.acker.v1.KeyDroppedH\x00\x12+\n\x0bwritten_off\x18\x06 \x01(\x0b\x32\x14.acker.v1.WrittenOffH\x00\x12\x30\n\trestarted\x18\x07 \x01(\x0b\x32\x1b.acker.v1.PipelineRestartedH\x00\x12#\n\x04step\x18\x08 \x01(\x0b\x32\x13.acker.v1.ShardStepH\x00\x12\x31\n\x0elimits_changed\x18\x0c \x01(\x0b\x32\x17.acker.v1.LimitsChangedH\x00\x12\x30\n\tcompleted\x18\r \x01(\x0b\x32\x1b.acker.v1.PipelineCompletedH\x00\x42\x07\n\x05\x65ntry\"~\n\tKeyOpened\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\"\n\x07restart\x18\x04 \x01(\x0b\x32\x11.acker.v1.Restart\x12\r\n\x05owner\x18\x05 \x01(\t\"H\n\x11PipelineCompleted\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x03 \x01(\x03\"[\n\rLimitsChanged\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12(\n\x06limits\x18\x03 \x01(\x0b\x32\x18.acker.v1.PipelineLimits\"I\n\x11PipelineRestarted\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x07restart\x18\x02 \x01(\x0b\x32\x11.acker.v1.Restart\"\x92\x01\n\x07KeyTick\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12&\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x15.acker.v1.TickContent\x12\x1d\n\x04late\x18\x05 \x01(\x0b\x32\x0f.acker.v1.Cells\"t\n\tKeyClosed\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\x12\x13\n\x0blast_number\x18\x03 \x01(\x03\x12\x0f\n\x07\x65victed\x18\x04 \x01(\x08\x12\x0f\n\x07retired\x18\x05 \x01(\x08\">\n\nKeyDropped\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x1e\n\x03key\x18\x02 \x01(\x0b\x32\x11.acker.v1.NodeKey\"r\n\nWrittenOff\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x1e\n\x05\x63\x65lls\x18\x03 \x01(\x0b\x32\x0f.acker.v1.Cells\x12\r\n\x05\x61t_ms\x18\x04 \x01(\x03\x12\x12\n\ngeneration\x18\x05 \x01(\x03\"0\n\x0f\x45ntriesReceived\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61gain\x18\x02 \x01(\x08\"\x0e\n\x0cReportWanted\"\xa7\x01\n\x0bShardReport\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05whole\x18\x02 \x01(\x08\x12+\n\tpipelines\x18\x03 \x03(\x0b\x32\x18.acker.v1.PipelineReport\x12\'\n\x07\x61pplied\x18\x04 \x03(\x0b\x32\x16.acker.v1.HomePosition\x12#\n\x03\x63ut\x18\x05 \x03(\x0b\x32\x16.acker.v1.HomePosition\"\xf2\x01\n\x0ePipelineReport\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\"\n\x04lows\x18\x02 \x03(\x0b\x32\x14.acker.v1.SegmentLow\x12%\n\x06\x66ronts\x18\x03 \x03(\x0b\x32\x15.acker.v1.FrontReport\x12!\n\x04left\x18\x04 \x03(\x0b\x32\x13.acker.v1.FrontName\x12\"\n\x04runs\x18\x05 \x03(\x0b\x32\x14.acker.v1.TouchedRun\x12(\n\tannounced\x18\x06 \x03(\x0b\x32\x15.acker.v1.SegmentSlot\x12\x12\n\ngeneration\x18\x07 \x01(\x03\"\x82\x01\n\nSegmentLow\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\x12\x12\n\nopen_slots\x18\x03 \x01(\x03\x12\x12\n\nopen_items\x18\x04 \x01(\x03\x12\x12\n\nlate_items\x18\x05 \x01(\x03\x12\x19\n\x11written_off_items\x18\x06 \x01(\x03\",\n\x0bSegmentSlot\x12\x0f\n\x07segment\x18\x01 \x01(\x05\x12\x0c\n\x04slot\x18\x02 \x01(\x03\"\x83\x01\n\x0b\x46rontReport\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x0f\n\x07segment\x18\x03 \x01(\x05\x12\x0b\n\x03pin\x18\x04 \x01(\x03\x12\x11\n\theartbeat\x18\x05 \x01(\x03\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x0e\n\x06number\x18\x07 \x01(\x03\"P\n\tFrontName\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\r\n\x05\x66ront\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x03\x12\x0e\n\x06number\x18\x04 \x01(\x03\"P\n\nTouchedRun\x12\x0c\n\x04home\x18\x01 \x01(\x05\x12\x0c\n\x04last\x18\x02 \x01(\x03\x12&\n\x07touched\x18\x03 \x03(\x0b\x32\x15.acker.v1.SegmentSlot2\xe2\x01\n\x0bPeerService\x12\x45\n\x08\x45xchange\x12\x19.acker.v1.ExchangeRequest\x1a\x1a.acker.v1.ExchangeResponse(\x01\x30\x01\x12\x44\n\tJoinShard\x12\x1a.acker.v1.JoinShardRequest\x1a\x1b.acker.v1.JoinShardResponse\x12\x46\n\tBootstrap\x12\x1a.acker.v1.BootstrapRequest\x1a\x1b.acker.v1.BootstrapResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,39 +48,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENTRIES']._serialized_start=573
   _globals['_ENTRIES']._serialized_end=631
   _globals['_ENTRY']._serialized_start=634
-  _globals['_ENTRY']._serialized_end=1031
-  _globals['_KEYOPENED']._serialized_start=1033
-  _globals['_KEYOPENED']._serialized_end=1159
-  _globals['_LIMITSCHANGED']._serialized_start=1161
-  _globals['_LIMITSCHANGED']._serialized_end=1252
-  _globals['_PIPELINERESTARTED']._serialized_start=1254
-  _globals['_PIPELINERESTARTED']._serialized_end=1327
-  _globals['_KEYTICK']._serialized_start=1330
-  _globals['_KEYTICK']._serialized_end=1476
-  _globals['_KEYCLOSED']._serialized_start=1478
-  _globals['_KEYCLOSED']._serialized_end=1594
-  _globals['_KEYDROPPED']._serialized_start=1596
-  _globals['_KEYDROPPED']._serialized_end=1658
-  _globals['_WRITTENOFF']._serialized_start=1660
-  _globals['_WRITTENOFF']._serialized_end=1774
-  _globals['_ENTRIESRECEIVED']._serialized_start=1776
-  _globals['_ENTRIESRECEIVED']._serialized_end=1824
-  _globals['_REPORTWANTED']._serialized_start=1826
-  _globals['_REPORTWANTED']._serialized_end=1840
-  _globals['_SHARDREPORT']._serialized_start=1843
-  _globals['_SHARDREPORT']._serialized_end=2010
-  _globals['_PIPELINEREPORT']._serialized_start=2013
-  _globals['_PIPELINEREPORT']._serialized_end=2255
-  _globals['_SEGMENTLOW']._serialized_start=2258
-  _globals['_SEGMENTLOW']._serialized_end=2388
-  _globals['_SEGMENTSLOT']._serialized_start=2390
-  _globals['_SEGMENTSLOT']._serialized_end=2434
-  _globals['_FRONTREPORT']._serialized_start=2437
-  _globals['_FRONTREPORT']._serialized_end=2568
-  _globals['_FRONTNAME']._serialized_start=2570
-  _globals['_FRONTNAME']._serialized_end=2650
-  _globals['_TOUCHEDRUN']._serialized_start=2652
-  _globals['_TOUCHEDRUN']._serialized_end=2732
-  _globals['_PEERSERVICE']._serialized_start=2735
-  _globals['_PEERSERVICE']._serialized_end=2961
+  _globals['_ENTRY']._serialized_end=1081
+  _globals['_KEYOPENED']._serialized_start=1083
+  _globals['_KEYOPENED']._serialized_end=1209
+  _globals['_PIPELINECOMPLETED']._serialized_start=1211
+  _globals['_PIPELINECOMPLETED']._serialized_end=1283
+  _globals['_LIMITSCHANGED']._serialized_start=1285
+  _globals['_LIMITSCHANGED']._serialized_end=1376
+  _globals['_PIPELINERESTARTED']._serialized_start=1378
+  _globals['_PIPELINERESTARTED']._serialized_end=1451
+  _globals['_KEYTICK']._serialized_start=1454
+  _globals['_KEYTICK']._serialized_end=1600
+  _globals['_KEYCLOSED']._serialized_start=1602
+  _globals['_KEYCLOSED']._serialized_end=1718
+  _globals['_KEYDROPPED']._serialized_start=1720
+  _globals['_KEYDROPPED']._serialized_end=1782
+  _globals['_WRITTENOFF']._serialized_start=1784
+  _globals['_WRITTENOFF']._serialized_end=1898
+  _globals['_ENTRIESRECEIVED']._serialized_start=1900
+  _globals['_ENTRIESRECEIVED']._serialized_end=1948
+  _globals['_REPORTWANTED']._serialized_start=1950
+  _globals['_REPORTWANTED']._serialized_end=1964
+  _globals['_SHARDREPORT']._serialized_start=1967
+  _globals['_SHARDREPORT']._serialized_end=2134
+  _globals['_PIPELINEREPORT']._serialized_start=2137
+  _globals['_PIPELINEREPORT']._serialized_end=2379
+  _globals['_SEGMENTLOW']._serialized_start=2382
+  _globals['_SEGMENTLOW']._serialized_end=2512
+  _globals['_SEGMENTSLOT']._serialized_start=2514
+  _globals['_SEGMENTSLOT']._serialized_end=2558
+  _globals['_FRONTREPORT']._serialized_start=2561
+  _globals['_FRONTREPORT']._serialized_end=2692
+  _globals['_FRONTNAME']._serialized_start=2694
+  _globals['_FRONTNAME']._serialized_end=2774
+  _globals['_TOUCHEDRUN']._serialized_start=2776
+  _globals['_TOUCHEDRUN']._serialized_end=2856
+  _globals['_PEERSERVICE']._serialized_start=2859
+  _globals['_PEERSERVICE']._serialized_end=3085
 # @@protoc_insertion_point(module_scope)

@@ -238,6 +238,7 @@ class Entry(_message.Message):
     RESTARTED_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     LIMITS_CHANGED_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> _types_pb2.PipelineSpec:
         """A pipeline is registered."""
@@ -274,6 +275,10 @@ class Entry(_message.Message):
     def limits_changed(self) -> Global___LimitsChanged:
         """Other limits of a pipeline."""
 
+    @_builtins.property
+    def completed(self) -> Global___PipelineCompleted:
+        """All of a pipeline is done."""
+
     def __init__(
         self,
         *,
@@ -286,12 +291,13 @@ class Entry(_message.Message):
         restarted: Global___PipelineRestarted | None = ...,
         step: _shards_pb2.ShardStep | None = ...,
         limits_changed: Global___LimitsChanged | None = ...,
+        completed: Global___PipelineCompleted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed", "completed"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
@@ -338,6 +344,36 @@ class KeyOpened(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeyOpened: _TypeAlias = KeyOpened  # noqa: Y015
+
+@_typing.final
+class PipelineCompleted(_message.Message):
+    """All of a pipeline's generation is completely processed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    generation: _builtins.int
+    """Its generation; it is nothing in another one."""
+    at_ms: _builtins.int
+    """When, in milliseconds of unix time."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "generation", b"generation", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PipelineCompleted: _TypeAlias = PipelineCompleted  # noqa: Y015
 
 @_typing.final
 class LimitsChanged(_message.Message):

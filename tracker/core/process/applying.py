@@ -21,6 +21,7 @@ from tracker.core.messages import (
     KeyTick,
     LimitsChanged,
     Pinned,
+    PipelineCompleted,
     PipelineRegistered,
     PipelineRestarted,
     ReceivedEntries,
@@ -39,6 +40,7 @@ from tracker.core.parts import OutboxEntry
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.nodes import Nodes
 from tracker.core.rescaling import ROUTING_ENTRIES, RoutingEntry, ShardJoining
+from tracker.core.slots import FOREVER
 
 
 class Applying(Nodes):
@@ -225,6 +227,14 @@ class Applying(Nodes):
                 self._begin_generation(entry.pipeline, entry.restart, now_ns)
             case LimitsChanged():
                 self._pipelines[entry.pipeline].change_limits(entry.number, entry.limits)
+            case PipelineCompleted():
+                segments = range(self._pipelines[entry.pipeline].graph.size)
+                everything = tuple((segment, FOREVER) for segment in segments)
+                self._say(
+                    Announcement(entry.pipeline, everything, entry.generation, entry.at_ms), now_ns
+                )
+                self._tell_announced(now_ns)
+                self._dirty[entry.pipeline] = None
             case KeyClosed():
                 self._pipelines[entry.pipeline].shard.close_key(entry, home)
                 self._dirty[entry.pipeline] = None

@@ -22,6 +22,7 @@ from tracker.core.messages import (
     KeyOpened,
     KeyTick,
     LimitsChanged,
+    PipelineCompleted,
     PipelineRegistered,
     PipelineReport,
     PipelineRestarted,
@@ -146,8 +147,24 @@ class _Judge:
             check_limits(spec, entry.limits)
             if not 1 <= entry.number <= MAX_NUMBER:
                 raise _refused(spec.name, f"change {entry.number} of its limits; they count from 1")
+        elif isinstance(entry, PipelineCompleted):
+            self._check_completed(spec, entry)
         if isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
             _check_restart(spec, entry.restart)
+
+    def _check_completed(self, spec: PipelineSpec, entry: PipelineCompleted) -> None:
+        table = self._table
+        if not 0 <= entry.generation <= MAX_NUMBER or spec.open:
+            raise _refused(
+                spec.name,
+                f"that it is complete, in generation {entry.generation}, open={spec.open}",
+            )
+        if table is not None and table.registrar(spec.name) != self._sender:
+            raise _refused(
+                spec.name,
+                f"that it is complete, said by shard {self._sender}; by version {table.version} of the "
+                f"table its registrar is shard {table.registrar(spec.name)}",
+            )
 
     def _check_home(self, spec: PipelineSpec, key: NodeKey, number: int) -> None:
         """A key's entries come from its home alone: they stand in one order (rule 3)."""

@@ -14,6 +14,7 @@ from tracker.core.messages import (
     KeyOpened,
     KeyTick,
     LimitsChanged,
+    PipelineCompleted,
     PipelineRegistered,
     PipelineRestarted,
     ReceivedEntries,
@@ -118,7 +119,7 @@ class Exchange(Reports):
                 name = entry.tick.pipeline
             case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff() | PipelineRestarted():
                 name = entry.pipeline
-            case LimitsChanged():
+            case LimitsChanged() | PipelineCompleted():
                 name = entry.pipeline
             case NodesMoved() | CellsMoved():
                 name = entry.pipeline

@@ -50,7 +50,7 @@ from tracker.core.model import (
 )
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.exchange import Exchange
-from tracker.core.registration import check_spec, differences
+from tracker.core.registration import check_delays, check_spec, differences
 from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay
 from tracker.core.waits import check_waits
 
@@ -115,6 +115,7 @@ class Nodes(Exchange):
             return
         known = self._registering.get(spec.name)
         if known is None:
+            check_delays(spec)
             if len(self._pipelines) + len(self._registering) >= self.config.max_pipelines:
                 raise Refused(
                     RefusalCode.FULL,
@@ -148,6 +149,7 @@ class Nodes(Exchange):
             return
         if not event.change_limits or known.with_limits(spec.limits) != spec:
             raise _registered_otherwise(known, spec)
+        check_delays(spec)
         requests.append(event.request)
         self._unconfirmed_registrations[spec.name] = self._home_appended + 1, requests
         self._append_home(LimitsChanged(spec.name, number + 1, spec.limits))
@@ -305,7 +307,7 @@ class Nodes(Exchange):
         known = (pipeline.combiner.announced_anywhere(s) for s in range(pipeline.graph.size))
         anywhere = min(LOWEST_SLOT if slot is None else slot for slot in known)
         least = max(pipeline.min_time, anywhere)
-        if least == FOREVER:
+        if least == FOREVER or all(slot == FOREVER for slot in pipeline.announced):
             raise Refused(
                 RefusalCode.COMPLETE,
                 f"pipeline {name!r} is complete, which stays true; register it under another name to "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tracker.core.links import Link
@@ -12,6 +12,7 @@ from tracker.core.messages import (
     Frame,
     FrontsGranted,
     Pinned,
+    PipelineCompleted,
     PipelineReport,
     ReportWanted,
     Send,
@@ -23,6 +24,7 @@ from tracker.core.process.checking import homes_of
 from tracker.core.process.reads import Reads
 from tracker.core.process.state import _MS
 from tracker.core.rescaling import SEQUENCER
+from tracker.core.slots import FOREVER
 
 
 class Reports(Reads):
@@ -164,6 +166,7 @@ class Reports(Reads):
         news = [self._report(self._pipelines[name], now_ns) for name in dirty]
         self._tell([report for report in news if report is not None], now_ns)
         dirty.update(self._dirty)  # M has moved by the own vector
+        dirty.update(self._completing)  # whose registrar may be another one by now
         self._dirty = {}
         for name in dirty:
             self._announce(self._pipelines[name], now_ns)
@@ -205,8 +208,33 @@ class Reports(Reads):
         del self._dirty[pipeline.spec.name]
         return report
 
+    def _is_settled(self, pipeline: Pipeline, news: Sequence[tuple[int, int]]) -> bool:
+        """Whether so much may be announced here. That the whole pipeline is complete, its registrar says
+        first, by an entry of its home log: it has no restart before that, and begins none after it."""
+        name = pipeline.spec.name
+        self._completing.pop(name, None)
+        if not pipeline.would_complete(news):
+            return True
+        registrar = pipeline.combiner.views.get(self.routing.registrar(name))
+        if registrar is not None and registrar.says_complete(pipeline.graph.size):
+            return True
+        if self._decides_on(name):
+            pipeline.announced = [FOREVER] * pipeline.graph.size
+            pipeline.unsaid.clear()
+            self._append_home(PipelineCompleted(name, pipeline.generation, self._unix_ms))
+        else:
+            self._completing[name] = None
+        return False
+
+    def _tell_announced(self, now_ns: int) -> None:
+        """What is announced is told to the other shards in time."""
+        if self.links and self._announced_due_ns is None:
+            self._announced_due_ns = now_ns + self.config.announced_report_ms * _MS
+
     def _announce(self, pipeline: Pipeline, now_ns: int) -> None:
         changed = pipeline.new_announcements() if self._may_announce() else ()
+        if not self._is_settled(pipeline, changed):
+            changed = ()
         if pipeline.combiner.trim():
             self._holding[pipeline.spec.name] = None
         else:
@@ -218,8 +246,7 @@ class Reports(Reads):
             self._append(
                 Announcement(pipeline.spec.name, changed, pipeline.generation, self._unix_ms)
             )
-            if self.links and self._announced_due_ns is None:
-                self._announced_due_ns = now_ns + self.config.announced_report_ms * _MS
+            self._tell_announced(now_ns)
         handing_over = self._changing and self._hands_over_cells()  # cells as they are now
         for segment, below in () if handing_over else pipeline.new_sweeps():
             pipeline.sweeping[segment] = below

@@ -145,6 +145,8 @@ class ProcessState:
         self._home_appended = 0
         self._pending: deque[tuple[int, Record, Hashable | None]] = deque()
         self._dirty: dict[str, None] = {}
+        self._completing: dict[str, None] = {}
+        """Pipelines that are complete, as far as is known here, which their registrar has yet to say."""
         self._holding: dict[str, None] = {}
         """Pipelines with runs outside M: they may have news whenever M moves."""
         self._last_refresh_ns: int | None = None
@@ -274,6 +276,14 @@ class ProcessState:
         before = self.membership.previous
         if before is not None and before.registrar(pipeline) != self.shard:
             self._need_all_adopted(f"pipeline {pipeline!r}")
+
+    def _decides_on(self, pipeline: str) -> bool:
+        """Whether this shard is a pipeline's registrar, and everybody has applied what the one before it
+        had logged."""
+        if self.routing.registrar(pipeline) != self.shard:
+            return False
+        before = self.membership.previous
+        return before is None or before.registrar(pipeline) == self.shard or self._all_adopted()
 
     def _need_all_adopted(self, whose: str) -> None:
         """What another home has handed over is taken up here when every shard has applied all that the

@@ -1,0 +1,203 @@
+"""A pipeline's completion and its restarts stand in one log: one of them comes first (rule 8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.core.driver import Cluster
+from tracker.core.messages import (
+    Announcement,
+    Answer,
+    Append,
+    Entries,
+    Frame,
+    HomeEntry,
+    PipelineCompleted,
+    PipelineRegistered,
+    RegisterPipeline,
+    Restart,
+    RestartPipeline,
+)
+from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
+from tracker.core.process import Process
+from tracker.core.process.checking import check_frame
+from tracker.core.slots import FOREVER
+
+SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 1),), front_count=1)
+
+
+def completions(cluster: Cluster) -> list[PipelineCompleted]:
+    records = [e.record for e in cluster.effects if isinstance(e, Append)]
+    entries = [record.entry for record in records if isinstance(record, HomeEntry)]
+    return [entry for entry in entries if isinstance(entry, PipelineCompleted)]
+
+
+def nearly_complete(cluster: Cluster) -> None:
+    """The only front has left, and nobody but its home has heard of it."""
+    cluster.register(SPEC)
+    front = cluster.node(SPEC, "front")
+    front.join_front("F")
+    front.commit(created=[(0, 3, 1), (0, 4, 2)], heartbeats={"F": 9})
+    front.commit(consumed=[(0, 3, 1), (0, 4, 2)])
+    assert cluster.agreed(SPEC) == (9, 10)
+    front.begin(leaves=["F"])
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+def test_that_a_pipeline_is_complete_is_said_by_its_registrar_once(shards: int) -> None:
+    cluster = Cluster(shards)
+    nearly_complete(cluster)
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+    (completed,) = completions(cluster)
+    assert (completed.pipeline, completed.generation) == ("p", 0)
+    for effect in cluster.effects:
+        if isinstance(effect, Append) and isinstance(effect.record, Announcement):
+            assert FOREVER not in dict(effect.record.min_times).values()
+    for shard in range(shards):
+        assert cluster.restart(shard).min_times("p") == (FOREVER, FOREVER)
+
+
+def small_steps(cluster: Cluster, number: int) -> bool:
+    """So many deliveries and commits, one after the other; False if there is nothing more to do."""
+    for _ in range(number):
+        waiting = [shard for shard, records in cluster.pending.items() if records]
+        links = cluster._deliverable()
+        if waiting:
+            cluster.commit(waiting[0], 1)
+        elif links:
+            cluster.deliver(*links[0], 1)
+        elif not any(process._dirty for process in cluster.processes.values()):
+            return False
+        else:
+            cluster.pass_time_without_commits()
+    return True
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_restart_at_any_moment_comes_before_completion_or_after_it(crash: bool) -> None:
+    """Before it, nobody has said that the pipeline is complete; after it, it is refused."""
+    outcomes = set()
+    for moment in range(60):
+        cluster = Cluster(2)
+        nearly_complete(cluster)
+        registrar = cluster.routing.registrar("p")
+        more = small_steps(cluster, moment)
+        cluster.handle(registrar, RestartPipeline("restart", "p", 0, None, 0))
+        if crash:
+            cluster.commit(registrar, 1)
+            cluster.restart(registrar)
+            cluster.handle(registrar, RestartPipeline("again", "p", 0, None, 0))
+        cluster.settle()
+        answers = [e.result for e in cluster.effects if isinstance(e, Answer)]
+        result = answers[-1]
+        if isinstance(result, Refusal):
+            assert result.code is RefusalCode.COMPLETE
+            assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+            assert all(p.pipeline_of("p").generation == 0 for p in with_pipelines(cluster))
+        else:
+            assert isinstance(result, Restart)
+            assert all(p.pipeline_of("p").floor < FOREVER for p in with_pipelines(cluster))
+            node = cluster.node(SPEC, "front")
+            grant = node.join_front("F")
+            assert grant.granted and grant.slot < FOREVER
+            node.commit(leaves=["F"])
+            assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+        outcomes.add(type(result))
+        if not more:
+            break
+    assert outcomes == {Refusal, Restart}
+
+
+class With:
+    """A process, and what it knows of pipelines."""
+
+    def __init__(self, process: Process) -> None:
+        self.pipeline_of = process._pipelines.__getitem__
+
+
+def with_pipelines(cluster: Cluster) -> list[With]:
+    return [With(process) for process in cluster.processes.values()]
+
+
+def test_what_is_complete_by_an_older_log_is_said_by_the_others_too() -> None:
+    """There the registrar has announced it like anything else, and no entry says so."""
+    cluster = Cluster(2)
+    nearly_complete(cluster)
+    registrar = cluster.routing.registrar("p")
+    cluster.settle(until=lambda: bool(completions(cluster)))
+    cluster.held = {(registrar, 1 - registrar)}
+    cluster.settle(until=lambda: cluster.processes[registrar].min_times("p") == (FOREVER, FOREVER))
+    for link in cluster.links.values():
+        link.clear()
+    assert cluster.processes[1 - registrar].min_times("p") != (FOREVER, FOREVER)
+    records = cluster.stored[registrar]
+    (place,) = [
+        place
+        for place, (_, record) in enumerate(records)
+        if isinstance(record, HomeEntry) and isinstance(record.entry, PipelineCompleted)
+    ]
+    announced = Announcement("p", ((0, FOREVER), (1, FOREVER)))
+    records[place:] = [(records[place][0], announced)]
+    cluster.held.clear()
+    cluster.restart(registrar)
+    for _ in range(3):
+        cluster.pass_time(1000)
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+def test_a_new_registrar_says_it_where_the_one_before_did_not() -> None:
+    """The shards change before the registrar has heard all that it must."""
+    cluster = Cluster(3)
+    spec = replace(SPEC, name=next(n for n in "pqrstuvw" if cluster.routing.registrar(n) == 2))
+    cluster.register(spec)
+    front = cluster.node(spec, "front")
+    front.join_front("F")
+    cluster.rescale(1, evacuate=True)
+    for shard in (1, 2):
+        cluster.crash(shard)
+    front.home = 0
+    front.attach()
+    front.commit(leaves=["F"])
+    assert cluster.agreed(spec) == (FOREVER, FOREVER)
+
+
+def test_that_it_is_complete_is_taken_from_its_registrar_alone() -> None:
+    cluster = Cluster(2)
+    cluster.register(SPEC)
+    cluster.settle()
+    registrar = cluster.routing.registrar("p")
+    receiver, liar = cluster.processes[registrar], 1 - registrar
+    due = receiver.links[liar].accepted + 1
+    said = Entries(due, (PipelineCompleted("p", 0, 0),))
+    with pytest.raises(Exception, match=f"its registrar is shard {registrar}"):
+        check_frame(receiver, Frame(liar, cluster.epochs[liar], said))
+
+
+# --- delays ---------------------------------------------------------------------------------------
+
+WIDE = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 100),), front_count=1, horizon_slots=100)
+
+
+def test_a_delay_that_is_not_below_the_horizon_is_refused() -> None:
+    """No child of an item at min time could ever be created."""
+    cluster = Cluster(1)
+    refused = cluster.register(WIDE)
+    assert isinstance(refused, Refusal) and refused.code is RefusalCode.INVALID
+    assert "'a' -> 'b' has a delay of 100 slots" in refused.message
+    assert "below horizon_slots 100" in refused.message
+    fits = replace(WIDE, horizon_slots=101)
+    assert cluster.register(fits) == fits
+    shorter = cluster.ask(0, RegisterPipeline, WIDE, True)
+    assert isinstance(shorter, Refusal) and "below horizon_slots 100" in shorter.message
+
+
+def test_one_that_was_registered_so_goes_on() -> None:
+    cluster = Cluster(2)
+    registrar = cluster.routing.registrar("p")
+    cluster.stored[registrar] = [(1, HomeEntry(1, PipelineRegistered(WIDE)))]
+    cluster.restart(registrar)
+    cluster.settle()
+    assert all(process.spec("p") == WIDE for process in cluster.processes.values())
+    assert cluster.register(WIDE) == WIDE
