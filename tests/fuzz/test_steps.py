@@ -34,6 +34,7 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
+from tracker.core.process import LogLost
 from tracker.core.process.checking import check_frame
 from tracker.core.routing import RoutingEntry, RoutingTable
 from tracker.core.sizes import entry_bytes
@@ -233,7 +234,10 @@ def test_a_change_that_was_tampered_with_is_refused_or_taken_for_good(
 ) -> None:
     peer = Peer(0)
     for message in arriving:
-        peer.hear_message(message)
+        try:
+            peer.hear_message(message)
+        except LogLost:
+            return  # the one reason for which a process stops by what another one says
         peer.commit(peer.receiver)
     peer.check_receiver()
 
