@@ -30,6 +30,7 @@ MAX_WAITING_BATCHES = 1_000
 MAX_CELLS_PER_TICK = 200_000
 MAX_UNITS_PER_TICK = 50_000
 """A tick takes batches up to these, and at least one; below what a home refuses."""
+_ANY_NUMBER = 2**40
 
 
 class FrontStateError(Exception):
@@ -80,6 +81,8 @@ class FrontCore:
         """Whether the tick that is out lets the front leave."""
         self._promise_first = False
         """Whether the last tick was refused, so that a promise goes by itself before it is repeated."""
+        self._most_taken = _ANY_NUMBER
+        """Batches that a tick takes at most: fewer after a refusal, more again after each that is durable."""
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -274,7 +277,8 @@ class FrontCore:
         cells = units = 0
         for batch in self._waiting:
             cells, units = cells + len(batch.created), units + len(batch.units)
-            if taken and (cells > MAX_CELLS_PER_TICK or units > MAX_UNITS_PER_TICK):
+            full = cells > MAX_CELLS_PER_TICK or units > MAX_UNITS_PER_TICK
+            if taken and (full or len(taken) >= self._most_taken):
                 break
             taken.append(batch)
         promise = max(self.promised, min(batch.low for batch in self._waiting))
@@ -304,14 +308,21 @@ class FrontCore:
         taken, self.promised = self._in_flight
         for _ in range(taken):
             self.last_durable = self._waiting.popleft().number
+        if taken:
+            self._most_taken = min(2 * self._most_taken, _ANY_NUMBER)
         self.left = self._takes_leave
         self._promise_first = self._promise_first and not taken
         self._in_flight = None
 
     def refused(self) -> None:
         """Nothing of the tick that is out was applied; `next_tick` gives it again, after a promise
-        by itself: the items may lie beyond the horizon because this very front holds min time."""
+        by itself: the items may lie beyond the horizon because this very front holds min time. Then with
+        half of the batches: a table may have room for some, and never for all at once."""
         self._need(self._in_flight is not None, "hears of a refused tick, and none is out")
+        assert self._in_flight is not None
+        taken, _ = self._in_flight
+        if taken:
+            self._most_taken = max(1, taken // 2)
         self._in_flight, self._takes_leave = None, False
         self._promise_first = True
 

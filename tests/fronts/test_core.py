@@ -194,6 +194,33 @@ def test_a_refused_tick_holds_the_promise_and_is_given_again() -> None:
     assert all(beat.slot <= 5 for beat in again.heartbeats)
 
 
+def test_a_refused_tick_is_given_again_with_fewer_batches_until_one_is_taken() -> None:
+    """A table that is nearly full never has room for all that has gathered while it was full."""
+    core = started()
+    for slot in range(8):
+        core.label(slot * SLACK_NS)
+        publish(core)
+
+    def next_slots() -> list[int]:
+        tick = core.next_tick(20 * SLACK_NS)
+        while tick is not None and tick.batch is None:
+            core.durable()
+            tick = core.next_tick(20 * SLACK_NS)
+        assert tick is not None
+        return [slot for _, slot, _, _ in tick.created.rows()]
+
+    tried = []
+    for _ in range(5):
+        tried.append(len(next_slots()))
+        core.refused()
+    assert tried == [8, 4, 2, 1, 1]
+    taken = []
+    while core.waiting:
+        taken.append(next_slots())
+        core.durable()
+    assert taken == [[0], [1, 2], [3, 4, 5, 6], [7]], "each once, in their order"
+
+
 def test_batches_that_were_published_meanwhile_go_in_one_tick() -> None:
     core = started()
     core.label(1 * SLACK_NS)

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,16 @@ from fronts.files import PublishedFile
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, NodeClient
 from tracker.core.ack_values import unit_value
-from tracker.core.model import Cells, FrontPolicy, PipelineSpec, SilentFront, TickContent, Unit
+from tracker.core.explain import NodeExplanation
+from tracker.core.model import (
+    Cells,
+    Edge,
+    FrontPolicy,
+    PipelineSpec,
+    SilentFront,
+    TickContent,
+    Unit,
+)
 from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 from tracker.core.units import file_name, unit_name
 
@@ -400,3 +411,57 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
         assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
         with running.admin() as admin:
             assert admin.pipeline("p").state.late_items == 1
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_front_that_meets_a_full_table_goes_on_as_it_empties(shards: int) -> None:
+    """A worker with children empties it, by ticks that are never refused for space; explain names who is
+    refused; and an operator may raise the limit meanwhile."""
+    spec = PipelineSpec("q", ("in", "out"), (Edge("in", "out"),), ("f",), max_open_cells=3)
+    clock = count(10)
+    with tracker.embedded(shards=shards) as embedded:
+        embedded.register(spec)
+        front = Front(
+            embedded.target, "q", "f", "in",
+            clock=lambda: next(clock) * spec.slack_ns, heartbeat_interval_ms=2,
+        )  # fmt: skip
+        published: list[OpenBatch] = []
+        with front:
+            front.publish_now(1, published.append)
+            assert front.wait_durable(WAIT_S), "an empty table would take all at once"
+            for _ in range(39):
+                front.publish_now(1, published.append)
+            front_node = until_refused(embedded)
+            assert "max_open_cells of 3" in front_node.refused
+            worker = embedded.node("q", "worker")
+            worker.join(WAIT_S)
+            for place, batch in enumerate(published):
+                for slot, value in zip(batch.slots.tolist(), batch.values.tolist(), strict=True):
+                    parent, child = (0, slot, value, 1), (1, slot, value ^ 1, 1)
+                    step = TickContent(consumed=Cells.of([parent]), created=Cells.of([child]))
+                    worker.commit(step).result(WAIT_S)
+                    if place != 20:  # one child holds min time for a while
+                        done = TickContent(consumed=Cells.of([child]))
+                        worker.commit(done).result(WAIT_S)
+                    else:
+                        held = child
+            raised = embedded.admin().apply(replace(spec, max_open_cells=4))
+            assert raised.changes == {"max_open_cells": (3, 4)}
+            assert front.wait_durable(WAIT_S)
+            subscriber = embedded.subscriber("q")
+            assert subscriber.wait_until(held[1], timeout_s=WAIT_S)
+            worker.commit(TickContent(consumed=Cells.of([held]))).result(WAIT_S)
+            front.leave()
+            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def until_refused(embedded: EmbeddedTracker) -> NodeExplanation:
+    """Waits until some node is refused: nobody is told when that happens but the node."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        parts = embedded.admin().explain("q").parts
+        refused = [node for part in parts for node in part.nodes if node.refused]
+        if refused:
+            return refused[0]
+        time.sleep(0.01)
+    raise AssertionError("nobody was refused")
