@@ -451,6 +451,8 @@ class HomePipeline:
             )
 
     def _check_fronts(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
+        if not (content.joins or content.heartbeats or content.leaves):
+            return
         fronts = {name: (claim.segment, claim.promise) for name, claim in node.fronts.items()}
         for join in content.joins:
             if not 0 <= join.segment < len(self.spec.segments):
