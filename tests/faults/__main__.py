@@ -4,7 +4,8 @@ said meanwhile.
     python -m tests.faults [--seconds 600] [--seed 1] [--sabotage early|lost|double] [--only PART ...]
 
 Parts: failpoints (a kill at each named place), stores (SQLite files that are flipped, truncated, replaced
-and removed: refused, until the right ones are back), takeover (an owner killed with a standby waiting),
+and removed: refused, until the right ones are back), pauses (of trackers where silent fronts are evicted:
+nobody is), takeover (an owner killed with a standby waiting),
 restart (without one, by the size of the state), run (the ten minutes). With --sabotage the tracker has
 a planted fault, only the run is made, shorter, and the whole must fail.
 """
@@ -26,13 +27,15 @@ from scripts.summary import BUILD, finish
 from tests.faults.failover import MOST_S, restarts, take_overs
 from tests.faults.failpoints import run_failpoints
 from tests.faults.network import move_into_namespace, open_network
+from tests.faults.pauses import KINDS as PAUSES
+from tests.faults.pauses import run_pauses
 from tests.faults.schedule import Faults
 from tests.faults.stores import KINDS, run_stores
 from tests.faults.system import System
 from tests.sabotage import FAULTS
 from tracker.service.failpoints import NAMES
 
-PARTS = ("failpoints", "stores", "takeover", "restart", "run")
+PARTS = ("failpoints", "stores", "pauses", "takeover", "restart", "run")
 SECONDS = 600.0
 SABOTAGED_SECONDS = 20.0
 SABOTAGED_FINISH_S = 30.0
@@ -45,7 +48,7 @@ LONGEST = 1.5
 TAKE_OVERS = 5
 SIZES = [0, 100_000, 1_000_000]
 STORES = ("redis", "sqlite")
-ONLY = {"run": ("redis",), "stores": ("sqlite",)}
+ONLY = {"run": ("redis",), "stores": ("sqlite",), "pauses": ("sqlite",)}
 """Parts that are not made with both."""
 SHOWN = 10
 GAPS, SHOWN_GAPS = 10, 3
@@ -139,6 +142,7 @@ def main(arguments: list[str]) -> int:
     details: dict[str, Any] = {
         "failpoints": {},
         "stores": [],
+        "pauses": [],
         "takeover_gap_s": {},
         "restart": {},
         "run": {},
@@ -164,6 +168,7 @@ def main(arguments: list[str]) -> int:
         "worst_gap_s": run.get("worst_gap_s", 0),
         "failpoints": sum(map(len, details["failpoints"].values())),
         "stores": len(details["stores"]),
+        "evicting_pauses": len(details["pauses"]),
         "worst_takeover_s": max((max(gaps) for gaps in details["takeover_gap_s"].values()), default=0),
     }  # fmt: skip
     return finish("faults", ok=not wrong, shown=shown, details={**details, "wrong": wrong})
@@ -180,6 +185,10 @@ def _part(part: str, store: str, given: Any, details: dict[str, Any]) -> list[st
             found = run_stores(directory("stores"), seed=given.seed, shown=True)
             details["stores"] = [] if found else list(KINDS)
             return [f"stores: {violation}" for violation in found[:SHOWN]]
+        case "pauses":
+            found = run_pauses(directory("pauses"), shown=True)
+            details["pauses"] = [] if found else list(PAUSES)
+            return [f"pauses: {violation}" for violation in found[:SHOWN]]
         case "takeover":
             gaps = take_overs(directory(f"takeover-{store}"), store, TAKE_OVERS)
             details["takeover_gap_s"][store] = [round(gap, 2) for gap in gaps]

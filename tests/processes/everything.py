@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.processes.reading import FileReader
 from tests.processes.running import Running, shards
@@ -22,7 +23,9 @@ class Everything:
 
     reader: FileReader
 
-    def __init__(self, shard_count: int, directory: Path) -> None:
+    def __init__(self, shard_count: int, directory: Path, **settings: Any) -> None:
+        """settings: of the pipeline, beside its graph and its fronts."""
+        self._settings = settings
         self.shards, self.target = shards(shard_count, directory)
         self.files = files = directory / "in"
         files.mkdir()
@@ -43,8 +46,9 @@ class Everything:
         for process in self.shards:
             process.start()
         spec = PipelineSpec(
-            PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=FRONTS, start_slot=now()
-        )
+            PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=FRONTS, start_slot=now(),
+            **self._settings,
+        )  # fmt: skip
         with Admin(self.target) as admin:
             admin.register(spec)
         for process in (*self.fronts, self.listener):
