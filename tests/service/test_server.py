@@ -252,8 +252,8 @@ def test_each_refused_call_has_its_status_and_names_what_was_wrong(one: Embedded
             (
                 nodes.LeaveNode,
                 node_pb.LeaveNodeRequest(pipeline="p", key=pb.NodeKey(node_id="n", incarnation=9)),
-                "NOT_FOUND",
-                "n#9 has not joined",
+                "DATA_LOSS",
+                "n#9 has joined, and this tracker knows of no such joining",
             ),
             (
                 nodes.ResolveUnits,
