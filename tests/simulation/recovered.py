@@ -39,7 +39,7 @@ FORGOTTEN: dict[type, set[str]] = {
         # outbox and the tables for it), M, whom to wait for.
         "_vectors", "_needed_cut", "_held_back", "_outbox", "_tables", "_parting",
         # What is due.
-        "_dirty", "_holding", "_report_number", "_held_frames", "_step_untold", "_changing",
+        "_dirty", "_holding", "_completing", "_report_number", "_held_frames", "_step_untold", "_changing",
         # Positions and numbers of what was appended, by which a thing is not done twice; what the store
         # was seen to have done when.
         "_pins_position", "_handing_over_from", "_step_appended", "_dropping", "_store_mark",
