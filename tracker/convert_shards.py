@@ -252,6 +252,7 @@ def _cells_to_pb(step: r.CellsMoved) -> pb.CellsMoved:
         cells=convert.cells_to_pb(step.cells),
         units=[convert.unit_to_pb(unit) for unit in step.units],
         written_off=[cell_to_pb(cell) for cell in step.written_off],
+        consumed=[convert.unit_to_pb(unit) for unit in step.consumed],
     )
 
 
@@ -263,6 +264,7 @@ def _cells_from_pb(message: pb.CellsMoved) -> r.CellsMoved:
         convert.cells_from_pb(message.cells),
         tuple(convert.unit_from_pb(unit) for unit in message.units),
         tuple(cell_from_pb(cell) for cell in message.written_off),
+        tuple(convert.unit_from_pb(unit) for unit in message.consumed),
     )
 
 

@@ -462,6 +462,42 @@ def test_evacuation_takes_names_of_units_and_ledgers_along() -> None:
     load.finish()
 
 
+def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_not_left_open() -> (
+    None
+):
+    """The shard that was to keep its name hears of the consumption alone, and the one that is, of the rest."""
+    cluster = Cluster(2, config=CONFIG)
+    load = Load(cluster)
+    segment = next(s for s in (0, 1) if cluster.routing.names_keeper("p", s) == 1)
+    names = [f"n{number}" for number in range(99)]
+    creator, reader = (
+        cluster.node(SPEC, next(n for n in names if cluster.routing.home("p", n) == home))
+        for home in (0, 1)
+    )
+    cluster.handle(SEQUENCER, RescaleShards("request", 1))
+    cluster.settle(until=lambda: 1 in cluster.processes[SEQUENCER].membership.highest)
+    cluster.held.add((0, 1))  # shard 1 does not hear of the table
+    cluster.settle(until=lambda: 0 in cluster.processes[SEQUENCER].membership.adopted_at)
+    unit = Unit(segment, "file", 9)
+    creator.begin(created=[(segment, 9, 5)], units_created=[unit])
+    reader.begin(consumed=[(segment, 9, 5)], units_consumed=[unit])
+    cluster.settle()
+    assert cluster.processes[0].resolve_units("p", segment, ["file"]) == [9]
+    cluster.held.clear()
+    cluster.pass_time(1000)
+    assert cluster.routing.shards == (0,)
+    assert cluster.processes[0].resolve_units("p", segment, ["file"]) == [None]
+    assert not any(
+        names.early
+        for process in cluster.processes.values()
+        for names in process._pipelines["p"].shard.units.values()
+    )
+    assert cluster.gone == {1}
+    cluster.crash(1)
+    load.follow_all()
+    load.finish()
+
+
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_crash_at_any_step_ends_in_one_table(victim: int) -> None:
     """Of the sequencer, of a peer that leaves, of a newcomer: at each record that it makes durable."""

@@ -647,6 +647,7 @@ def _handed_over(entry: Entry) -> Iterator[list[int]]:
         case CellsMoved():
             yield [CELL_BYTES] * len(entry.cells)
             yield list(map(unit_bytes, entry.units))
+            yield list(map(unit_bytes, entry.consumed))
             yield list(map(given_up_bytes, entry.written_off))
         case ShardSaid() | ShardLeft():
             yield list(map(words_bytes, entry.pipelines))

@@ -144,8 +144,9 @@ class Membership:
 
     @property
     def hands_over(self) -> bool:
-        """Whether some shard may have something to hand over, also under a table not heard of yet."""
-        return not self.is_done or self.table_is_older
+        """Whether some shard may have something to hand over, also under a table not heard of yet: another
+        one may go by it already."""
+        return not self.is_done or self.table_is_older or self.asked is not None
 
     @property
     def table_is_older(self) -> bool:

@@ -23,7 +23,9 @@ class UnitNames:
         return len(self._slots)
 
     def add(self, name: str, slot: int) -> None:
-        """A unit was created."""
+        """A unit was created. One that is known to be consumed is not open any more."""
+        if self.early.pop(name, name) is None:
+            return
         self._slots[name] = slot
         heapq.heappush(self._by_slot, (slot, name))
         if len(self._by_slot) > 2 * len(self._slots) + 1024:
@@ -36,10 +38,7 @@ class UnitNames:
 
     def take(self, name: str, slot: int) -> None:
         """Another shard hands a name over."""
-        if name in self.early:
-            del self.early[name]
-        else:
-            self.add(name, slot)
+        self.add(name, slot)
 
     def slot(self, name: str) -> int | None:
         """The slot of an open unit; None if it has not arrived, or is gone."""

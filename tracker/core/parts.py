@@ -80,6 +80,7 @@ class OutboxEntry:
                     entry,
                     cells=entry.cells.select(owners == shard),
                     units=self._kept(entry.units, shard, entry.pipeline),
+                    consumed=self._kept(entry.consumed, shard, entry.pipeline),
                     written_off=tuple(
                         cell
                         for cell in entry.written_off

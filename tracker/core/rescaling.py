@@ -145,6 +145,8 @@ class CellsMoved:
     cells: Cells = field(default_factory=Cells.empty)
     units: tuple[Unit, ...] = ()
     written_off: tuple[WrittenOffCell, ...] = ()
+    consumed: tuple[Unit, ...] = ()
+    """Units that were consumed here, by the table before, and created elsewhere, by the newest."""
 
 
 @dataclass(frozen=True, slots=True)

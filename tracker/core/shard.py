@@ -170,6 +170,8 @@ class ShardPipeline:
             self._touch(home, entry.cells)
         for unit in entry.units:
             self.names(unit.segment).remove(unit.name)
+        for unit in entry.consumed:
+            self.names(unit.segment).early.pop(unit.name, None)
         for cell in entry.written_off:
             self.written_off.give(cell)
             self.changes.segments[cell.segment] = None
@@ -182,6 +184,8 @@ class ShardPipeline:
             self._touch(home, entry.cells)
         for unit in entry.units:
             self.names(unit.segment).take(unit.name, unit.slot)
+        for unit in entry.consumed:
+            self.names(unit.segment).remove(unit.name, remember=self.takes_names)
         for cell in entry.written_off:
             known, items = self.cells.value(cell.segment, cell.slot)
             self.written_off.take(cell, watch=not known or known == cell.checksum)

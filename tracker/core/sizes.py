@@ -114,7 +114,9 @@ def _long_bytes(entry: Entry) -> int:
             things = sum(map(node_bytes, entry.nodes)) + sum(map(staged_bytes, entry.staged))
             return text_bytes(entry.pipeline) + things
         case CellsMoved():
-            named = sum(map(unit_bytes, entry.units)) + sum(map(given_up_bytes, entry.written_off))
+            named = sum(map(unit_bytes, entry.units + entry.consumed)) + sum(
+                map(given_up_bytes, entry.written_off)
+            )
             return text_bytes(entry.pipeline) + cells_bytes(entry.cells) + named
         case ShardSaid():
             return sum(map(words_bytes, entry.pipelines))

@@ -679,6 +679,7 @@ class CellsMoved(_message.Message):
     CELLS_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     WRITTEN_OFF_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The table's version."""
     pipeline: _builtins.str
@@ -697,6 +698,10 @@ class CellsMoved(_message.Message):
     def written_off(self) -> _containers.RepeatedCompositeFieldContainer[Global___WrittenOffSnapshot]:
         """Cells that were written off."""
 
+    @_builtins.property
+    def consumed(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Unit]:
+        """Units that were consumed at the shard, and created elsewhere; of no slot."""
+
     def __init__(
         self,
         *,
@@ -706,10 +711,11 @@ class CellsMoved(_message.Message):
         cells: _types_pb2.Cells | None = ...,
         units: _abc.Iterable[_types_pb2.Unit] | None = ...,
         written_off: _abc.Iterable[Global___WrittenOffSnapshot] | None = ...,
+        consumed: _abc.Iterable[_types_pb2.Unit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "generation", b"generation", "pipeline", b"pipeline", "units", b"units", "version", b"version", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "consumed", b"consumed", "generation", b"generation", "pipeline", b"pipeline", "units", b"units", "version", b"version", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

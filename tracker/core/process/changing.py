@@ -23,7 +23,7 @@ from tracker.core.messages import (
     ShardNumber,
     UnitsArrived,
 )
-from tracker.core.model import Cells, Refusal, RefusalCode, Refused
+from tracker.core.model import Cells, Refusal, RefusalCode, Refused, Unit
 from tracker.core.pipeline import Pipeline
 from tracker.core.process.applying import Applying
 from tracker.core.process.state import _MS
@@ -59,7 +59,7 @@ from tracker.core.sizes import (
     unit_bytes,
     words_bytes,
 )
-from tracker.core.slots import FOREVER, HIGHEST_SLOT
+from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 
 class Changing(Applying):
@@ -263,12 +263,20 @@ class Changing(Applying):
                 for cell in shard.written_off.cells.values()
                 if self.routing.owner(cell.slot, name) != self.shard
             ]
+            consumed = [
+                Unit(segment, unit, LOWEST_SLOT)
+                for segment, names in shard.units.items()
+                if self.routing.names_keeper(name, segment) != self.shard
+                for unit in names.early
+            ]
             most_bytes = self.config.max_bytes_per_move
             moved = partial(CellsMoved, version, name, pipeline.generation)
             for part in _cells_in_pieces(cells, most_bytes):
                 self._append_home(moved(cells=part))
             for names_moved in pieces(units, unit_bytes, most_bytes):
                 self._append_home(moved(units=names_moved))
+            for names_consumed in pieces(consumed, unit_bytes, most_bytes):
+                self._append_home(moved(consumed=names_consumed))
             for listed in pieces(given_up, given_up_bytes, most_bytes):
                 self._append_home(moved(written_off=listed))
         self._step(RoutingDone(version))

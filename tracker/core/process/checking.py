@@ -191,7 +191,7 @@ def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
         return
     if len(entry.cells):
         _check_places(spec, entry.cells)
-    _check_segments(spec, [unit.segment for unit in entry.units])
+    _check_segments(spec, [unit.segment for unit in entry.units + entry.consumed])
     _check_segments(spec, [cell.segment for cell in entry.written_off])
 
 
