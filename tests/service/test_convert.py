@@ -231,7 +231,7 @@ def test_a_snapshot_survives_the_store() -> None:
 
 def test_changed_limits_survive_the_store_and_what_was_registered_too() -> None:
     process, spec = Process(0, RoutingTable.uniform(1), 1), replace(SPEC, fronts=(), open=True)
-    raised = replace(spec, horizon_slots=1, max_open_cells=2, max_open_units=3, max_nodes=4)
+    raised = replace(spec, horizon_slots=9, max_open_cells=2, max_open_units=3, max_nodes=4)
     for event in (m.RegisterPipeline("r", spec), m.RegisterPipeline("c", raised, True)):
         process.handle(event, 0)
         process.handle(m.Committed(process.position), 0)
