@@ -34,6 +34,8 @@ from tracker.core.messages import Effect
 
 DEFAULT_SEEDS = range(2_000)
 OUTPUT = BUILD / "digest.json"
+RENAMED: dict[str, str] = {}
+"""By the name of a class the one that it had before: so that renaming a class changes no digest."""
 _CHUNK = 20
 _DIGEST_BYTES = 16
 
@@ -45,41 +47,56 @@ def encoded(value: object) -> bytes:
     """A value by its content. Two values of the same content give the same bytes, others do not.
     Raises TypeError for what is no plain data."""
     parts: list[bytes] = []
-    _encode(value, parts.append)
+    Encoding(parts.append).encode(value)
     return b"".join(parts)
 
 
-def _encode(value: Any, put: Callable[[bytes], None]) -> None:
-    kind: Any = type(value)
-    if value is None or kind is bool:
-        put(b"n" if value is None else b"t" if value else b"f")
-    elif kind is int or isinstance(value, np.integer):
-        put(b"i%d;" % int(value))
-    elif kind is str or kind is bytes:
-        put((b"s%d:" if kind is str else b"b%d:") % len(data := _bytes(value)) + data)
-    elif kind is float:
-        put(b"d" + struct.pack("<d", value))
-    elif kind is np.ndarray:
-        _encode(("array", value.dtype.str, value.shape, value.tobytes()), put)
-    elif isinstance(value, Enum):
-        _encode((kind.__name__, value.value), put)
-    elif isinstance(value, (tuple, list)):
-        _encode_all(b"(", value, put)
-    elif isinstance(value, dict):
-        _encode_all(b"{", (part for item in value.items() for part in item), put)
-    elif isinstance(value, (set, frozenset)):
-        _encode_all(b"<", sorted(value), put)
-    elif (fields := _fields(kind)) is not None:
-        _encode_all(b"[", (kind.__name__, *(getattr(value, name) for name in fields)), put)
-    else:
-        raise TypeError(f"a {kind.__name__} is no plain data: {value!r}")
+class Encoding:
+    """Puts values one after the other."""
 
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
 
-def _encode_all(begin: bytes, values: Any, put: Callable[[bytes], None]) -> None:
-    put(begin)
-    for value in values:
-        _encode(value, put)
-    put(b".")
+    def name_of(self, kind: type) -> str:
+        """What a class counts as: its name, before it was renamed."""
+        return RENAMED.get(kind.__name__, kind.__name__)
+
+    def values_of(self, value: Any) -> Iterator[Any] | None:
+        """What an object is made of; None if that is not known."""
+        kind: Any = type(value)
+        fields = _fields(kind)
+        return None if fields is None else (getattr(value, name) for name in fields)
+
+    def encode(self, value: Any) -> None:
+        kind: Any = type(value)
+        if value is None or kind is bool:
+            self._put(b"n" if value is None else b"t" if value else b"f")
+        elif kind is int or isinstance(value, np.integer):
+            self._put(b"i%d;" % int(value))
+        elif kind is str or kind is bytes:
+            self._put((b"s%d:" if kind is str else b"b%d:") % len(data := _bytes(value)) + data)
+        elif kind is float:
+            self._put(b"d" + struct.pack("<d", value))
+        elif kind is np.ndarray:
+            self.encode(("array", value.dtype.str, value.shape, value.tobytes()))
+        elif isinstance(value, Enum):
+            self.encode((self.name_of(kind), value.value))
+        elif isinstance(value, (tuple, list)):
+            self._all(b"(", value)
+        elif isinstance(value, dict):
+            self._all(b"{", (part for item in value.items() for part in item))
+        elif isinstance(value, (set, frozenset)):
+            self._all(b"<", sorted(value))
+        elif (values := self.values_of(value)) is not None:
+            self._all(b"[", (self.name_of(kind), *values))
+        else:
+            raise TypeError(f"a {kind.__name__} is no plain data: {value!r}")
+
+    def _all(self, begin: bytes, values: Any) -> None:
+        self._put(begin)
+        for value in values:
+            self.encode(value)
+        self._put(b".")
 
 
 def _bytes(value: str | bytes) -> bytes:
