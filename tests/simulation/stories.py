@@ -39,7 +39,7 @@ def draw_plan(seed: int) -> Plan:
         return _draw_bounce(rng, plan)
     if drawn < 0.08:
         return _draw_visits(rng, plan)
-    if drawn < 0.1:
+    if drawn < 0.11:
         return _draw_wanders(rng, plan)
     return plan
 

@@ -217,5 +217,8 @@ class Reads(ProcessState):
                 at_shard = node_times.get(node.key, durable)
                 assert at_shard == durable, f"{name}: {node.key} is applied out of step"
                 for grant in node.grants.values():
-                    joined = pipeline.shard.front_id((grant.node_id, grant.front))
-                    assert joined == grant.id, f"{name}: {joined} goes by the grant of {grant.id}"
+                    held = pipeline.shard.fronts.get((grant.node_id, grant.front))
+                    joined = held and (held.incarnation, held.number)
+                    assert joined == (grant.incarnation, grant.number), (
+                        f"{name}: {grant} is of {joined}"
+                    )
