@@ -74,8 +74,8 @@ def test_a_full_table_takes_the_ticks_that_empty_it(shards: int) -> None:
 def test_creating_in_a_cell_that_is_open_already_costs_nothing() -> None:
     _, front = begun()
     front.commit(created=[(0, slot, slot) for slot in (200, 201, 202)])
-    front.commit(created=[(0, 200, 77), (0, 200, 78), (0, 202, 79)])
-    assert "3 open cells and 1 more" in front.refused(created=[(0, 200, 8), (0, 203, 9)]).message
+    front.commit(created=[(0, 201, 77), (0, 201, 78), (0, 202, 79)])
+    assert "3 open cells and 1 more" in front.refused(created=[(0, 201, 8), (0, 203, 9)]).message
     # The same slot of another segment is another cell.
     assert front.refused(created=[(1, 200, 8)]).code is RefusalCode.FULL
 
@@ -108,6 +108,23 @@ def test_a_table_full_of_what_was_consumed_ahead_takes_its_creations(shards: int
         assert front.refused(created=[(0, slots[2], slots[2])]).code is RefusalCode.FULL
     front.commit(created=[(0, slot, slot) for slot in slots[:2]])
     front.commit(created=[(0, slot, slot) for slot in slots[2:]])
+    front.commit(heartbeats={"f": 300})
+    assert cluster.agreed(SPEC) == (300, 300)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_what_lies_below_all_that_is_open_is_taken_though_nobody_has_consumed_it(
+    shards: int,
+) -> None:
+    """Readers wait for some names, and run ahead of other ticks of the same front."""
+    cluster, front = begun(shards)
+    far = (front.home + 1) % shards
+    slots = [s for s in range(200, 260) if cluster.routing.owner(s, "p") == far][:5]
+    reader = cluster.node(SPEC, "reader")
+    reader.commit(consumed=[(0, slot, slot) for slot in slots[1:]])
+    front.commit(created=[(0, slots[0], 7)], units_created=[Unit(0, "file:///x", slots[0])])
+    reader.commit(consumed=[(0, slots[0], 7)], units_consumed=[Unit(0, "file:///x", slots[0])])
+    front.commit(created=[(0, slot, slot) for slot in slots[1:]])
     front.commit(heartbeats={"f": 300})
     assert cluster.agreed(SPEC) == (300, 300)
 

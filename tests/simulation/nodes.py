@@ -424,7 +424,7 @@ class Node:
         if refusal.code is RefusalCode.FULL:
             limit = next(name for name in _TABLES if name in refusal.message)
             self.sim.count(f"full_{limit.removeprefix('max_')}")
-            if self.world.edges:
+            if self.world.edges and limit != "max_nodes":
                 self.sim.count("full_where_items_have_children")
 
     def commit_bad(self) -> None:

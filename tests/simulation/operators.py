@@ -176,8 +176,8 @@ class Operator:
             return
         limits = replace(
             spec.limits,
-            max_open_cells=sim.rng.choice([2, 3, 10, 1_000]),
-            max_open_units=sim.rng.choice([2, 3, 1_000]),
+            max_open_cells=sim.rng.choice([1, 2, 10, 1_000]),
+            max_open_units=sim.rng.choice([1, 2, 1_000]),
         )
         self._requests += 1
         request = (self.name, self._requests)

@@ -240,9 +240,9 @@ def _draw_limits(seed: int, pipeline: PipelinePlan) -> PipelinePlan:
     """Tables that are full where items have children, limits that change, and what is given up."""
     spec = pipeline.spec
     rng = random.Random(f"limits {seed} {spec.name}")
-    if spec.edges and rng.random() < 0.15:
+    if rng.random() < 0.3:
         spec = replace(
-            spec, max_open_cells=rng.choice([2, 3, 5]), max_open_units=rng.choice([2, 1_000])
+            spec, max_open_cells=rng.choice([1, 1, 2]), max_open_units=rng.choice([1, 2])
         )
     holds = spec.silent_front is SilentFront.HOLD
     lost = rng.choice([0, 0, 0, 0, 1, 2])

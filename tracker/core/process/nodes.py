@@ -67,10 +67,10 @@ def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
     )
 
 
-def _names_lowest(cells: Cells, lows: Iterable[SegmentLow]) -> bool:
-    """Whether one of some cells is the lowest that is reported open of its segment."""
+def _begins_lowest(cells: Cells, lows: Iterable[SegmentLow]) -> bool:
+    """Whether one of some cells is, or lies below, the lowest that is reported open of its segment."""
     return any(
-        bool(((cells.segments == low.segment) & (cells.slots == low.slot)).any())
+        bool(((cells.segments == low.segment) & (cells.slots <= low.slot)).any())
         for low in lows
         if low.open_slots
     )
@@ -551,9 +551,9 @@ class Nodes(Exchange):
             self._check_room_for_units(pipeline, content.units_created)
 
     def _check_room_for_cells(self, pipeline: Pipeline, shard: int, created: Cells) -> None:
-        """Creating in a cell that is open takes no room. Of another shard that is known of the lowest
-        open cells alone; a tick that creates there is taken whole: readers may have filled the table with
-        what they consumed ahead of it, and such ticks alone empty it then, the lowest first."""
+        """Creating in a cell that is open takes no room; of another shard it is not known which are. But a
+        tick that creates at or below the lowest open cell is taken whole: readers may have filled the table
+        with what they consumed ahead of its creation, and ticks of the lowest slots alone empty it then."""
         spec = pipeline.spec
         there = pipeline.combiner.open_slots(shard)
         if shard == self.shard:
@@ -561,8 +561,7 @@ class Nodes(Exchange):
         if there + len(created) <= spec.max_open_cells:
             return
         created = created.select(self._tables[-1][1].owners(created.slots, spec.name) == shard)
-        lows = pipeline.combiner.views[shard].lows.values()
-        if shard != self.shard and _names_lowest(created, lows):
+        if _begins_lowest(created, pipeline.combiner.views[shard].lows.values()):
             return
         more = new_cells(created, pipeline.shard.cells if shard == self.shard else None)
         if there and more and there + more > spec.max_open_cells:
