@@ -119,15 +119,12 @@ def _taken(path: Path, data: dict[str, Any], key: str, kind: type) -> Any:
 
 def all_mutations() -> list[Mutation]:
     """All of this directory, by name."""
-    from tests.mutations.patches import all_patches  # until the last of them is converted
-
-    read = [read_mutation(path) for path in sorted(HERE.glob("*.toml"))]
-    return sorted([*read, *all_patches()], key=lambda mutation: mutation.name)
+    return [read_mutation(path) for path in sorted(HERE.glob("*.toml"))]
 
 
 def copy_code(target: Path, source: Path = ROOT) -> None:
     """Copies what a hunt needs from `source` to the directory `target`, which is made."""
-    leave_out = shutil.ignore_patterns("__pycache__", "*.toml", "*.patch", "*.pyc")
+    leave_out = shutil.ignore_patterns("__pycache__", "*.toml", "*.pyc")
     for place in _COPIED:
         shutil.copytree(source / place, target / place, ignore=leave_out)
     shutil.copy(source / "tests" / "__init__.py", target / "tests" / "__init__.py")
@@ -135,10 +132,6 @@ def copy_code(target: Path, source: Path = ROOT) -> None:
 
 def apply_mutation(mutation: Mutation, target: Path) -> None:
     """Applies a mutation to the copy in `target`, whole or not at all. Raises MutationError."""
-    from tests.mutations.patches import Patch, apply_patch
-
-    if isinstance(mutation, Patch):
-        apply_patch(mutation, target)
     for file, text in changed(mutation, target).items():
         (target / file).write_text(text)
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.mutations import __main__ as command
 from tests.mutations.mutation import (
+    HERE,
     Mutation,
     MutationError,
     all_mutations,
@@ -121,6 +122,10 @@ def test_a_mutation_fits_the_code_and_changes_what_it_says(name: str, code: Path
         assert changed != text
         compile(changed, file, "exec")
         (code / file).write_text(text)
+
+
+def test_nothing_lies_among_them_that_is_not_read() -> None:
+    assert {path.suffix for path in HERE.iterdir() if path.is_file()} == {".py", ".toml"}
 
 
 def test_no_fault_is_missing() -> None:
