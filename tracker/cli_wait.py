@@ -77,7 +77,7 @@ def wait(
     """Wait until everything before a moment is processed, and print min time.
 
     Exit status: 0 reached; 3 not within --timeout; 5 it will not be, as things are: a front that it
-    depends on is silent, or has not joined; 1 refused (an unknown pipeline, say); 2 wrong usage; 4 no
+    depends on is silent, or has not joined, or was evicted; 1 refused (an unknown pipeline, say); 2 wrong usage; 4 no
     process of the tracker answered at first.
     """
     try:

@@ -101,19 +101,51 @@ def test_a_front_that_goes_on_is_waited_for(running: EmbeddedTracker) -> None:
         assert waited.outcome is Outcome.REACHED
 
 
-def test_a_silent_front_that_will_be_evicted_is_waited_for(running: EmbeddedTracker) -> None:
+def evicting(running: EmbeddedTracker, name: str) -> NodeClient:
+    """The node of a pipeline's only front, which is evicted once it is silent."""
     running.register(
         PipelineSpec(
-            "evicting", ("first",), fronts=("front",), silent_front=SilentFront.EVICT,
-            evict_after_ms=3_000,
+            name,
+            ("first",),
+            fronts=("front",),
+            silent_front=SilentFront.EVICT,
+            evict_after_ms=1_000,
         )
-    )  # fmt: skip
-    node = joined_front(running.node("evicting", "n"))
-    node.close()
-    waited = wait_complete(
-        running.target, "evicting", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
     )
-    assert waited.outcome is Outcome.REACHED, "it left as the last one, so all is complete"
+    return joined_front(running.node(name, "n"))
+
+
+def test_a_vacant_place_holds_until_the_front_comes_back_or_is_retired(
+    running: EmbeddedTracker,
+) -> None:
+    evicting(running, "evicting").close()
+    held = wait_complete(running.target, "evicting", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S)
+    assert held.outcome is Outcome.HELD, "eviction is not leaving"
+    assert "front 'front' of node 'n' was evicted" in held.why and "nodes retire" in held.why
+    words = ["wait", "-p", "evicting", "--until", "slot:40", "--silent-after", "200ms"]
+    by_script = cli(running, *words)
+    assert by_script.exit_code == EXIT_HELD and "was evicted" in by_script.stderr
+    never = cli(running, *words[:-1], "never", "--timeout", "1.5")
+    assert never.exit_code == EXIT_TIMED_OUT
+
+    with running.admin() as admin:
+        admin.retire("evicting", "n")
+    left = wait_complete(running.target, "evicting", 40, timeout_s=WAIT_S)
+    assert left.outcome is Outcome.REACHED, "an operator says that it has left"
+
+
+def test_a_front_that_was_evicted_and_comes_back_is_waited_for(running: EmbeddedTracker) -> None:
+    evicting(running, "coming-back").close()
+    held = wait_complete(
+        running.target, "coming-back", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+    )
+    assert held.outcome is Outcome.HELD
+    with joined_front(running.node("coming-back", "n")) as again:
+        done(again.commit(promise(40)))
+        waited = wait_complete(
+            running.target, "coming-back", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S
+        )
+        assert waited.outcome is Outcome.REACHED
 
 
 def test_what_is_unknown_is_refused(running: EmbeddedTracker) -> None:

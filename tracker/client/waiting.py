@@ -1,14 +1,14 @@
 """Waiting for a moment to be complete, and giving up where nobody is left who could complete it.
 
-Min time waits for a silent front as long as the pipeline's policy says `hold`, which may be for ever.
-A script that waits should not: once a front that has not promised enough has been silent for a while,
-the wait is over, and says which front it is.
+Min time waits for a silent front as long as the pipeline's policy says `hold`, and for one that was evicted
+until it comes back or is retired, which may be for ever. A script that waits should not: once a front that
+has not promised enough has been silent or away for a while, the wait is over, and says which front it is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -17,8 +17,9 @@ from tracker.client.admin import Admin, PipelineInfo
 from tracker.client.errors import UnavailableError
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
+from tracker.core.explain import HoldKind
 from tracker.core.graph import SegmentGraph
-from tracker.core.model import SilentFront
+from tracker.core.model import FrontName, SilentFront
 from tracker.core.slots import add_delay
 
 SILENT_AFTER_S = 60.0
@@ -34,7 +35,7 @@ class Outcome(Enum):
     REACHED = "reached"
     TIMED_OUT = "timed out"
     HELD = "held"
-    """It will not be reached until somebody acts: a front is silent, or none is there."""
+    """It will not be reached until somebody acts: a front is silent, or was evicted, or none is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,9 @@ def wait_complete(
     everything labelled before a moment is complete.
 
     timeout_s: TIMED_OUT after so many seconds (None: no limit). silent_after_s: HELD once a front that
-    it depends on, and that the pipeline does not evict, has said nothing for so long, or has not joined
-    while this waited so long (None: waits on). Raises RefusedError if the pipeline or segment is unknown.
+    it depends on, and that the pipeline does not evict, has said nothing for so long, or has not joined,
+    or not come back after its eviction, while this waited so long (None: waits on). Raises RefusedError
+    if the pipeline or segment is unknown.
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     with Subscriber(target, pipeline) as subscriber, Admin(target, LOOK_TIMEOUT_S) as admin:
@@ -84,46 +86,54 @@ def wait_complete(
                 return Waited(Outcome.REACHED, slot) if reached else Waited(Outcome.HELD, slot, why)
 
 
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """What holds the slot that is waited for, for people: at which slot, and for how long, as the tracker
+    knows."""
+
+    slot: int
+    what: str
+    silent_s: float = 0.0
+
+
 class _Silence:
-    """For how long fronts have been silent, by what the tracker says and by what was seen here: a
+    """For how long fronts have been silent or away, by what the tracker says and by what was seen here: a
     process that has just started knows of no silence before."""
 
     def __init__(self, slot: int, segment: str | None) -> None:
         self._slot, self._segment = slot, segment
-        self._seen: dict[
-            tuple[str, str], tuple[int, float]
-        ] = {}  # promise, and when it was first seen
+        self._seen: dict[FrontName, tuple[int, float]] = {}
+        """By front where it stands, and when it was first seen there."""
 
     def look(self, admin: Admin, pipeline: str, silent_after_s: float) -> str:
         """What will hold the slot until somebody acts, for people; empty if there is hope."""
         try:
             info, shards = admin.pipeline(pipeline), admin.shards()
+            connected = all(shard.state.connected for shard in shards)
+            vacant = self._vacant(admin, info) if connected else None
         except UnavailableError:
-            self._seen.clear()
-            return ""
-        if not all(shard.state.connected for shard in shards):
+            vacant = None
+        if vacant is None:
             # What fronts say may not have arrived: nothing can be said of their silence.
             self._seen.clear()
             return ""
-        now_s = time.monotonic()
-        silent = []
         missing = self._missing(info)
-        holding = {} if missing else self._holding(info)
-        if missing:
-            holding = {("", missing): (info.spec.start_slot, 0.0)}
-        self._seen = {key: seen for key, seen in self._seen.items() if key in holding}
-        for (node_id, front), (promise, silent_s) in holding.items():
-            if self._seen.get((node_id, front), (None,))[0] != promise:
-                self._seen[node_id, front] = (promise, now_s)
-            silent_s = max(silent_s, now_s - self._seen[node_id, front][1])
+        holding = {("", missing): _Holding(info.spec.start_slot, missing)} if missing else {}
+        if not missing:
+            holding = {**self._silent(info), **vacant}
+        return "; ".join(self._for_so_long(holding, silent_after_s))
+
+    def _for_so_long(
+        self, holding: dict[FrontName, _Holding], silent_after_s: float
+    ) -> Iterator[str]:
+        now_s = time.monotonic()
+        self._seen = {front: seen for front, seen in self._seen.items() if front in holding}
+        for front, hold in holding.items():
+            if self._seen.get(front, (None,))[0] != hold.slot:
+                self._seen[front] = (hold.slot, now_s)
+            silent_s = max(hold.silent_s, now_s - self._seen[front][1])
             if silent_s >= silent_after_s:
-                silent.append(
-                    f"front {front!r} of node {node_id!r} has been silent for {silent_s:.0f} s and has "
-                    f"promised slot {promise}"
-                    if node_id
-                    else f"{front}, for {silent_s:.0f} s"
-                )
-        return "; ".join(silent)
+                yield f"{hold.what}, for {silent_s:.0f} s"
 
     def _missing(self, info: PipelineInfo) -> str:
         """What keeps the pipeline from beginning, or from going on though nothing is in it."""
@@ -133,8 +143,8 @@ class _Silence:
             return f"not all declared fronts have joined ({', '.join(names) or 'some'} have not)"
         return "the pipeline is open and no front feeds it" if info.spec.open and not here else ""
 
-    def _holding(self, info: PipelineInfo) -> dict[tuple[str, str], tuple[int, float]]:
-        """The fronts that have not promised enough: their promises, and how long they were silent."""
+    def _silent(self, info: PipelineInfo) -> dict[FrontName, _Holding]:
+        """The fronts that have not promised enough, and are not evicted."""
         spec = info.spec
         # A node is evicted when all of its fronts may be: one that must not keeps the others.
         patient = {
@@ -145,7 +155,12 @@ class _Silence:
         graph, names = SegmentGraph(spec), spec.segments
         asked = range(len(names)) if self._segment is None else [names.index(self._segment)]
         return {
-            (front.node_id, front.front): (front.heartbeat, front.silent_ms / 1000)
+            (front.node_id, front.front): _Holding(
+                front.heartbeat,
+                f"front {front.front!r} of node {front.node_id!r} has been silent since it promised slot "
+                f"{front.heartbeat}",
+                front.silent_ms / 1000,
+            )
             for front in info.state.fronts
             if front.node_id in patient
             and any(
@@ -153,4 +168,37 @@ class _Silence:
                 < self._slot
                 for w in asked
             )
+        }
+
+    def _vacant(self, admin: Admin, info: PipelineInfo) -> dict[FrontName, _Holding] | None:
+        """The fronts that were evicted and have not come back, and without which the slot is not reached,
+        as all shards say; None where one of them does not answer."""
+        if not info.spec.evicts:
+            return {}
+        explained = admin.explain(
+            info.spec.name,
+            self._segment,
+            at=self._slot,
+            max_cells=0,
+            shard_timeout_s=LOOK_TIMEOUT_S,
+        )
+        if explained.silent_shards:
+            return None
+        told = [
+            {
+                (hold.node_id, hold.front): hold.slot
+                for segment in part.segments
+                for hold in segment.holds
+                if hold.kind is HoldKind.VACANT
+            }
+            for part in explained.parts
+        ]
+        return {
+            (node_id, front): _Holding(
+                slot,
+                f"front {front!r} of node {node_id!r} was evicted, and its place at slot {slot} is vacant "
+                "until it comes back or the node is retired (lowmark nodes retire)",
+            )
+            for (node_id, front), slot in (told[0] if told else {}).items()
+            if all((node_id, front) in others for others in told)
         }
