@@ -582,10 +582,12 @@ class Simulator(Processes):
         running = self.shards[node.home].running
         pipeline = running and running.process._pipelines.get(event.pipeline)
         known = pipeline and pipeline.home.nodes.get(node.name)
-        if known and known.session is not None:
+        if running and not running.paused and known and known.session is not None:
             self._deliver(None, node.home, event)
         else:
-            self.not_a_step()  # it would be let in, and nobody would close what it opened
+            # It would be let in, and nobody would close what it opened: as soon as the process goes on,
+            # where it stands still, and what had come before ends the session.
+            self.not_a_step()
 
     def _to_node(self, name: str, link: Any, effect: Effect) -> None:
         self.after(self._in_order(("to", link), self.latency()), self.nodes[name].hear, effect)
