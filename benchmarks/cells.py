@@ -10,8 +10,8 @@ from dataclasses import replace
 from acker.v1 import types_pb2 as pb
 from benchmarks.core import HORIZON, Cluster, Node, cells
 from benchmarks.figures import Bar, Budget, Figure
-from tracker import convert
 from tracker.core.model import PipelineSpec, TickContent
+from tracker.wire.ticks import content_from_pb, content_to_pb
 
 CELLS_PER_TICK = 1000
 GROUP = 10
@@ -61,12 +61,12 @@ def _applied_per_second(ticks: int, from_bytes: bool) -> float:
     for number in range(ticks):
         each = cells(number // 2 * 10, CELLS_PER_TICK, number // 2)
         contents.append(TickContent(consumed=each) if number % 2 else TickContent(created=each))
-    requests = [convert.content_to_pb(content).SerializeToString() for content in contents]
+    requests = [content_to_pb(content).SerializeToString() for content in contents]
     began = time.process_time()
     for number in range(ticks):
         content = contents[number]
         if from_bytes:
-            content = convert.content_from_pb(pb.TickContent.FromString(requests[number]))
+            content = content_from_pb(pb.TickContent.FromString(requests[number]))
         node.tick(content)
         if number % GROUP == GROUP - 1:
             cluster.commit()

@@ -25,9 +25,9 @@ from benchmarks import looping
 from benchmarks.echo import STREAM
 from benchmarks.figures import Bar, Budget, Figure, ratios
 from benchmarks.processes import EchoServer, Tracker
-from tracker import convert
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
 from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.ticks import content_to_pb
 
 COMMIT_TICKS = "/acker.v1.NodeService/CommitTicks"
 TICKS_PER_SLOT = 20
@@ -119,7 +119,7 @@ def _message(number: int, cells: int) -> bytes:
 
 
 def _numbered(number: int, content: TickContent) -> bytes:
-    tick = node_pb.NumberedTick(number=number, content=convert.content_to_pb(content))
+    tick = node_pb.NumberedTick(number=number, content=content_to_pb(content))
     return node_pb.CommitTicksRequest(tick=tick).SerializeToString()
 
 

@@ -25,7 +25,6 @@ from tests.client.support import (
     joined_front,
     promise,
 )
-from tracker import convert
 from tracker.client import (
     ClosedError,
     FencedError,
@@ -48,6 +47,7 @@ from tracker.core.model import (
 )
 from tracker.core.slots import FOREVER
 from tracker.core.waits import WaitCause, WaitKind
+from tracker.wire.ticks import key_to_pb
 
 NO_SLOTS = np.empty(0, np.int64)
 
@@ -231,7 +231,7 @@ def test_a_client_whose_key_is_closed_and_forgotten_is_fenced(
 ) -> None:
     """Its home does not know the key any more, but the client knows that it was given."""
     with NodeClient(running.target, pipeline, "n") as node:
-        key = convert.key_to_pb(node.join(WAIT_S).key)
+        key = key_to_pb(node.join(WAIT_S).key)
         done(node.commit(TickContent()))
         connection = Connection(running.target)
         connection.call(

@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tracker import convert
 from tracker.client.connection import MAX_REDIRECTS, Connection
 from tracker.client.errors import UnavailableError
 from tracker.core.model import Refusal, RefusalCode
+from tracker.wire.refusals import REFUSAL_KEY, refusal_to_pb
 
 A, B = "127.0.0.1:1", "127.0.0.1:2"
 WAIT_S = 60.0
@@ -21,11 +21,11 @@ class NotHome(grpc.RpcError):
     """A process says that another one is home."""
 
     def __init__(self, home_address: str) -> None:
-        self._message = convert.refusal_to_pb(Refusal(RefusalCode.NOT_HOME, "it is at home there"))
+        self._message = refusal_to_pb(Refusal(RefusalCode.NOT_HOME, "it is at home there"))
         self._message.home_address = home_address
 
     def trailing_metadata(self) -> Any:
-        return ((convert.REFUSAL_KEY, self._message.SerializeToString()),)
+        return ((REFUSAL_KEY, self._message.SerializeToString()),)
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.FAILED_PRECONDITION

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.core.driver import MS, Cluster, HandNode
-from tracker.convert_storage import snapshot_from_bytes, snapshot_to_bytes
 from tracker.core.explain import ExplainQuery, Hold, HoldKind
 from tracker.core.messages import (
     Append,
@@ -27,6 +26,7 @@ from tracker.core.messages import (
 from tracker.core.model import Cells, Edge, PipelineSpec, SilentFront
 from tracker.core.process import ProcessConfig
 from tracker.core.slots import FOREVER
+from tracker.wire.storage import snapshot_from_bytes, snapshot_to_bytes
 
 SPEC = PipelineSpec(
     "p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",),

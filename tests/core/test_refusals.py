@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain
-from tracker.convert import state_to_pb
-from tracker.convert_storage import snapshot_to_bytes
 from tracker.core import home
 from tracker.core.messages import (
     Append,
@@ -36,6 +34,8 @@ from tracker.core.model import (
 )
 from tracker.core.process import ProcessConfig
 from tracker.core.slots import FOREVER
+from tracker.wire.pipelines import state_to_pb
+from tracker.wire.storage import snapshot_to_bytes
 
 SPEC = PipelineSpec(
     "flights",

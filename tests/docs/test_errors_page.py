@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.docs.pages import ROOT, table_rows
-from tracker import convert
 from tracker.core.model import RefusalCode
 from tracker.service.errors import STATUS
+from tracker.wire.refusals import REFUSAL_KEY
 
 PAGE = ROOT / "docs" / "errors.md"
 
@@ -21,7 +21,7 @@ def test_every_row_has_the_status_that_the_refusal_travels_as() -> None:
 
 
 def test_the_page_names_the_metadata_that_carries_the_refusal() -> None:
-    assert f"`{convert.REFUSAL_KEY}`" in PAGE.read_text()
+    assert f"`{REFUSAL_KEY}`" in PAGE.read_text()
 
 
 def test_every_row_says_what_it_means_and_what_to_do() -> None:

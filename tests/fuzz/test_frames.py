@@ -15,12 +15,13 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import parsed, sent
 from tests.fuzz.wired import SPEC, Wired, recovered
-from tracker import convert
-from tracker.convert_storage import record_from_bytes
 from tracker.core.messages import Frame, FrameArrived, RetireNode, Send
 from tracker.core.model import Batch, Cells, RefusalCode, Refused, Unit
 from tracker.core.process import LogLost
 from tracker.core.process.checking import check_frame
+from tracker.wire.frames import frame_from_pb, frame_to_pb
+from tracker.wire.pipelines import state_to_pb
+from tracker.wire.storage import record_from_bytes
 
 TO, FROM = 0, 1
 
@@ -48,7 +49,7 @@ def exchanged() -> list[Frame]:
     return [e.frame for e in cluster.effects[seen:] if isinstance(e, Send) and e.shard == TO]
 
 
-FRAMES = [convert.frame_to_pb(frame) for frame in exchanged()]
+FRAMES = [frame_to_pb(frame) for frame in exchanged()]
 
 
 @st.composite
@@ -72,7 +73,7 @@ class Alone(Wired):
         """A frame arrives; False if it was refused, True if it was taken. LogLost ends the shard."""
         before = self.state()
         try:
-            frame = convert.frame_from_pb(message)
+            frame = frame_from_pb(message)
             check_frame(self.processes[TO], frame)
         except Refused as refused:
             assert refused.refusal.code is RefusalCode.INVALID
@@ -103,7 +104,7 @@ def test_a_frame_is_taken_or_refused_and_never_ends_a_process(
             return
     process = cluster.processes[TO]
     for spec in process.pipelines():
-        convert.state_to_pb(process.describe(spec.name, cluster.now_ns)).SerializeToString()
+        state_to_pb(process.describe(spec.name, cluster.now_ns)).SerializeToString()
     records = [(at, record_from_bytes(data)) for at, data in cluster.log(TO)]
     recovered(cluster, TO, None, records)
 

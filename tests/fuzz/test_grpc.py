@@ -27,11 +27,12 @@ from tests.fuzz.test_frames import FRAMES
 from tests.fuzz.test_requests import METHODS
 from tests.fuzz.test_ticks import TICKS
 from tests.fuzz.wired import SPEC
-from tracker import EmbeddedTracker, convert
+from tracker import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, RefusalCode, TickContent
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.errors import STATUS
 from tracker.service.peers import TO_SHARD_KEY
+from tracker.wire.refusals import REFUSAL_KEY
 
 MODULES = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)
 SERVED = {
@@ -131,8 +132,8 @@ def ended(error: Any, name: str) -> None:
         assert name in WAITING, details
         return
     trailing = dict(error.trailing_metadata() or ())
-    assert convert.REFUSAL_KEY in trailing, f"{status}: {details}"
-    refusal = pb.Refusal.FromString(trailing[convert.REFUSAL_KEY])
+    assert REFUSAL_KEY in trailing, f"{status}: {details}"
+    refusal = pb.Refusal.FromString(trailing[REFUSAL_KEY])
     assert STATUS[RefusalCode(refusal.code)] is status, details
     assert refusal.message == details
 

@@ -39,7 +39,6 @@ from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
 from tests.fuzz.wired import SPEC, Wired
 from tests.local_tracker.fakes import FakeUplink, one_cell
-from tracker import convert
 from tracker.client.errors import RefusedError
 from tracker.client.node import _message
 from tracker.core.messages import Grant, StageContributions, TickRefused
@@ -53,6 +52,7 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
+from tracker.wire.ticks import content_from_pb, contribution_from_pb, contribution_to_pb
 
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where files are synced without a disk, so that there is time for more examples."""
@@ -73,8 +73,8 @@ class HomeUplink(FakeUplink):
         self.node.join_front("G")
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
-        parts = [convert.contribution_to_pb(handed.contribution) for handed in contributions]
-        told = tuple(convert.contribution_from_pb(part) for part in parts)
+        parts = [contribution_to_pb(handed.contribution) for handed in contributions]
+        told = tuple(contribution_from_pb(part) for part in parts)
         home = self.cluster.routing.home("p", node_id)
         answer = self.cluster.ask(home, StageContributions, "p", node_id, told)
         if isinstance(answer, Refusal):
@@ -101,7 +101,7 @@ class HomeUplink(FakeUplink):
 
     def _commit(self, content: TickContent) -> None:
         try:
-            told = convert.content_from_pb(_message("p", content))
+            told = content_from_pb(_message("p", content))
         except RefusedError as error:
             raise HandOverError(error.refusal.code.value, error.refusal.message) from None
         effects = self.node.send(self.node.last + 1, told)

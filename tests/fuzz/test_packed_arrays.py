@@ -11,14 +11,14 @@ from local_tracker.worker.protocol import MAX_CELLS, CellReader, HandOverError, 
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s, sent, uint64s
-from tracker import convert
 from tracker.core.cells import CellTable
 from tracker.core.home import MAX_ITEMS_PER_CELL
 from tracker.core.model import Cells, RefusalCode, Refused
+from tracker.wire.cells import cells_from_pb, cells_to_pb
 
 int32s = st.integers(-(2**31), 2**31 - 1)
 rows = st.lists(st.tuples(int32s, int64s, uint64s, int64s), max_size=6)
-VALID = convert.cells_to_pb(Cells.of([(0, 5, 1, 1), (1, -(2**63), 2**64 - 1, 2**63 - 1)]))
+VALID = cells_to_pb(Cells.of([(0, 5, 1, 1), (1, -(2**63), 2**64 - 1, 2**63 - 1)]))
 WIDTHS = {"segments": 4, "slots": 8, "checksums": 8, "counts": 8}
 
 
@@ -29,16 +29,16 @@ def test_packed_cells_are_read_whole_or_refused(packed: pb.Cells) -> None:
     counts = {len(getattr(packed, name)) / width for name, width in WIDTHS.items()}
     if len(counts) > 1 or not counts.pop().is_integer():
         with pytest.raises(Refused, match="are not four arrays of one length") as refused:
-            convert.cells_from_pb(packed)
+            cells_from_pb(packed)
         assert refused.value.refusal.code is RefusalCode.INVALID
         return
-    assert convert.cells_to_pb(convert.cells_from_pb(packed)) == packed
+    assert cells_to_pb(cells_from_pb(packed)) == packed
 
 
 @fuzz(rows, share=3)
 def test_cells_survive_being_packed(table: list[tuple[int, int, int, int]]) -> None:
     cells = Cells.of(table)
-    assert plain(convert.cells_from_pb(convert.cells_to_pb(cells))) == plain(cells)
+    assert plain(cells_from_pb(cells_to_pb(cells))) == plain(cells)
     reader = CellReader(pack_cells((cells, Cells.empty(), cells)))
     assert [plain(reader.read(n)) for n in (len(table), 0, len(table))] == [
         plain(cells), plain(Cells.empty()), plain(cells)
@@ -87,7 +87,7 @@ def test_a_table_is_the_xor_of_all_that_was_read_however_it_was_cut(
     rest = table
     for cut in [*cuts, len(table)]:
         part, rest = rest[:cut], rest[cut:]
-        cells.apply(convert.cells_from_pb(convert.cells_to_pb(Cells.of(part))), 1)
+        cells.apply(cells_from_pb(cells_to_pb(Cells.of(part))), 1)
         cells.validate()
     expected: dict[tuple[int, int], int] = {}
     for segment, slot, checksum, _ in table:

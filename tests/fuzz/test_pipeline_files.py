@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s
-from tracker import convert
 from tracker.core.registration import check_spec
 from tracker.pipeline_file import MAX_FILE_CHARACTERS, PipelineFileError, load_pipeline
+from tracker.wire.pipelines import spec_from_pb, spec_to_pb
 
 VALID: dict[str, Any] = {
     "name": "flights",
@@ -49,7 +49,7 @@ def loads(text: str) -> None:
         assert len(str(error)) < 4_000, "an error for people"
         return
     check_spec(spec)
-    assert convert.spec_from_pb(convert.spec_to_pb(spec)) == spec
+    assert spec_from_pb(spec_to_pb(spec)) == spec
 
 
 @st.composite

@@ -15,11 +15,12 @@ from acker.v1 import types_pb2 as pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import sent
 from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
-from tracker import convert
 from tracker.core.model import Cells, Edge, PipelineSpec
+from tracker.wire.cells import cells_to_pb
+from tracker.wire.pipelines import spec_to_pb
 
-CELLS = convert.cells_to_pb(Cells.of([(1, 20, 7, 1), (0, 9, 1 << 63, 3)]))
-OPEN = convert.cells_to_pb(Cells.of([(1, 30, 5, 1), (0, 31, 6, 2)]))
+CELLS = cells_to_pb(Cells.of([(1, 20, 7, 1), (0, 9, 1 << 63, 3)]))
+OPEN = cells_to_pb(Cells.of([(1, 30, 5, 1), (0, 31, 6, 2)]))
 """What node `w` has created, and is open."""
 Method = Callable[[Services, Any, Any], Any]
 
@@ -61,7 +62,7 @@ METHODS: dict[str, tuple[Any, Method]] = {
     ),
     "RegisterPipeline": (
         pipeline_pb.RegisterPipelineRequest(
-            spec=convert.spec_to_pb(
+            spec=spec_to_pb(
                 PipelineSpec("q", ("in", "out"), (Edge("in", "out", 3),), fronts=("F", "G"))
             )
         ),

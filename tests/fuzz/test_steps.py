@@ -16,8 +16,6 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s, mutated
 from tests.fuzz.wired import SPEC, Wired, recovered
-from tracker import convert
-from tracker.convert_storage import record_from_bytes
 from tracker.core import messages as m
 from tracker.core import rescaling as r
 from tracker.core.model import (
@@ -39,6 +37,10 @@ from tracker.core.process.checking import check_frame
 from tracker.core.routing import RoutingEntry, RoutingTable
 from tracker.core.sizes import entry_bytes
 from tracker.core.written_off import WrittenOffCell
+from tracker.wire.entries import entry_to_pb
+from tracker.wire.frames import frame_from_pb, frame_to_pb
+from tracker.wire.pipelines import state_to_pb
+from tracker.wire.storage import record_from_bytes
 
 shards = st.sampled_from((0, 0, 1, 1, 2, 2, 3, 77, -1, 2**31 - 1, -(2**31)))
 versions = st.sampled_from((0, 1, 1, 1, 2, 2, 3, -1, 2**63 - 1))
@@ -150,7 +152,7 @@ class Peer(Wired):
         process = self.processes[self.receiver]
         body = m.Entries(process.links[self.sender].accepted + 1, said)
         try:
-            sent = convert.frame_to_pb(m.Frame(self.sender, self.epochs[self.sender], body))
+            sent = frame_to_pb(m.Frame(self.sender, self.epochs[self.sender], body))
         except ValueError:
             return False  # a number that no message holds
         return self.hear_message(sent)
@@ -158,7 +160,7 @@ class Peer(Wired):
     def hear_message(self, sent: peer_pb.ExchangeRequest) -> bool:
         process, before = self.processes[self.receiver], self.state()
         try:
-            frame = convert.frame_from_pb(sent)
+            frame = frame_from_pb(sent)
             check_frame(process, frame)
         except Refused as refused:
             assert refused.refusal.code is RefusalCode.INVALID and refused.refusal.message
@@ -180,7 +182,7 @@ class Peer(Wired):
         back.validate()
         assert back.membership == process.membership
         for spec in process.pipelines():
-            convert.state_to_pb(process.describe(spec.name, self.now_ns)).SerializeToString()
+            state_to_pb(process.describe(spec.name, self.now_ns)).SerializeToString()
 
 
 @pytest.mark.parametrize("sender", [0, 1])
@@ -207,7 +209,7 @@ def rescaled() -> list[peer_pb.ExchangeRequest]:
     cluster.rescale(2, evacuate=True)
     sent = [e for e in cluster.effects[seen:] if isinstance(e, m.Send) and e.shard == 1]
     return [
-        convert.frame_to_pb(e.frame)
+        frame_to_pb(e.frame)
         for e in sent
         if e.frame.shard == 0 and isinstance(e.frame.body, m.Entries)
     ]
@@ -255,7 +257,7 @@ def test_a_change_that_was_tampered_with_is_refused_or_taken_for_good(
 def test_no_entry_takes_more_bytes_than_it_is_taken_for(entry: m.Entry) -> None:
     """Else a frame could be larger than a message may be."""
     try:
-        message = convert.entry_to_pb(entry)
+        message = entry_to_pb(entry)
     except ValueError:
         return  # a number that no message holds
     assert message.ByteSize() <= entry_bytes(entry)
@@ -264,4 +266,4 @@ def test_no_entry_takes_more_bytes_than_it_is_taken_for(entry: m.Entry) -> None:
 @fuzz(registrations())
 def test_no_registration_takes_more_bytes_than_it_is_taken_for(spec: PipelineSpec) -> None:
     entry = m.PipelineRegistered(spec)
-    assert convert.entry_to_pb(entry).ByteSize() <= entry_bytes(entry)
+    assert entry_to_pb(entry).ByteSize() <= entry_bytes(entry)

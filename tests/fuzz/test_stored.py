@@ -15,16 +15,16 @@ from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, sent
 from tests.fuzz.wired import SPEC, Wired
-from tracker.convert_storage import (
+from tracker.core.messages import RetireNode, StageContributions
+from tracker.core.model import Batch, Cells, RefusalCode, Refused, StagedContribution, Unit
+from tracker.service.server import ServerConfig, TrackerServer
+from tracker.store import MemoryStore, StoreError
+from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,
     snapshot_from_bytes,
     snapshot_to_bytes,
 )
-from tracker.core.messages import RetireNode, StageContributions
-from tracker.core.model import Batch, Cells, RefusalCode, Refused, StagedContribution, Unit
-from tracker.service.server import ServerConfig, TrackerServer
-from tracker.store import MemoryStore, StoreError
 
 
 def lived() -> Wired:

@@ -12,12 +12,12 @@ from acker.v1 import types_pb2 as pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import sent
 from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
-from tracker import convert
 from tracker.core.messages import Joined, JoinNode
 from tracker.core.model import Batch, Cells, FrontJoin, Heartbeat, RefusalCode, TickContent, Unit
+from tracker.wire.ticks import content_to_pb, key_to_pb
 
 TICKS = [
-    convert.content_to_pb(content)
+    content_to_pb(content)
     for content in (
         TickContent(created=Cells.of([(0, 7, 11, 1), (1, 9, 12, 1)])),
         TickContent(
@@ -62,7 +62,7 @@ class Node:
         home = self.cluster.routing.home("p", "w")
         joined = self.cluster.ask(home, JoinNode, "p", "w", "other")
         assert isinstance(joined, Joined)
-        self.key = convert.key_to_pb(joined.key)
+        self.key = key_to_pb(joined.key)
         self.services = Services(self.cluster, home)
 
     def commit(self, *ticks: node_pb.NumberedTick) -> tuple[list[Any], Any]:

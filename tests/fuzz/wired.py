@@ -11,13 +11,6 @@ import grpc
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import types_pb2 as pb
 from tests.core.driver import Cluster, plain
-from tracker import convert
-from tracker.convert_storage import (
-    record_from_bytes,
-    record_to_bytes,
-    snapshot_from_bytes,
-    snapshot_to_bytes,
-)
 from tracker.core import messages as m
 from tracker.core.explain import StoreState
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused
@@ -30,6 +23,15 @@ from tracker.service.progress import Hub, ProgressServicer
 from tracker.service.sampling import Sampler
 from tracker.service.stats import Stats
 from tracker.service.waiting import Waiting
+from tracker.wire.frames import frame_from_pb, frame_to_pb
+from tracker.wire.pipelines import state_to_pb
+from tracker.wire.refusals import REFUSAL_KEY
+from tracker.wire.storage import (
+    record_from_bytes,
+    record_to_bytes,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+)
 
 SPEC = PipelineSpec(
     "p", ("in", "out"), (Edge("in", "out", 1),), fronts=("F",), horizon_slots=1_000,
@@ -94,7 +96,7 @@ class Wired(Cluster):
                     assert back.min_times(spec.name) == process.min_times(spec.name)
             for spec in process.pipelines():
                 described = process.describe(spec.name, self.now_ns)
-                convert.state_to_pb(described).SerializeToString()
+                state_to_pb(described).SerializeToString()
 
 
 def recovered(cluster: Cluster, shard: int, snapshot: Any, records: Iterable[Any] = ()) -> Process:
@@ -110,8 +112,8 @@ def through_bytes(effect: m.Effect) -> m.Effect:
         case m.Append(position, record):
             return m.Append(position, record_from_bytes(record_to_bytes(record)))
         case m.Send(shard, frame):
-            data = convert.frame_to_pb(frame).SerializeToString()
-            return m.Send(shard, convert.frame_from_pb(peer_pb.ExchangeRequest.FromString(data)))
+            data = frame_to_pb(frame).SerializeToString()
+            return m.Send(shard, frame_from_pb(peer_pb.ExchangeRequest.FromString(data)))
     return effect
 
 
@@ -147,7 +149,7 @@ class Context:
     async def abort(
         self, status: grpc.StatusCode, details: str, trailing: tuple[tuple[str, bytes], ...] = ()
     ) -> None:
-        data = dict(trailing).get(convert.REFUSAL_KEY)
+        data = dict(trailing).get(REFUSAL_KEY)
         raise CallEnded(status, details, None if data is None else pb.Refusal.FromString(data))
 
 

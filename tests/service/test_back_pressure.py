@@ -14,7 +14,6 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import types_pb2 as pb
-from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
 from tracker.core.process import Process, ProcessConfig
@@ -22,6 +21,8 @@ from tracker.core.routing import RoutingTable
 from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, MAX_TICK_BYTES
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.store import MemoryStore
+from tracker.wire.frames import frame_to_pb
+from tracker.wire.pipelines import spec_to_pb
 
 WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("a",), front_count=1)
@@ -52,7 +53,7 @@ def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
         async with grpc.aio.insecure_channel(server.address) as channel:
             pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
             nodes: Any = node_grpc.NodeServiceStub(channel)
-            spec = convert.spec_to_pb(SPEC)
+            spec = spec_to_pb(SPEC)
             await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
             joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
             stream = nodes.CommitTicks()
@@ -90,7 +91,7 @@ def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:
         async with grpc.aio.insecure_channel(server.address, CHANNEL_OPTIONS) as channel:
             pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
             nodes: Any = node_grpc.NodeServiceStub(channel)
-            spec = convert.spec_to_pb(SPEC)
+            spec = spec_to_pb(SPEC)
             await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
             joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
             stream = nodes.CommitTicks()
@@ -136,7 +137,7 @@ def test_entries_full_of_names_travel_in_frames_that_are_messages() -> None:
     effects.clear()
     run(m.PeerConnected(other))
     frames = [e.frame for e in effects if isinstance(e, m.Send)]
-    sizes = [convert.frame_to_pb(frame).ByteSize() for frame in frames]
+    sizes = [frame_to_pb(frame).ByteSize() for frame in frames]
     assert sum(sizes) > MAX_MESSAGE_BYTES > max(sizes) + MAX_TICK_BYTES / 2
     entries = [len(f.body.entries) for f in frames if isinstance(f.body, m.Entries)]
     assert sum(entries) == 12

@@ -23,13 +23,16 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
-from tracker import EmbeddedTracker, convert
-from tracker.convert_storage import snapshot_to_bytes
+from tracker import EmbeddedTracker
 from tracker.core.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
 from tracker.core.slots import FOREVER
 from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from tracker.service.errors import STATUS
+from tracker.wire.pipelines import spec_to_pb
+from tracker.wire.refusals import REFUSAL_KEY, refusal_from_pb
+from tracker.wire.storage import snapshot_to_bytes
+from tracker.wire.ticks import content_to_pb
 
 WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out", 2),), fronts=("F",), horizon_slots=1_000)
@@ -97,7 +100,7 @@ def wired() -> Iterator[Wired]:
 
 
 def tick(**parts: Any) -> pb.TickContent:
-    return convert.content_to_pb(TickContent(**parts))
+    return content_to_pb(TickContent(**parts))
 
 
 def created(*rows: tuple[int, int, int, int]) -> pb.TickContent:
@@ -173,7 +176,7 @@ def test_a_bad_tick_changes_nothing_and_its_number_stays_free(wired: Wired, what
     content, status, named = BAD_TICKS[what]
     before = wired.state()
     (answer,) = wired.commit(content)
-    refusal = convert.refusal_from_pb(answer.refused.refusal)
+    refusal = refusal_from_pb(answer.refused.refusal)
     assert (answer.refused.number, STATUS[refusal.code].name) == (1, status), refusal
     for name in named:
         assert name in refusal.message
@@ -209,7 +212,7 @@ def subscribe(wired: Wired, **what: Any) -> None:
 
 
 def register(wired: Wired, spec: PipelineSpec) -> None:
-    request = pipeline_pb.RegisterPipelineRequest(spec=convert.spec_to_pb(spec))
+    request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec))
     wired.pipelines.RegisterPipeline(request, timeout=WAIT_S)
 
 
@@ -292,7 +295,7 @@ def test_a_bad_call_has_its_status_and_changes_nothing(wired: Wired, what: str) 
         assert name in details
     if what != "an oversized message":  # which gRPC refuses by itself
         trailing: Any = dict(failed.value.trailing_metadata() or ())  # type: ignore[arg-type]
-        refusal = pb.Refusal.FromString(trailing[convert.REFUSAL_KEY])
+        refusal = pb.Refusal.FromString(trailing[REFUSAL_KEY])
         assert STATUS[RefusalCode(refusal.code)].name == status
         assert refusal.message == details
     assert wired.state() == before

@@ -12,15 +12,16 @@ from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tracker import convert
 from tracker.core.model import PipelineSpec, TickContent
 from tracker.service.server import ServerConfig, TrackerServer
+from tracker.wire.pipelines import spec_to_pb
+from tracker.wire.ticks import content_from_pb
 
 WAIT_S = 20.0
 
 
 def test_the_stream_ends_and_what_came_before_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = convert.content_from_pb
+    taken = content_from_pb
 
     def faulty(content: Any) -> TickContent:
         if content.leaves:
@@ -33,11 +34,11 @@ def test_the_stream_ends_and_what_came_before_is_durable(monkeypatch: pytest.Mon
         async with grpc.aio.insecure_channel(server.address) as channel:
             pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
             nodes: Any = node_grpc.NodeServiceStub(channel)
-            spec = convert.spec_to_pb(PipelineSpec("p", ("a",), front_count=1))
+            spec = spec_to_pb(PipelineSpec("p", ("a",), front_count=1))
             await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
             joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
             attach = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=joined.key))
-            monkeypatch.setattr(convert, "content_from_pb", faulty)
+            monkeypatch.setattr("tracker.service.nodes.content_from_pb", faulty)
             stream = nodes.CommitTicks()
             await stream.write(attach)
             assert (await stream.read()).attached.last_number == 0

@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from acker.v1 import peer_service_pb2 as peer_pb
-from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import NodeKey
 from tracker.service import peers
@@ -22,6 +21,7 @@ from tracker.service.outgoing import (
     Outgoing,
 )
 from tracker.service.stats import Stats
+from tracker.wire.frames import frame_from_pb, frame_to_pb
 
 MS = 1_000_000
 
@@ -82,7 +82,7 @@ def test_a_frame_that_finds_no_room_is_not_taken() -> None:
 
 def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = [CONFIRMATION, entries(4), REPORT, entries(5), WANTED]
-    small = convert.frame_to_pb(CONFIRMATION).ByteSize()
+    small = frame_to_pb(CONFIRMATION).ByteSize()
     for limit, counts in ((1 << 20, [5]), (small + 1, [2, 1, 1, 1]), (0, [1] * 5)):
         monkeypatch.setattr(peers, "FULL_MESSAGE_BYTES", limit)
         messages = list(peers._messages(frames))
@@ -90,7 +90,7 @@ def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> 
         read = []
         for message, _ in messages:
             sent = peer_pb.ExchangeRequest.FromString(message.SerializeToString())
-            read += [convert.frame_from_pb(one) for one in (sent, *sent.following)]
+            read += [frame_from_pb(one) for one in (sent, *sent.following)]
         assert read == frames
 
 
@@ -109,7 +109,7 @@ def test_a_message_that_the_other_process_would_refuse_is_not_sent_and_said_loud
 ) -> None:
     """Entries are kept far smaller; one that is larger all the same must not stop min time in silence."""
     engine: Any = SimpleNamespace(stats=Stats())
-    message, call = convert.frame_to_pb(entries(7)), Call()
+    message, call = frame_to_pb(entries(7)), Call()
 
     async def run() -> None:
         link: Any = peers.PeerLink(1, Addresses({1: "127.0.0.1:1"}), engine, None)

@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
-from tracker import convert
 from tracker.client.embedded import free_ports
 from tracker.client.errors import refusal_of
 from tracker.core import messages as m
@@ -26,6 +25,7 @@ from tracker.service.peers import TO_SHARD_KEY
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.service.waiting_room import LIVE_SERVICE, WaitingRoom
 from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
+from tracker.wire.frames import frame_to_pb
 
 WAIT_S = 20.0
 LONG_MS = 3_600_000
@@ -336,7 +336,7 @@ def test_what_is_meant_for_a_shard_that_was_served_here_before_is_not_taken(
         server = await one_of_two(MemoryStore())
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub: Any = peer_grpc.PeerServiceStub(channel)
-            message = convert.frame_to_pb(more_than_there_is().frame)
+            message = frame_to_pb(more_than_there_is().frame)
             misled = stub.Exchange(
                 iter([message]), metadata=((TO_SHARD_KEY, named),) if named else ()
             )

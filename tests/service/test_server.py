@@ -18,7 +18,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
-from tracker import EmbeddedTracker, convert
+from tracker import EmbeddedTracker
 from tracker.client import RefusedError, Subscriber
 from tracker.core.model import (
     Batch,
@@ -32,6 +32,8 @@ from tracker.core.model import (
 )
 from tracker.core.slots import FOREVER
 from tracker.grpc_options import MAX_MESSAGE_BYTES
+from tracker.wire.pipelines import spec_to_pb
+from tracker.wire.refusals import REFUSAL_KEY
 
 PIPELINE = PipelineSpec(
     "p", ("in", "out"), (Edge("in", "out"),), fronts=("F",), horizon_slots=1_000
@@ -219,7 +221,7 @@ def call_status(call: object, request: object) -> tuple[grpc.StatusCode, str, st
         call(request, timeout=WAIT_S)  # type: ignore[operator]
     error = failed.value
     trailing: dict[str, bytes] = dict(error.trailing_metadata() or ())  # type: ignore[arg-type]
-    refusal = pb.Refusal.FromString(trailing.get(convert.REFUSAL_KEY, b""))
+    refusal = pb.Refusal.FromString(trailing.get(REFUSAL_KEY, b""))
     return error.code(), error.details() or "", refusal.code
 
 
@@ -228,7 +230,7 @@ def test_each_refused_call_has_its_status_and_names_what_was_wrong(one: Embedded
         nodes = node_grpc.NodeServiceStub(channel)
         progress = progress_grpc.ProgressServiceStub(channel)
         pipelines = pipeline_grpc.PipelineServiceStub(channel)
-        spec = convert.spec_to_pb(PipelineSpec("bad", ("a",), (Edge("a", "b"),), fronts=("F",)))
+        spec = spec_to_pb(PipelineSpec("bad", ("a",), (Edge("a", "b"),), fronts=("F",)))
         cases = [
             (
                 nodes.JoinNode,

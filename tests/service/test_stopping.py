@@ -20,13 +20,13 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
-from tracker import convert
 from tracker.client.embedded import free_ports
 from tracker.core.model import PipelineSpec
 from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
 from tracker.service.server import ServerConfig, TrackerServer
 from tracker.store import LogShortened, MemoryStore, StoreError
+from tracker.wire.pipelines import spec_to_pb
 
 WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("a",), front_count=1)
@@ -38,7 +38,7 @@ def config(tmp_path: Path | None = None, **more: Any) -> ServerConfig:
 
 
 async def register(channel: grpc.aio.Channel) -> None:
-    request = pipeline_pb.RegisterPipelineRequest(spec=convert.spec_to_pb(SPEC))
+    request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(SPEC))
     stub: Any = pipeline_grpc.PipelineServiceStub(channel)
     await stub.RegisterPipeline(request, timeout=WAIT_S)
 

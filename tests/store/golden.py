@@ -23,13 +23,13 @@ from google.protobuf.message import Message
 
 from acker.v1 import storage_pb2 as storage_pb
 from tests.simulation.digest import Encoding
-from tracker.convert_storage import (
+from tracker.core.slots import LOWEST_SLOT
+from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,
     snapshot_from_bytes,
     snapshot_to_bytes,
 )
-from tracker.core.slots import LOWEST_SLOT
 
 GOLDEN = Path(__file__).with_name("golden.json")
 SNAPSHOT = "snapshot"

@@ -11,7 +11,6 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tracker import convert, convert_explain, convert_freshness, convert_shards
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
@@ -27,6 +26,11 @@ from tracker.core.freshness import SegmentFreshness
 from tracker.core.model import Cells, Limits, PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.credentials import Credentials
+from tracker.wire.cells import cells_to_pb
+from tracker.wire.explanations import explanation_from_pb
+from tracker.wire.freshness import freshness_from_pb
+from tracker.wire.pipelines import limits_from_pb, spec_from_pb, spec_to_pb, state_from_pb
+from tracker.wire.shards import role_from_pb
 
 Answer = TypeVar("Answer")
 
@@ -89,18 +93,18 @@ class Admin:
         """Registers a pipeline with every shard; returns it as it is now, and whether it is new. One that
         is there stays as it is: the limits that it was given since, too. Raises RefusedError if it cannot
         be, or one of its name differs."""
-        answer = self._register(pipeline_pb.RegisterPipelineRequest(spec=convert.spec_to_pb(spec)))
-        return convert.spec_from_pb(answer.spec), answer.created
+        answer = self._register(pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec)))
+        return spec_from_pb(answer.spec), answer.created
 
     def apply(self, spec: PipelineSpec) -> Applied:
         """Registers a pipeline, or lets one that is there go by the limits of this one from now on, also
         lower ones: what is over them stays. Raises RefusedError if anything else differs."""
-        message = convert.spec_to_pb(spec)
+        message = spec_to_pb(spec)
         answer = self._register(
             pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=True)
         )
-        before = convert.limits_from_pb(answer.before) if answer.HasField("before") else None
-        return Applied(convert.spec_from_pb(answer.spec), answer.created, before)
+        before = limits_from_pb(answer.before) if answer.HasField("before") else None
+        return Applied(spec_from_pb(answer.spec), answer.created, before)
 
     def _register(
         self, request: pipeline_pb.RegisterPipelineRequest
@@ -144,7 +148,7 @@ class Admin:
                         s.shard,
                         s.connected,
                         s.entries_behind,
-                        convert_shards.role_from_pb(s.role),
+                        role_from_pb(s.role),
                         s.open_slots,
                     ),
                     s.address,
@@ -232,7 +236,7 @@ class Admin:
             if isinstance(answer, UnavailableError):
                 silent[shard.state.shard] = str(answer)
             else:
-                parts.append(convert_explain.explanation_from_pb(answer, spec))
+                parts.append(explanation_from_pb(answer, spec))
         return Explanation(spec, tuple(parts), silent, at, silent_after_ms)
 
     def freshness(self, pipeline: str, within_ms: int = 0) -> tuple[SegmentFreshness, ...]:
@@ -243,7 +247,7 @@ class Admin:
             lambda channel: pipeline_grpc.PipelineServiceStub(channel).GetFreshness,
             pipeline_pb.GetFreshnessRequest(pipeline=pipeline, within_ms=within_ms),
         )
-        return convert_freshness.freshness_from_pb(answer)
+        return freshness_from_pb(answer)
 
     def retire(self, pipeline: str, node_id: str, write_off: Cells | None = None) -> None:
         """Closes a node's key for good, with its fronts, and writes off the given cells (rule 9), each
@@ -253,7 +257,7 @@ class Admin:
         request = pipeline_pb.RetireNodeRequest(
             pipeline=pipeline,
             node_id=node_id,
-            write_off=convert.cells_to_pb(write_off or Cells.empty()),
+            write_off=cells_to_pb(write_off or Cells.empty()),
         )
         self._call(
             lambda channel: pipeline_grpc.PipelineServiceStub(channel).RetireNode,
@@ -314,4 +318,4 @@ def _ask(
 
 
 def _info(answer: pipeline_pb.GetPipelineResponse) -> PipelineInfo:
-    return PipelineInfo(convert.spec_from_pb(answer.spec), convert.state_from_pb(answer.state))
+    return PipelineInfo(spec_from_pb(answer.spec), state_from_pb(answer.state))

@@ -20,7 +20,6 @@ import grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import types_pb2 as pb
-from tracker import convert
 from tracker.client.connection import (
     REDIRECT_FIRST_S,
     Backoff,
@@ -52,6 +51,9 @@ from tracker.core.node import TickWindow
 from tracker.core.slots import FOREVER
 from tracker.core.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause
 from tracker.grpc_options import MAX_TICK_BYTES
+from tracker.wire.nodes import grant_from_pb, joined_from_pb, wait_to_pb
+from tracker.wire.refusals import refusal_from_pb
+from tracker.wire.ticks import content_to_pb, contribution_from_pb, contribution_to_pb, key_to_pb
 
 MAX_UNACKNOWLEDGED = 10_000
 """Ticks that wait for their acknowledgement, before `commit` waits."""
@@ -179,7 +181,7 @@ class NodeClient:
             if error.refusal.code is not RefusalCode.LOST or self._known is None:
                 raise
             raise _lost(error, self._known) from None
-        return convert.joined_from_pb(answer), home
+        return joined_from_pb(answer), home
 
     def _note_durable(self) -> None:
         """What the tracker has of this node is noted, if it is to be; `_changed` is held."""
@@ -317,9 +319,7 @@ class NodeClient:
         must have left. Raises RefusedError, UnavailableError."""
         deadline = time.monotonic() + timeout_s
         self.flush(timeout_s)
-        request = node_pb.LeaveNodeRequest(
-            pipeline=self.pipeline, key=convert.key_to_pb(self.joined.key)
-        )
+        request = node_pb.LeaveNodeRequest(pipeline=self.pipeline, key=key_to_pb(self.joined.key))
         try:
             self._connection.call(
                 lambda channel: node_grpc.NodeServiceStub(channel).LeaveNode,
@@ -388,7 +388,7 @@ class NodeClient:
         request = node_pb.StageContributionsRequest(
             pipeline=self.pipeline,
             node_id=node_id or self.node_id,
-            contributions=[convert.contribution_to_pb(c) for c in contributions],
+            contributions=[contribution_to_pb(c) for c in contributions],
         )
         if request.ByteSize() > MAX_TICK_BYTES:
             raise RefusedError(
@@ -419,7 +419,7 @@ class NodeClient:
             timeout_s,
             prefer=self._home,
         )
-        return [convert.contribution_from_pb(c) for c in answer.contributions]
+        return [contribution_from_pb(c) for c in answer.contributions]
 
     def resolve_units(self, segment: str, names: Sequence[str], wait_ms: int = 0) -> dict[str, int]:
         """The slots of open units by name; names that have not arrived after `wait_ms` are absent."""
@@ -557,7 +557,7 @@ class NodeClient:
 
     def _requests(self, stream: int, joined: Joined) -> Iterator[node_pb.CommitTicksRequest]:
         """What is sent on one stream; ends with it. Runs in a thread of gRPC's."""
-        key = convert.key_to_pb(joined.key)
+        key = key_to_pb(joined.key)
         yield node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=self.pipeline, key=key))
         while True:
             ticks, waits = self._next_news(stream)
@@ -565,7 +565,7 @@ class NodeClient:
                 tick = node_pb.NumberedTick(number=number, content=content)
                 yield node_pb.CommitTicksRequest(tick=tick)
             if waits is not None:
-                status = node_pb.NodeStatus(waits=[convert.wait_to_pb(wait) for wait in waits])
+                status = node_pb.NodeStatus(waits=[wait_to_pb(wait) for wait in waits])
                 yield node_pb.CommitTicksRequest(status=status)
             if self._stream != stream:
                 return
@@ -611,7 +611,7 @@ class NodeClient:
                     outcomes += self._window.committed(response.committed.number)
                     self._note_durable()
                 case "refused":
-                    refusal = convert.refusal_from_pb(response.refused.refusal)
+                    refusal = refusal_from_pb(response.refused.refusal)
                     if refusal.code is RefusalCode.FENCED:
                         # Of the key, not of this tick: it may arrive before the end of the stream.
                         raise FencedError(refusal)
@@ -620,7 +620,7 @@ class NodeClient:
                     for future, why in self._window.refused(response.refused.number, refusal):
                         outcomes.append((future, TickRefusedError(why)))
                 case "grant":
-                    grant = convert.grant_from_pb(response.grant, self.spec)
+                    grant = grant_from_pb(response.grant, self.spec)
                     if grant.granted:
                         self._grants[grant.front] = grant
             for future, _ in outcomes:
@@ -661,7 +661,7 @@ def _message(pipeline: str, content: TickContent) -> pb.TickContent:
                 "length"
             )
     try:
-        message = convert.content_to_pb(content)
+        message = content_to_pb(content)
     except (ValueError, TypeError, OverflowError) as error:
         raise _invalid(f"pipeline {pipeline!r}: a tick cannot be written down: {error}") from error
     if message.ByteSize() > MAX_TICK_BYTES:

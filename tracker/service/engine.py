@@ -20,12 +20,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from tracker.convert_storage import (
-    record_from_bytes,
-    record_to_bytes,
-    snapshot_from_bytes,
-    snapshot_to_bytes,
-)
 from tracker.core import messages as m
 from tracker.core.explain import StoreState
 from tracker.core.model import Refusal, RefusalCode, Refused
@@ -39,6 +33,12 @@ from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
 from tracker.store import Fenced, LogShortened, Store, StoreError
+from tracker.wire.storage import (
+    record_from_bytes,
+    record_to_bytes,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+)
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
-from tracker import convert
 from tracker.core.model import Refusal, RefusalCode
 from tracker.service.stats import CALLS_REFUSED
+from tracker.wire.refusals import REFUSAL_KEY, refusal_to_pb
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -44,8 +44,8 @@ async def abort(context: Context, refusal: Refusal, addresses: Mapping[int, str]
     CALLS_REFUSED[refusal.code.value] += 1
     home = addresses.get(refusal.home, "")
     refusal = replace(refusal, message=brief(refusal.message))
-    detail = convert.refusal_to_pb(refusal, home).SerializeToString()
-    await context.abort(STATUS[refusal.code], refusal.message, ((convert.REFUSAL_KEY, detail),))
+    detail = refusal_to_pb(refusal, home).SerializeToString()
+    await context.abort(STATUS[refusal.code], refusal.message, ((REFUSAL_KEY, detail),))
     raise AssertionError("abort returns never")
 
 

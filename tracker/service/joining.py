@@ -21,7 +21,6 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.errors import RefusedError, refusal_of
 from tracker.client.targets import Targets
-from tracker.convert_storage import snapshot_from_bytes
 from tracker.core.model import RefusalCode, Refused
 from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.failpoints import failpoint
@@ -29,6 +28,7 @@ from tracker.service.owning import Claim, Claimant, Owned, has_begun
 from tracker.service.peers import GivenUp
 from tracker.service.server import ServerConfig
 from tracker.store import Held, StoreError, open_leases, open_store
+from tracker.wire.storage import snapshot_from_bytes
 
 log = structlog.get_logger(__name__)
 

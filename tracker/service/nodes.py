@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from acker.v1 import node_service_pb2 as node_pb
-from tracker import convert
 from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
 from tracker.core.waits import MAX_WAITS
@@ -17,6 +16,14 @@ from tracker.service.failpoints import failpoint
 from tracker.service.limits import Bucket, Quotas
 from tracker.service.stats import TickCounts
 from tracker.service.waiting import Waiting
+from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
+from tracker.wire.refusals import refusal_to_pb
+from tracker.wire.ticks import (
+    content_from_pb,
+    contribution_from_pb,
+    contribution_to_pb,
+    key_from_pb,
+)
 
 MAX_UNANSWERED = 10_000
 """Refusals and grants that a node has not read; a node that lets more gather is cut off."""
@@ -81,12 +88,12 @@ class TickStream:
         self.counts.refuse(refusal)
         message = node_pb.CommitTicksResponse()
         message.refused.number = number
-        message.refused.refusal.CopyFrom(convert.refusal_to_pb(refusal))
+        message.refused.refusal.CopyFrom(refusal_to_pb(refusal))
         self._add(message)
 
     def granted(self, grant: m.Grant) -> None:
         assert self.spec is not None
-        self._add(node_pb.CommitTicksResponse(grant=convert.grant_to_pb(grant, self.spec)))
+        self._add(node_pb.CommitTicksResponse(grant=grant_to_pb(grant, self.spec)))
 
     def _add(self, message: node_pb.CommitTicksResponse) -> None:
         self._others.append(message)
@@ -158,7 +165,7 @@ class NodeServicer:
             r.known_incarnation, r.known_ticks,
         )  # fmt: skip
         try:
-            return convert.joined_to_pb(await self._engine.ask(event))
+            return joined_to_pb(await self._engine.ask(event))
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
 
@@ -166,7 +173,7 @@ class NodeServicer:
         self, request: node_pb.LeaveNodeRequest, context: Context
     ) -> node_pb.LeaveNodeResponse:
         try:
-            key = convert.key_from_pb(request.key)
+            key = key_from_pb(request.key)
             await self._engine.ask(m.LeaveNode(object(), request.pipeline, key))
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
@@ -242,7 +249,7 @@ class NodeServicer:
                 stream.spec = engine.process.spec(request.attach.pipeline)
                 stream.counts = engine.stats.of_pipeline(stream.spec.name)
                 rate = self._quotas.ticks_of(stream.spec.name)
-                key = convert.key_from_pb(request.attach.key)
+                key = key_from_pb(request.attach.key)
                 home = engine.process.routing.home(stream.spec.name, key.node_id)
                 if home == engine.process.shard:
                     await engine.taken_up()
@@ -269,7 +276,7 @@ class NodeServicer:
         number = request.tick.number
         try:
             _check_size(request)
-            content = convert.content_from_pb(request.tick.content)
+            content = content_from_pb(request.tick.content)
             stream.handed(number, content)
             self._engine.post(m.SubmitTick(stream, number, content))
         except Refused as refused:
@@ -280,7 +287,7 @@ class NodeServicer:
     def _take_status(self, status: node_pb.NodeStatus, stream: TickStream) -> None:
         try:
             # One more than may be: the core refuses that by its number.
-            waits = tuple(convert.wait_from_pb(wait) for wait in status.waits[: MAX_WAITS + 1])
+            waits = tuple(wait_from_pb(wait) for wait in status.waits[: MAX_WAITS + 1])
             self._engine.post(m.ReportWaits(stream, waits))
         except Exception as error:
             stream.failed(error)
@@ -289,7 +296,7 @@ class NodeServicer:
         self, request: node_pb.StageContributionsRequest, context: Context
     ) -> node_pb.StageContributionsResponse:
         try:
-            contributions = tuple(convert.contribution_from_pb(c) for c in request.contributions)
+            contributions = tuple(contribution_from_pb(c) for c in request.contributions)
             await self._engine.room()
             await self._engine.ask(
                 m.StageContributions(object(), request.pipeline, request.node_id, contributions)
@@ -309,7 +316,7 @@ class NodeServicer:
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
         return node_pb.ListContributionsResponse(
-            contributions=[convert.contribution_to_pb(c) for c in staged]
+            contributions=[contribution_to_pb(c) for c in staged]
         )
 
     async def ResolveUnits(

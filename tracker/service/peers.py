@@ -17,9 +17,7 @@ import structlog
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
-from tracker import convert
 from tracker.client.errors import refusal_of
-from tracker.convert_storage import snapshot_to_bytes
 from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
@@ -33,6 +31,8 @@ from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
 from tracker.service.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.store import Leases, StoreError
+from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
+from tracker.wire.storage import snapshot_to_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -286,10 +286,10 @@ def _messages(
     """The frames in as few messages as may be, and which are in each."""
     first = 0
     while first < len(frames):
-        message = convert.frame_to_pb(frames[first])
+        message = frame_to_pb(frames[first])
         end = first + 1
         while end < len(frames) and message.ByteSize() < FULL_MESSAGE_BYTES:
-            convert.write_frame(frames[end], message.following.add())
+            write_frame(frames[end], message.following.add())
             end += 1
         yield message, frames[first:end]
         first = end
@@ -458,7 +458,7 @@ class PeerServicer:
                 continue  # the first message of a stream says who it is, and where
             for message in (request, *request.following):
                 self._check_known(message.from_shard)
-                frame = convert.frame_from_pb(message)
+                frame = frame_from_pb(message)
                 check_frame(self._engine.process, frame)
                 if isinstance(frame.body, m.ShardReport):
                     self._check_not_reborn(frame.shard, frame.body)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker import convert, convert_explain, convert_freshness, convert_shards
 from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.routing import RoutingTable
@@ -16,6 +15,11 @@ from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.sampling import Sampler
+from tracker.wire.cells import cells_from_pb
+from tracker.wire.explanations import explanation_to_pb, query_from_pb
+from tracker.wire.freshness import freshness_to_pb
+from tracker.wire.pipelines import limits_to_pb, spec_from_pb, spec_to_pb, state_to_pb
+from tracker.wire.shards import role_to_pb
 
 MAX_RESCALE_WAIT_MS = 60_000
 
@@ -40,7 +44,7 @@ class PipelineServicer:
                     f"pipeline {request.spec.name[:60]!r} takes {request.ByteSize()} bytes, the limit "
                     f"is {MAX_TICK_BYTES}; use shorter names",
                 )
-            spec = convert.spec_from_pb(request.spec)
+            spec = spec_from_pb(request.spec)
             known = {spec.name: spec for spec in self._engine.process.pipelines()}
             registered = await self._engine.ask(
                 m.RegisterPipeline(object(), spec, request.change_limits)
@@ -50,9 +54,9 @@ class PipelineServicer:
         before = known.get(spec.name)
         changed = before is not None and before.limits != registered.limits
         return pipeline_pb.RegisterPipelineResponse(
-            spec=convert.spec_to_pb(registered),
+            spec=spec_to_pb(registered),
             created=before is None,
-            before=convert.limits_to_pb(before.limits) if before and changed else None,
+            before=limits_to_pb(before.limits) if before and changed else None,
         )
 
     async def GetPipeline(
@@ -72,8 +76,8 @@ class PipelineServicer:
     def _describe(self, name: str) -> pipeline_pb.GetPipelineResponse:
         process = self._engine.process
         return pipeline_pb.GetPipelineResponse(
-            spec=convert.spec_to_pb(process.spec(name)),
-            state=convert.state_to_pb(process.describe(name, time.monotonic_ns())),
+            spec=spec_to_pb(process.spec(name)),
+            state=state_to_pb(process.describe(name, time.monotonic_ns())),
         )
 
     async def ListShards(
@@ -90,7 +94,7 @@ class PipelineServicer:
                 address=self._addresses.get(shard.shard, ""),
                 connected=shard.connected,
                 entries_behind=shard.entries_behind,
-                role=convert_shards.role_to_pb(shard.role),
+                role=role_to_pb(shard.role),
                 open_slots=shard.open_slots,
             )
         return response
@@ -131,13 +135,13 @@ class PipelineServicer:
         process = self._engine.process
         try:
             spec = process.spec(request.pipeline)
-            query = convert_explain.query_from_pb(request, spec)
+            query = query_from_pb(request, spec)
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
         explanation = process.explain(spec.name, query, time.monotonic_ns())
         explanation = replace(explanation, store=self._engine.store_state)
         addresses = dict(self._addresses)
-        return convert_explain.explanation_to_pb(explanation, spec, addresses)
+        return explanation_to_pb(explanation, spec, addresses)
 
     async def GetFreshness(
         self, request: pipeline_pb.GetFreshnessRequest, context: Context
@@ -151,13 +155,13 @@ class PipelineServicer:
             segments = self._sampler.read(request.pipeline, request.within_ms)
         except Refused as refused:
             await abort(context, refused.refusal, self._addresses)
-        return convert_freshness.freshness_to_pb(segments)
+        return freshness_to_pb(segments)
 
     async def RetireNode(
         self, request: pipeline_pb.RetireNodeRequest, context: Context
     ) -> pipeline_pb.RetireNodeResponse:
         try:
-            cells = convert.cells_from_pb(request.write_off)
+            cells = cells_from_pb(request.write_off)
             at_ms = time.time_ns() // 1_000_000
             event = m.RetireNode(object(), request.pipeline, request.node_id, cells, at_ms)
             await self._engine.ask(event)

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.core import HORIZON, Cluster, Node
-from tracker.convert_storage import snapshot_to_bytes
 from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.wire.storage import snapshot_to_bytes
 
 SLOTS = 1_500
 """Of 10 ms each."""

@@ -10,13 +10,6 @@ from hypothesis import strategies as st
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import types_pb2 as pb
-from tracker import convert
-from tracker.convert_storage import (
-    record_from_bytes,
-    record_to_bytes,
-    snapshot_from_bytes,
-    snapshot_to_bytes,
-)
 from tracker.core import messages as m
 from tracker.core.explain import ExplainQuery
 from tracker.core.model import (
@@ -42,6 +35,16 @@ from tracker.core.model import (
 )
 from tracker.core.process import Process
 from tracker.core.routing import RoutingTable
+from tracker.wire.cells import cells_from_pb
+from tracker.wire.frames import frame_from_pb, frame_to_pb
+from tracker.wire.refusals import refusal_from_pb, refusal_to_pb
+from tracker.wire.storage import (
+    record_from_bytes,
+    record_to_bytes,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+)
+from tracker.wire.ticks import content_from_pb, content_to_pb
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 rows = st.lists(st.tuples(st.integers(0, 99), int64, st.integers(0, 2**64 - 1), int64), max_size=20)
@@ -75,8 +78,8 @@ def same(one: TickContent, other: TickContent) -> bool:
 
 @given(contents)
 def test_a_tick_survives_the_wire(content: TickContent) -> None:
-    message = pb.TickContent.FromString(convert.content_to_pb(content).SerializeToString())
-    assert same(convert.content_from_pb(message), content)
+    message = pb.TickContent.FromString(content_to_pb(content).SerializeToString())
+    assert same(content_from_pb(message), content)
 
 
 @given(st.lists(contents, max_size=4), rows)
@@ -171,8 +174,8 @@ def test_every_frame_survives_the_wire() -> None:
         ((0, 5), (1, 4)),
     )
     for body in (report, m.EntriesReceived(4, True), m.ReportWanted()):
-        message = convert.frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
-        frame = convert.frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
+        message = frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
+        frame = frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
         assert frame == m.Frame(1, 2, body)
 
 
@@ -267,10 +270,10 @@ def test_a_restarted_pipeline_survives_the_store() -> None:
 def test_packed_cells_of_unequal_lengths_are_refused(a: int, b: int, c: int, d: int) -> None:
     packed = pb.Cells(segments=bytes(a), slots=bytes(b), checksums=bytes(c), counts=bytes(d))
     if a % 4 == 0 and b == c == d == 2 * a:
-        assert len(convert.cells_from_pb(packed)) == a // 4
+        assert len(cells_from_pb(packed)) == a // 4
         return
     with pytest.raises(Refused, match="are not four arrays of one length") as refused:
-        convert.cells_from_pb(packed)
+        cells_from_pb(packed)
     assert refused.value.refusal.code is RefusalCode.INVALID
 
 
@@ -286,4 +289,4 @@ def test_stored_bytes_that_are_no_record_are_refused_not_believed(data: bytes) -
 @pytest.mark.parametrize("code", RefusalCode)
 def test_every_refusal_survives_the_wire(code: RefusalCode) -> None:
     refusal = Refusal(code, "why", home=2, expected=5)
-    assert convert.refusal_from_pb(convert.refusal_to_pb(refusal)) == refusal
+    assert refusal_from_pb(refusal_to_pb(refusal)) == refusal

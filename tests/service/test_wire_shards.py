@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from tests.core.driver import Cluster, plain
 from tests.core.test_rescaling import CONFIG, SPEC, Load
-from tracker.convert_storage import (
+from tracker.core.messages import HomeEntry
+from tracker.core.model import Batch, Unit
+from tracker.core.rescaling import ROUTING_ENTRIES
+from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,
     snapshot_from_bytes,
     snapshot_to_bytes,
 )
-from tracker.core.messages import HomeEntry
-from tracker.core.model import Batch, Unit
-from tracker.core.rescaling import ROUTING_ENTRIES
 
 
 def test_steps_and_snapshots_survive_the_store() -> None:

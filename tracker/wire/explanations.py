@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker import convert
 from tracker.core.describe import ShardDescription
 from tracker.core.explain import (
     ExplainQuery,
@@ -24,6 +23,8 @@ from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.pipeline import Dropped, DroppedCells
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell
+from tracker.wire.nodes import wait_from_pb, wait_to_pb
+from tracker.wire.ticks import key_from_pb, key_to_pb, unit_from_pb, unit_to_pb
 
 
 def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpec) -> ExplainQuery:
@@ -79,7 +80,7 @@ def explanation_to_pb(
             min_time=segment.min_time,
             standing_ms=segment.standing_ms,
             holds=[_hold_to_pb(hold, names) for hold in segment.holds],
-            units=[convert.unit_to_pb(unit) for unit in segment.units],
+            units=[unit_to_pb(unit) for unit in segment.units],
         )
     for cell in explanation.cells:
         message.cells.add(
@@ -87,7 +88,7 @@ def explanation_to_pb(
         )
     for node in explanation.nodes:
         message.nodes.add(
-            key=convert.key_to_pb(node.key),
+            key=key_to_pb(node.key),
             kind=node.kind,
             node_time=node.node_time,
             connected=node.connected,
@@ -102,7 +103,7 @@ def explanation_to_pb(
                 for scope, number in node.last_batches
             ],
             refused=node.refused,
-            waits=[convert.wait_to_pb(wait) for wait in node.waits],
+            waits=[wait_to_pb(wait) for wait in node.waits],
             waits_ms=node.waits_ms,
         )
     for lost in explanation.written_off:
@@ -136,7 +137,7 @@ def explanation_to_pb(
     for missing in explanation.missing:
         message.missing.add(
             shard=missing.shard,
-            key=convert.key_to_pb(missing.key),
+            key=key_to_pb(missing.key),
             first=missing.first,
             last=missing.last,
             ticks=missing.ticks,
@@ -198,7 +199,7 @@ def explanation_from_pb(
                 segment.min_time,
                 segment.standing_ms,
                 tuple(_hold_from_pb(h, number) for h in segment.holds if h.kind in _KINDS),
-                tuple(convert.unit_from_pb(unit) for unit in segment.units),
+                tuple(unit_from_pb(unit) for unit in segment.units),
             )
             for segment in message.segments
         ),
@@ -206,7 +207,7 @@ def explanation_from_pb(
         message.open_cells,
         tuple(
             NodeExplanation(
-                convert.key_from_pb(node.key),
+                key_from_pb(node.key),
                 node.kind,
                 node.node_time,
                 node.connected,
@@ -218,7 +219,7 @@ def explanation_from_pb(
                 tuple(_staged_from_pb(staged, number) for staged in node.staged),
                 tuple((batch.scope, batch.id) for batch in node.last_batches),
                 node.refused,
-                tuple(convert.wait_from_pb(wait) for wait in node.waits),
+                tuple(wait_from_pb(wait) for wait in node.waits),
                 node.waits_ms,
             )
             for node in message.nodes
@@ -242,7 +243,7 @@ def explanation_from_pb(
         ),
         tuple(ShardDescription(s.shard, s.connected, s.entries_behind) for s in message.shards),
         tuple(
-            MissingTicks(m.shard, convert.key_from_pb(m.key), m.first, m.last, m.ticks)
+            MissingTicks(m.shard, key_from_pb(m.key), m.first, m.last, m.ticks)
             for m in message.missing
         ),
         message.generation,

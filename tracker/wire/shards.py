@@ -6,13 +6,24 @@ from collections.abc import Iterable
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import shards_pb2 as pb
-from tracker import convert
+from tracker.core import messages as m
 from tracker.core import rescaling as r
 from tracker.core.describe import ShardRole
 from tracker.core.membership import Membership
 from tracker.core.model import FrontPin, RefusalCode, Refused
 from tracker.core.routing import RoutingEntry, RoutingTable
 from tracker.core.written_off import WrittenOffCell
+from tracker.wire.cells import cells_from_pb, cells_to_pb
+from tracker.wire.ticks import (
+    batch_from_pb,
+    batch_to_pb,
+    contribution_from_pb,
+    contribution_to_pb,
+    key_from_pb,
+    key_to_pb,
+    unit_from_pb,
+    unit_to_pb,
+)
 
 
 def step_to_pb(step: r.RoutingEntry) -> pb.ShardStep:
@@ -97,6 +108,33 @@ def role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
     return ShardRole.__members__.get(name, ShardRole.OWNER)
 
 
+# --- restarts, and places in home logs ------------------------------------------------------------
+
+
+def restart_to_pb(restart: m.Restart) -> pb.Restart:
+    return pb.Restart(
+        generation=restart.generation, from_slot=restart.from_slot, at_ms=restart.at_ms
+    )
+
+
+def restart_from_pb(message: pb.Restart) -> m.Restart:
+    """Raises Refused(INVALID) for a generation that cannot begin by a restart."""
+    if message.generation < 1:
+        raise Refused(
+            RefusalCode.INVALID,
+            f"a restart begins generation {message.generation}; they count from 1",
+        )
+    return m.Restart(message.generation, message.from_slot, message.at_ms)
+
+
+def positions_to_pb(positions: Iterable[tuple[int, int]]) -> list[pb.HomePosition]:
+    return [pb.HomePosition(home=home, number=number) for home, number in positions]
+
+
+def positions_from_pb(positions: Iterable[pb.HomePosition]) -> tuple[tuple[int, int], ...]:
+    return tuple((p.home, p.number) for p in positions)
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 
@@ -170,12 +208,12 @@ def pin_from_pb(p: pb.PinRecord) -> FrontPin:
 
 def node_to_pb(node: r.NodeSnapshot) -> pb.NodeSnapshot:
     return pb.NodeSnapshot(
-        key=convert.key_to_pb(node.key),
+        key=key_to_pb(node.key),
         kind=node.kind,
         durable=node.durable,
         previous_node_time=node.previous_node_time,
         evicted=node.evicted,
-        batches=[convert.batch_to_pb(batch) for batch in node.batches],
+        batches=[batch_to_pb(batch) for batch in node.batches],
         retired=node.retired,
         consumes=node.consumes,
         creates=node.creates,
@@ -186,12 +224,12 @@ def node_to_pb(node: r.NodeSnapshot) -> pb.NodeSnapshot:
 
 def node_from_pb(n: pb.NodeSnapshot) -> r.NodeSnapshot:
     return r.NodeSnapshot(
-        convert.key_from_pb(n.key),
+        key_from_pb(n.key),
         n.kind,
         n.durable,
         n.previous_node_time,
         n.evicted,
-        tuple(convert.batch_from_pb(batch) for batch in n.batches),
+        tuple(batch_from_pb(batch) for batch in n.batches),
         n.retired,
         tuple(n.consumes),
         tuple(n.creates),
@@ -208,9 +246,9 @@ def _nodes_to_pb(step: r.NodesMoved) -> pb.NodesMoved:
         nodes=[node_to_pb(node) for node in step.nodes],
     )
     if step.restart is not None:
-        message.restart.CopyFrom(convert.restart_to_pb(step.restart))
+        message.restart.CopyFrom(restart_to_pb(step.restart))
     for node_id, contribution in step.staged:
-        message.staged.add(node_id=node_id, contribution=convert.contribution_to_pb(contribution))
+        message.staged.add(node_id=node_id, contribution=contribution_to_pb(contribution))
     return message
 
 
@@ -219,9 +257,9 @@ def _nodes_from_pb(message: pb.NodesMoved) -> r.NodesMoved:
         message.version,
         message.pipeline,
         message.home,
-        convert.restart_from_pb(message.restart) if message.HasField("restart") else None,
+        restart_from_pb(message.restart) if message.HasField("restart") else None,
         tuple(node_from_pb(node) for node in message.nodes),
-        tuple((s.node_id, convert.contribution_from_pb(s.contribution)) for s in message.staged),
+        tuple((s.node_id, contribution_from_pb(s.contribution)) for s in message.staged),
     )
 
 
@@ -249,10 +287,10 @@ def _cells_to_pb(step: r.CellsMoved) -> pb.CellsMoved:
         version=step.version,
         pipeline=step.pipeline,
         generation=step.generation,
-        cells=convert.cells_to_pb(step.cells),
-        units=[convert.unit_to_pb(unit) for unit in step.units],
+        cells=cells_to_pb(step.cells),
+        units=[unit_to_pb(unit) for unit in step.units],
         written_off=[cell_to_pb(cell) for cell in step.written_off],
-        consumed=[convert.unit_to_pb(unit) for unit in step.consumed],
+        consumed=[unit_to_pb(unit) for unit in step.consumed],
     )
 
 
@@ -261,10 +299,10 @@ def _cells_from_pb(message: pb.CellsMoved) -> r.CellsMoved:
         message.version,
         message.pipeline,
         message.generation,
-        convert.cells_from_pb(message.cells),
-        tuple(convert.unit_from_pb(unit) for unit in message.units),
+        cells_from_pb(message.cells),
+        tuple(unit_from_pb(unit) for unit in message.units),
         tuple(cell_from_pb(cell) for cell in message.written_off),
-        tuple(convert.unit_from_pb(unit) for unit in message.consumed),
+        tuple(unit_from_pb(unit) for unit in message.consumed),
     )
 
 
@@ -280,14 +318,14 @@ def late_from_pb(message: pb.LateSnapshot) -> r.LateSnapshot:
 
 def _left_to_pb(step: r.ShardLeft) -> pb.ShardLeft:
     return pb.ShardLeft(
-        applied=convert.positions_to_pb(step.applied),
+        applied=positions_to_pb(step.applied),
         pipelines=map(_words_to_pb, step.pipelines),
     )
 
 
 def _left_from_pb(message: pb.ShardLeft) -> r.ShardLeft:
     return r.ShardLeft(
-        convert.positions_from_pb(message.applied), tuple(map(_words_from_pb, message.pipelines))
+        positions_from_pb(message.applied), tuple(map(_words_from_pb, message.pipelines))
     )
 
 
@@ -302,14 +340,14 @@ def _words_to_pb(words: r.LastWords) -> pb.LastWords:
         ],
     )
     if words.restart is not None:
-        message.restart.CopyFrom(convert.restart_to_pb(words.restart))
+        message.restart.CopyFrom(restart_to_pb(words.restart))
     return message
 
 
 def _words_from_pb(words: pb.LastWords) -> r.LastWords:
     return r.LastWords(
         words.pipeline,
-        convert.restart_from_pb(words.restart) if words.HasField("restart") else None,
+        restart_from_pb(words.restart) if words.HasField("restart") else None,
         tuple(words.said),
         tuple(late_from_pb(late) for late in words.late),
         tuple((i.segment, i.items) for i in words.written_off_items),
@@ -325,7 +363,7 @@ def membership_to_pb(known: Membership) -> pb.Membership:
         members=sorted(known.members),
         next_shard=known.next_shard,
         addresses=addresses_to_pb(known.addresses),
-        former=convert.positions_to_pb(tuple(known.former.items())),
+        former=positions_to_pb(tuple(known.former.items())),
         draining=sorted(known.draining),
         leaving=known.leaving,
     )
@@ -354,7 +392,7 @@ def membership_from_pb(message: pb.Membership) -> Membership:
         message.next_shard,
         {j.shard: (j.address, j.number) for j in message.joining},
         {a.shard: a.address for a in message.addresses},
-        dict(convert.positions_from_pb(message.former)),
+        dict(positions_from_pb(message.former)),
         _asked_from_pb(message.asked) if message.HasField("asked") else None,
         {told.home: _highest_from_pb(told.slots) for told in message.highest},
         draining=set(message.draining),

@@ -1,0 +1,32 @@
+"""Refusals, as calls carry them."""
+
+from __future__ import annotations
+
+from acker.v1 import types_pb2 as pb
+from tracker.core.model import Refusal, RefusalCode, Refused
+
+REFUSAL_KEY = "lowmark-refusal-bin"
+"""Trailing metadata of a refused call: a serialised `Refusal`."""
+
+
+def invalid(message: str) -> Refused:
+    return Refused(RefusalCode.INVALID, message)
+
+
+def refusal_to_pb(refusal: Refusal, home_address: str = "") -> pb.Refusal:
+    return pb.Refusal(
+        code=refusal.code.value,
+        message=refusal.message,
+        home=refusal.home,
+        home_address=home_address,
+        expected=refusal.expected,
+    )
+
+
+def refusal_from_pb(message: pb.Refusal) -> Refusal:
+    """A refusal; a code that this version does not know reads as INVALID."""
+    try:
+        code = RefusalCode(message.code)
+    except ValueError:
+        code = RefusalCode.INVALID
+    return Refusal(code, message.message, message.home, message.expected)

@@ -1,0 +1,114 @@
+"""Ticks and what they are made of: keys, batches, units, staged contributions."""
+
+from __future__ import annotations
+
+from acker.v1 import types_pb2 as pb
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontJoin,
+    Heartbeat,
+    NodeKey,
+    StagedContribution,
+    TickContent,
+    Unit,
+)
+from tracker.wire.cells import cells_from_pb, cells_to_pb, write_cells
+
+
+def key_to_pb(key: NodeKey) -> pb.NodeKey:
+    return pb.NodeKey(node_id=key.node_id, incarnation=key.incarnation)
+
+
+def key_from_pb(key: pb.NodeKey) -> NodeKey:
+    return NodeKey(key.node_id, key.incarnation)
+
+
+def batch_to_pb(batch: Batch) -> pb.Batch:
+    return pb.Batch(scope=batch.scope, id=batch.id, fingerprint=batch.fingerprint)
+
+
+def batch_from_pb(batch: pb.Batch) -> Batch:
+    return Batch(batch.scope, batch.id, batch.fingerprint)
+
+
+def unit_to_pb(unit: Unit) -> pb.Unit:
+    return pb.Unit(segment=unit.segment, name=unit.name, slot=unit.slot)
+
+
+def unit_from_pb(unit: pb.Unit) -> Unit:
+    return Unit(unit.segment, unit.name, unit.slot)
+
+
+def content_to_pb(content: TickContent) -> pb.TickContent:
+    message = pb.TickContent()
+    write_content(content, message)
+    return message
+
+
+def write_content(content: TickContent, message: pb.TickContent) -> None:
+    if len(content.created):
+        write_cells(content.created, message.created)
+    if len(content.consumed):
+        write_cells(content.consumed, message.consumed)
+    for heartbeat in content.heartbeats:
+        message.heartbeats.add(front=heartbeat.front, slot=heartbeat.slot)
+    for join in content.joins:
+        message.joins.add(front=join.front, segment=join.segment)
+    if content.leaves:
+        message.leaves.extend(content.leaves)
+    if content.batch is not None:
+        message.batch.CopyFrom(batch_to_pb(content.batch))
+    if content.units_created:
+        message.units_created.extend(unit_to_pb(unit) for unit in content.units_created)
+    if content.units_consumed:
+        message.units_consumed.extend(unit_to_pb(unit) for unit in content.units_consumed)
+
+
+def content_from_pb(message: pb.TickContent) -> TickContent:
+    """Raises Refused(INVALID) where packed cells are malformed."""
+    # Most ticks have few of these: what is not there costs no loop.
+    heartbeats, joins, leaves = message.heartbeats, message.joins, message.leaves
+    created, consumed = message.units_created, message.units_consumed
+    return TickContent(
+        created=cells_from_pb(message.created) if message.HasField("created") else Cells.empty(),
+        consumed=cells_from_pb(message.consumed) if message.HasField("consumed") else Cells.empty(),
+        heartbeats=tuple([Heartbeat(h.front, h.slot) for h in heartbeats]) if heartbeats else (),
+        joins=tuple([FrontJoin(j.front, j.segment) for j in joins]) if joins else (),
+        leaves=tuple(leaves) if leaves else (),
+        batch=batch_from_pb(message.batch) if message.HasField("batch") else None,
+        units_created=tuple([unit_from_pb(unit) for unit in created]) if created else (),
+        units_consumed=tuple([unit_from_pb(unit) for unit in consumed]) if consumed else (),
+    )
+
+
+def contribution_to_pb(contribution: StagedContribution) -> pb.StagedContribution:
+    c = contribution
+    return pb.StagedContribution(
+        query=c.query,
+        run=c.run,
+        batch=c.batch,
+        execution=c.execution,
+        operator=c.operator,
+        stage=c.stage,
+        partition=c.partition,
+        attempt=c.attempt,
+        created=cells_to_pb(c.created),
+        consumed=cells_to_pb(c.consumed),
+    )
+
+
+def contribution_from_pb(message: pb.StagedContribution) -> StagedContribution:
+    """Raises Refused(INVALID) where packed cells are malformed."""
+    return StagedContribution(
+        message.query,
+        message.run,
+        message.batch,
+        message.execution,
+        message.operator,
+        message.stage,
+        message.partition,
+        message.attempt,
+        cells_from_pb(message.created),
+        cells_from_pb(message.consumed),
+    )
