@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from scripts.summary import ROOT
-from tracker.metric_names import LOCAL_TRACKER, PROCESS, SERVICE, Metric
+from tracker.metrics.names import LOCAL_TRACKER, PROCESS, SERVICE, Metric
 
 PAGE = ROOT / "docs" / "metrics.md"
 TABLES = {"service": SERVICE, "local-tracker": LOCAL_TRACKER, "process": PROCESS}

@@ -1,4 +1,4 @@
-"""Metrics of a local tracker, gathered when somebody asks for them (`tracker.metric_names`)."""
+"""Metrics of a local tracker, gathered when somebody asks for them (`tracker.metrics.names`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from local_tracker.agent.stats import Stats
 from tracker import __version__
-from tracker.exposition import MetricsThread
-from tracker.families import Families, render
-from tracker.metric_names import LOCAL_TRACKER
+from tracker.metrics.exposition import MetricsThread
+from tracker.metrics.families import Families, render
+from tracker.metrics.names import LOCAL_TRACKER
 
 if TYPE_CHECKING:
     from local_tracker.agent.main import Agent

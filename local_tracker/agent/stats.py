@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from tracker.latencies import Latencies
+from tracker.metrics.latencies import Latencies
 
 
 class Stats:

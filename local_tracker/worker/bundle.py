@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGES = (
     "local_tracker", "local_tracker.core", "local_tracker.worker", "local_tracker.agent",
-    "tracker", "tracker.core", "tracker.wire", "tracker.client",
+    "tracker", "tracker.core", "tracker.wire", "tracker.client", "tracker.metrics",
     "acker", "acker.v1",
     "lowmark",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from tests.chart.alerting import (
     shown_to_fire,
 )
 from tests.docs.pages import ROOT
-from tracker.metric_names import SERVICE
+from tracker.metrics.names import SERVICE
 
 
 def test_promtool_finds_the_rules_right_and_each_fires() -> None:

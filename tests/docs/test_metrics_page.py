@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scripts.metrics_page import PAGE, written
-from tracker import exposition, metrics
+from tracker.metrics import exposition
+from tracker.service.http import metrics
 
 
 def test_the_tables_are_fresh() -> None:

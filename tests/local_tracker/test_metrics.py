@@ -15,7 +15,7 @@ from tests.local_tracker.test_agent import TIMEOUT_S, agent, contribution
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.core.model import Cells, Edge, PipelineSpec
-from tracker.metric_names import HISTOGRAM, LOCAL_TRACKER, PROCESS
+from tracker.metrics.names import HISTOGRAM, LOCAL_TRACKER, PROCESS
 
 
 @pytest.fixture

@@ -21,15 +21,16 @@ from tests.client.support import (
 )
 from tests.processes.running import Running
 from tests.service.scraping import promtool_finds, samples_of, text_when, value
-from tracker import metrics, metrics_freshness
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
 from tracker.core.freshness import NONE_MS, Freshness, Lag
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
 from tracker.core.waits import WaitCause, WaitKind
-from tracker.exposition import MAX_CONNECTIONS, MetricsThread
-from tracker.families import Families, render
-from tracker.latencies import Latencies
-from tracker.metric_names import COUNTER, HISTOGRAM, LOCAL_TRACKER, PROCESS, SERVICE
+from tracker.metrics import freshness as metrics_freshness
+from tracker.metrics.exposition import MAX_CONNECTIONS, MetricsThread
+from tracker.metrics.families import Families, render
+from tracker.metrics.latencies import Latencies
+from tracker.metrics.names import COUNTER, HISTOGRAM, LOCAL_TRACKER, PROCESS, SERVICE
+from tracker.service.http import metrics
 
 SHARDS = 2
 
@@ -251,7 +252,7 @@ def test_only_metrics_are_answered(telling: MetricsThread) -> None:
 def test_those_who_only_connect_do_not_hold_up_others_for_long(
     telling: MetricsThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracker.exposition.REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("tracker.metrics.exposition.REQUEST_TIMEOUT_S", 1.0)
     host, _, port = telling.address.rpartition(":")
     idle = [socket.create_connection((host, int(port)), WAIT_S) for _ in range(MAX_CONNECTIONS)]
     try:

@@ -16,7 +16,7 @@ from tracker.client.connection import SecureTarget
 from tracker.core.process import LogLost
 from tracker.credentials import CredentialsError
 from tracker.dashboard import Dashboard
-from tracker.metrics import ServiceMetrics
+from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.joining import CannotJoin, Newcomer
 from tracker.service.owning import Claim, Claimant, HasLeft, Owned, mark_gone
 from tracker.service.peers import GivenUp

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 
 from tracker.core.model import Refusal
-from tracker.latencies import Latencies
+from tracker.metrics.latencies import Latencies
 
 CALLS_REFUSED: Counter[str] = Counter()
 """By reason, of this operating-system process: calls that ended with a refusal."""

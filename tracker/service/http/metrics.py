@@ -1,4 +1,4 @@
-"""Metrics of a tracker process, gathered when somebody asks for them (`tracker.metric_names` lists
+"""Metrics of a tracker process, gathered when somebody asks for them (`tracker.metrics.names` lists
 them).
 
 The process counts little by itself (`tracker.service.stats`); the rest is read off its state, in its
@@ -16,10 +16,10 @@ from tracker import __version__
 from tracker.core.describe import ShardRole
 from tracker.core.measures import FrontMeasures, PipelineMeasures, SegmentMeasures
 from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.exposition import MetricsServer
-from tracker.families import Families, render
-from tracker.metric_names import SERVICE
-from tracker.metrics_freshness import gather_freshness
+from tracker.metrics.exposition import MetricsServer
+from tracker.metrics.families import Families, render
+from tracker.metrics.freshness import gather_freshness
+from tracker.metrics.names import SERVICE
 from tracker.service.stats import CALLS_REFUSED
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 
 from prometheus_client import ProcessCollector, generate_latest
 
-from tracker.latencies import Latencies
-from tracker.metric_names import Family, Metric
+from tracker.metrics.latencies import Latencies
+from tracker.metrics.names import Family, Metric
 
 
 class Families:

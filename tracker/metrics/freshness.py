@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracker.core.freshness import NONE_MS, PERCENTILES, Freshness, Lag, percentiles
 from tracker.core.model import PipelineSpec, TimeKind
-from tracker.families import Families
+from tracker.metrics.families import Families
 
 MAX_SEGMENTS = 500
 """Segments, pipelines as a whole counted too, whose freshness is told: each is some 18 series. Whole
