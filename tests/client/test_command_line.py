@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
-from tracker.cli import app
-from tracker.cli_common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
+from tracker.cli.app import app
+from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker, free_ports
 from tracker.core.process import ProcessConfig

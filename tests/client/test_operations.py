@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import tracker
 from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
-from tracker.cli import app
-from tracker.cli_common import EXIT_REFUSED
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_REFUSED
 from tracker.client import FencedError, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Edge, PipelineSpec, RefusalCode

@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
-from tracker.cli import app
-from tracker.cli_common import EXIT_REFUSED, EXIT_UNAVAILABLE
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE
 from tracker.client import rescaling
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError

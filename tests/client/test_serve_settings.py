@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 from examples.children import free_ports
 from tests.docs.pages import ROOT
 from tests.processes.running import until
-from tracker.cli import app
-from tracker.cli_common import EXIT_REFUSED
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_REFUSED
 from tracker.client import Admin, LowmarkError
 from tracker.service.settings import (
     MAX_FILE_CHARACTERS,

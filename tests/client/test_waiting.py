@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 import tracker
 from tests.client.support import TWO_SEGMENTS, WAIT_S, create, done, joined_front, promise
-from tracker.cli import app
-from tracker.cli_common import EXIT_HELD, EXIT_TIMED_OUT
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_HELD, EXIT_TIMED_OUT
 from tracker.client import NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.waiting import Outcome, Waited, wait_complete

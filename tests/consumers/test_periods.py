@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import tracker
 from tests.client.support import WAIT_S, done, joined_front, promise
 from tests.docs.pages import ROOT
-from tracker.cli import app
+from tracker.cli.app import app
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.durable import StateError

@@ -22,8 +22,8 @@ from tests.consumers.receiver import Receiver, receiving
 from tests.consumers.test_periods import HOUR, HOURS, SPEC, TEN, kill
 from tests.docs.pages import ROOT
 from tests.security.certificates import Authority
-from tracker.cli import app
-from tracker.cli_common import EXIT_REFUSED, EXIT_TIMED_OUT
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.periods import PeriodFollower
 from tracker.consumers.signing import (

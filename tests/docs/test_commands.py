@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from tests.docs.pages import ROOT, blocks, pages
-from tracker.cli import app
+from tracker.cli.app import app
 
 
 def _make_targets() -> set[str]:

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import tracker
 from fronts import FileFront
 from tests.docs.pages import ROOT, blocks, table_rows
-from tracker import cli_common
-from tracker.cli import app
+from tracker.cli import common
+from tracker.cli.app import app
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.periods import PeriodFollower, Periods
@@ -67,7 +67,7 @@ def test_the_programs_are_short() -> None:
 
 def test_the_table_tells_the_exit_statuses() -> None:
     shown = {int(row[0]) for row in table_rows(PAGE, "exit status")}
-    known = {value for name, value in vars(cli_common).items() if name.startswith("EXIT_")}
+    known = {value for name, value in vars(common).items() if name.startswith("EXIT_")}
     assert shown == known | {0, 2}
 
 

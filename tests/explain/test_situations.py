@@ -10,7 +10,7 @@ import pytest
 from tests.client.support import WAIT_S
 from tests.docs.pages import ROOT, table_rows
 from tests.explain.situations import SITUATIONS, World
-from tracker.shown_explain import explanation_json, explanation_text
+from tracker.view.explanations import explanation_json, explanation_text
 
 LOOK_AGAIN_S = 0.1
 

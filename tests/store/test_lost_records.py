@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tracker.cli import app
+from tracker.cli.app import app
 from tracker.store import LogShortened, SqliteStore, StoreError
 from tracker.store.mark import mark_path, read_mark
 from tracker.store.wal import find_damage

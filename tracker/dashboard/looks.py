@@ -11,9 +11,9 @@ from tracker.core.diagnosis import SegmentCauses
 from tracker.core.explain import MAX_STRIP_BINS, NodeExplanation
 from tracker.core.freshness import SegmentFreshness
 from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.shown import age_ns, lag_ns, newest_promise, time_text
-from tracker.shown_causes import cause_json
-from tracker.shown_explain import causes_of, nodes_of
+from tracker.view.causes import cause_json
+from tracker.view.explanations import causes_of, nodes_of
+from tracker.view.pipelines import age_ns, lag_ns, newest_promise, time_text
 
 MAX_SHOWN_SEGMENTS = 200
 MAX_SHOWN_FRONTS = 200

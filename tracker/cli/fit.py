@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli_common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, EXIT_REFUSED, Target, fail
+from tracker.cli.common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, EXIT_REFUSED, Target, fail
 from tracker.client import Admin, RoutingInfo, UnavailableError
 from tracker.client.connection import parse_targets
 from tracker.core.describe import ShardRole

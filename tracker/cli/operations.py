@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     EXIT_REFUSED,
@@ -59,7 +59,7 @@ def explain(
 ) -> None:
     """Say why min time is where it is, and what would let it move: the front that has not promised more,
     the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
-    from tracker.shown_explain import explanation_json, explanation_text
+    from tracker.view.explanations import explanation_json, explanation_text
 
     first, last = _slots(slots) if slots else (LOWEST_SLOT, FOREVER - 1)
     if at is not None:
@@ -199,7 +199,7 @@ def _show_loss(
     quiet: bool,
 ) -> tuple[list[OpenCell], tuple[str, ...]]:
     """The open cells at the named slots, and the names of the segments; says them unless `quiet`."""
-    from tracker.shown_explain import cells_of, node_text, ranges_text
+    from tracker.view.explanations import cells_of, node_text, ranges_text
 
     names = admin.pipeline(pipeline).spec.segments
     if not quiet:
@@ -240,7 +240,7 @@ def _still_open(
     admin: Admin, pipeline: str, named: list[tuple[str, Slots]], lost: list[OpenCell]
 ) -> list[OpenCell]:
     """Which of the cells are open still: they hold other items than were shown."""
-    from tracker.shown_explain import cells_of
+    from tracker.view.explanations import cells_of
 
     wanted = {(cell.segment, cell.slot) for cell in lost}
     left: dict[tuple[int, int], OpenCell] = {}
@@ -259,7 +259,7 @@ def _tell_outcome(
     stayed: list[OpenCell],
     as_json: bool,
 ) -> None:
-    from tracker.shown_explain import cell_json
+    from tracker.view.explanations import cell_json
 
     kept = {(cell.segment, cell.slot) for cell in stayed}
     gone = [cell for cell in lost if (cell.segment, cell.slot) not in kept]

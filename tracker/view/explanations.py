@@ -13,8 +13,8 @@ from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.waits import WaitCause, WaitKind
 from tracker.core.written_off import WrittenOffCell
-from tracker.shown import min_time_json, span_text, time_text
-from tracker.shown_causes import advice, cause_json, cause_text
+from tracker.view.causes import advice, cause_json, cause_text
+from tracker.view.pipelines import min_time_json, span_text, time_text
 
 SHOWN_UNITS = 3
 """Names of open units that a text shows of a segment; JSON has all of them."""

@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, NoReturn
 
-try:
-    import typer
-except ImportError as missing:  # an executor installs the client alone
-    raise SystemExit(
-        f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
-    ) from None
+import typer
 
 EXIT_REFUSED = 1
 """The tracker refused, or what was given cannot be."""

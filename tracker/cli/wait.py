@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     EXIT_HELD,
@@ -40,7 +40,7 @@ def min_time(
 def _show_min_time(
     target: str, pipeline: str, segment: str | None, slot: int, as_json: bool, **more: object
 ) -> None:
-    from tracker.shown import min_time_json
+    from tracker.view.pipelines import min_time_json
 
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         spec = admin.pipeline(pipeline).spec

@@ -1,4 +1,4 @@
-"""A pipeline's state for people and for scripts: clock times, lags, small charts, and plain JSON."""
+"""A pipeline's state for people and for scripts: clock times, lags, and plain JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from collections import deque
 from dataclasses import asdict, replace
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
@@ -18,9 +14,6 @@ from tracker.core.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 
 CHART_LOOKS = 20
 """How many looks back a chart reaches."""
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_LATE_S = 10.0
-"""A front that has been silent for longer than this stands out."""
 
 
 def slot_text(slot: int, slack_ns: int) -> str:
@@ -47,14 +40,6 @@ def span_text(span_ns: int) -> str:
         if abs(span_ns) >= 2 * size * 10**9:
             return f"{span_ns / size / 1e9:,.1f} {unit}"
     return f"{span_ns / 1e9:.2f} s"
-
-
-def chart(values: list[int]) -> str:
-    """One block a value, by its share of the largest."""
-    most = max(values, default=0)
-    if most <= 0:
-        return ""
-    return "".join(_BLOCKS[max(0, value) * (len(_BLOCKS) - 1) // most] for value in values)
 
 
 def newest_promise(info: PipelineInfo) -> int | None:
@@ -110,9 +95,6 @@ class Looks:
         return list(self._lags.get(segment, ()))
 
 
-# --- for scripts ----------------------------------------------------------------------------------
-
-
 def min_time_json(slot: int, slack_ns: int) -> dict[str, Any]:
     """A min time as JSON: the slot, and the moment at which it begins."""
     moment = slot_time(slot, slack_ns)
@@ -149,103 +131,3 @@ def shards_json(shards: list[ShardInfo]) -> list[dict[str, Any]]:
         {**asdict(shard.state), "role": shard.state.role.value, "address": shard.address}
         for shard in shards
     ]
-
-
-# --- for people -----------------------------------------------------------------------------------
-
-
-def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
-    """All pipelines, a line each."""
-    table = Table("pipeline", "segments", "fronts", "min time", "open items", "state")
-    for info in pipelines:
-        state = info.state
-        table.add_row(
-            info.spec.name,
-            str(len(state.segments)),
-            str(len(state.fronts)),
-            slot_text(state.min_time, info.spec.slack_ns),
-            f"{sum(s.open_items for s in state.segments):,}",
-            "complete" if state.complete else "running" if state.begun else "waits for fronts",
-        )
-    return table
-
-
-def pipeline_view(
-    info: PipelineInfo, shards: list[ShardInfo], looks: Looks, trouble: str = ""
-) -> RenderableType:
-    """The live view of one pipeline: segments, fronts, shards."""
-    parts: list[RenderableType] = [_headline(info), _segments(info, looks)]
-    if info.state.fronts:
-        parts.append(_fronts(info))
-    parts.append(_shards(shards))
-    if trouble:
-        parts.append(Text(trouble, "red"))
-    return Group(*parts)
-
-
-def _headline(info: PipelineInfo) -> Text:
-    state, slack_ns = info.state, info.spec.slack_ns
-    text = Text.assemble((info.spec.name, "bold"), "  ")
-    if state.complete:
-        text.append("complete: everything is processed", "bold green")
-    else:
-        text.append("everything before ")
-        text.append(slot_text(state.min_time, slack_ns), "bold green")
-        text.append(f" UTC is processed, {span_text(age_ns(state.min_time, info) or 0)} ago")
-    if not state.begun:
-        text.append("  (waits for its declared fronts)", "yellow")
-    if state.late_items:
-        text.append(f"  {state.late_items:,} late items", "red")
-    if state.written_off_items:
-        text.append(f"  {state.written_off_items:,} items written off", "red")
-    return text
-
-
-def _segments(info: PipelineInfo, looks: Looks) -> Table:
-    table = Table("segment")
-    table.add_column("min time", no_wrap=True)
-    table.add_column("lag", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("open slots", justify="right")
-    table.add_column("open items", justify="right")
-    for segment in info.state.segments:
-        lag = lag_ns(segment.min_time, info)
-        table.add_row(
-            segment.segment,
-            slot_text(segment.min_time, info.spec.slack_ns),
-            "-" if lag is None else span_text(lag),
-            Text(chart(looks.lags(segment.segment)), "cyan"),
-            f"{segment.open_slots:,}",
-            f"{segment.open_items:,}",
-        )
-    return table
-
-
-def _fronts(info: PipelineInfo) -> Table:
-    table = Table("front", "feeds")
-    table.add_column("promises", no_wrap=True)
-    table.add_column("silent for", no_wrap=True)
-    for front in info.state.fronts:
-        promise = "nothing yet"
-        if not front.settled:
-            promise = "joining or leaving"
-        elif front.heartbeat > LOWEST_SLOT:
-            promise = slot_text(front.heartbeat, info.spec.slack_ns)
-        silent_s = front.silent_ms / 1000
-        table.add_row(
-            front.front if front.front == front.node_id else f"{front.node_id}/{front.front}",
-            front.segment,
-            promise,
-            Text(f"{silent_s:,.1f} s", "yellow" if silent_s > _LATE_S else ""),
-        )
-    return table
-
-
-def _shards(shards: list[ShardInfo]) -> Table:
-    table = Table("shard", "address", "link", "entries behind", "state")
-    for shard in shards:
-        state = shard.state
-        link = Text("up", "green") if state.connected else Text("down", "red")
-        behind = f"{state.entries_behind:,}"
-        table.add_row(str(state.shard), shard.address, link, behind, state.role.value)
-    return table

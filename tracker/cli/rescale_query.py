@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     DEFAULT_TARGET,
     EXIT_REFUSED,
     EXIT_TIMED_OUT,

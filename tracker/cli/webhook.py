@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     DEFAULT_TARGET,
     EXIT_TIMED_OUT,
     PipelineName,
@@ -18,7 +18,7 @@ from tracker.cli_common import (
     Target,
     fail,
 )
-from tracker.cli_periods import Every, Since, follower_of
+from tracker.cli.periods import Every, Since, follower_of
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import NotDeliveredError, Patience, Webhook
 from tracker.moments import parse_duration_ns

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     AsJson,
@@ -19,7 +19,7 @@ from tracker.cli_common import (
 )
 from tracker.client import Admin
 from tracker.core.freshness import NONE_MS, Level, SegmentFreshness
-from tracker.shown import span_text
+from tracker.view.pipelines import span_text
 
 
 def freshness(

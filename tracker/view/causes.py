@@ -9,7 +9,7 @@ from tracker.core.explain import MissingTicks
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.waits import WaitKind
-from tracker.shown import span_text, time_text
+from tracker.view.pipelines import span_text, time_text
 
 SHOWN_KEYS = 3
 """Nodes that a text names of those whose ticks a shard lacks."""

@@ -14,7 +14,7 @@ except ImportError as missing:  # an executor installs the client alone
         f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
     ) from None
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     EXIT_REFUSED,
@@ -26,7 +26,7 @@ from tracker.cli_common import (
 from tracker.client import Admin, RefusedError, RoutingInfo
 from tracker.core.describe import ShardRole
 from tracker.core.model import RefusalCode
-from tracker.shown import shards_json
+from tracker.view.pipelines import shards_json
 
 RESCALE_TIMEOUT_S = 600.0
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli_common import (
+from tracker.cli.common import (
     ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     AsJson,

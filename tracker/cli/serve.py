@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tracker import cli_security
-from tracker.cli_common import print_json
+from tracker.cli import security
+from tracker.cli.common import print_json
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
@@ -54,7 +54,7 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
     if show_config:
         return _show(settings)
     configure_logging(process.log_level, as_json=process.as_json or None)
-    cli_security.warn_of_arguments(process.store)
+    security.warn_of_arguments(process.store)
     if process.shards == 1:
         raise typer.Exit(run_process(run))
     raise typer.Exit(supervise(_shards(settings, addresses)))

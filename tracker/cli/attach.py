@@ -1,0 +1,141 @@
+"""`lowmark attach`: following a Spark query that knows nothing of Lowmark."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tracker.cli.common import (
+    DEFAULT_TARGET,
+    EXIT_REFUSED,
+    AsJson,
+    PipelineName,
+    Target,
+    fail,
+    print_json,
+)
+
+ATTACH_LOOK_INTERVAL_S = 0.5
+"""How often `attach` looks whether following has failed."""
+ATTACH_DRAIN_TIMEOUT_S = 5.0
+"""How long `attach` goes on committing what is over when it is told to end."""
+
+
+def attach(
+    checkpoint: Annotated[str, typer.Option(help="the query's checkpoint directory")],
+    pipeline: PipelineName,
+    node_id: Annotated[
+        str, typer.Option(help="the node that the query is, the same at each start")
+    ],
+    reads: Annotated[
+        list[str] | None,
+        typer.Option(help="the segment of its input files, or DIRECTORY=SEGMENT for each source"),
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
+            "their segment, and the journal of the front that labels them"
+        ),
+    ] = None,
+    creates: Annotated[
+        list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
+    ] = None,
+    sink: Annotated[str | None, typer.Option(help="directory of its file sink")] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
+    ] = None,
+    untracked: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="what min time is to pass: a source by its number, or a directory of its files"
+        ),
+    ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="end another query that is followed under this node id"),
+    ] = False,
+    from_batch: Annotated[
+        int | None, typer.Option(min=0, help="begin at this batch; those before are not told")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="end when all that is over by now is told")
+    ] = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
+    SIGTERM. Needs no Spark."""
+    import signal
+    import threading
+
+    from local_tracker.spark.attached import AttachedQuery
+    from local_tracker.spark.follower import TrackingError
+    from local_tracker.spark.logs import CheckpointLog
+
+    if not reads and not ranges:
+        raise typer.BadParameter("what the query reads must be told: --reads, --ranges, or both")
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    begun = CheckpointLog(checkpoint)
+    if not once and not begun.exists():
+        typer.echo(f"{node_id}: waits for a query to begin in {begun.root}", err=True)
+        while not begun.exists():
+            if ended.wait(ATTACH_LOOK_INTERVAL_S):
+                return
+    try:
+        followed = AttachedQuery(
+            target, pipeline, node_id, checkpoint,
+            reads=_reads(reads or []),
+            ranges=_ranges(ranges or []),
+            creates=creates or (), sink=sink, rows=_pairs("--rows", rows or []),
+            untracked=untracked or (), first_batch=from_batch, take_over=take_over,
+        ).start()  # fmt: skip
+        try:
+            while once and not ended.is_set():
+                if followed.wait_durable(ATTACH_LOOK_INTERVAL_S):
+                    break
+            while not once and not ended.wait(ATTACH_LOOK_INTERVAL_S) and followed.failure is None:
+                pass
+        finally:
+            clean = followed.close(ATTACH_DRAIN_TIMEOUT_S)
+        if followed.failure is not None:
+            raise followed.failure
+    except TrackingError as error:
+        fail(error, EXIT_REFUSED)
+    if as_json:
+        print_json({"node": node_id, "last_batch": followed.last_durable_batch})
+    else:
+        typer.echo(f"{node_id}: told up to batch {followed.last_durable_batch}")
+    if not clean:
+        fail(
+            f"{node_id}: not all batches that are over are told; start again to tell the rest",
+            EXIT_REFUSED,
+        )
+
+
+def _reads(given: list[str]) -> str | dict[str, str]:
+    return given[0] if len(given) == 1 and "=" not in given[0] else _pairs("--reads", given)
+
+
+def _ranges(given: list[str]) -> dict[str, Any]:
+    from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
+
+    sources = {}
+    for number, where in _pairs("--ranges", given).items():
+        segment, colon, journal = where.partition(":")
+        if not colon or not journal:
+            raise typer.BadParameter(f"--ranges {number}={where!r} is not SOURCE=SEGMENT:JOURNAL")
+        sources[number] = OffsetRanges(segment, PublishedRanges(journal).slots)
+    return sources
+
+
+def _pairs(option: str, given: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping; a name may hold `=` itself."""
+    pairs = [text.rpartition("=") for text in given]
+    if bad := [text for text, pair in zip(given, pairs, strict=True) if not pair[0] or not pair[2]]:
+        raise typer.BadParameter(f"{option} {bad[0]!r} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,1 @@
+"""What needs a terminal: tables and live views."""

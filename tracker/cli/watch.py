@@ -1,0 +1,73 @@
+"""`lowmark watch`: one pipeline, live."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from tracker.cli.common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, AsJson, Target
+from tracker.cli.pipelines import look
+from tracker.client import Admin, UnavailableError
+
+WATCH_TIMEOUT_S = 2.0
+"""How long one look of `watch` may take before it says that the tracker does not answer."""
+
+
+def watch(
+    pipeline: Annotated[
+        str | None,
+        typer.Option("--pipeline", "-p", help="name of the pipeline, if there are several"),
+    ] = None,
+    target: Target = DEFAULT_TARGET,
+    interval: Annotated[float, typer.Option(min=0.05, help="seconds between looks")] = 0.5,
+    once: Annotated[bool, typer.Option("--once", help="look once")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a pipeline until it is complete: min time, lag and open items by segment, fronts, shards.
+
+    Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
+    """
+    from tracker.view.pipelines import Looks
+
+    looks = Looks()
+    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        name = pipeline or _only_pipeline(admin)
+        if once or as_json:
+            while not look(admin, name, looks, as_json) and not once:
+                time.sleep(interval)
+            return
+        admin.pipeline(name)  # what cannot be is said before the screen is taken
+    with Admin(target, WATCH_TIMEOUT_S) as admin:
+        _watch_live(admin, name, looks, interval)
+
+
+def _only_pipeline(admin: Admin) -> str:
+    names = [info.spec.name for info in admin.pipelines()]
+    if len(names) != 1:
+        raise typer.BadParameter(
+            f"name one with --pipeline; there are {', '.join(names)}"
+            if names
+            else "no pipeline is registered; see lowmark pipelines apply --help"
+        )
+    return names[0]
+
+
+def _watch_live(admin: Admin, pipeline: str, looks: Any, interval_s: float) -> None:
+    from tracker.cli.render.pipelines import pipeline_view
+
+    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+    try:
+        with Live(pipeline_view(info, shards, looks), auto_refresh=False) as live:
+            while not info.state.complete:
+                time.sleep(interval_s)
+                trouble = ""
+                try:
+                    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+                except UnavailableError as error:
+                    trouble = f"{error}; trying again"
+                live.update(pipeline_view(info, shards, looks, trouble), refresh=True)
+    except KeyboardInterrupt:
+        return
