@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from tracker.grpc_options import SERVER_OPTIONS
+from tracker.wire.grpc_options import SERVER_OPTIONS
 
 SERVICE = "lowmark.benchmark.Echo"
 STREAM = f"/{SERVICE}/Stream"

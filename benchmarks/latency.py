@@ -32,7 +32,7 @@ from benchmarks.processes import EchoServer, RedisStore, Tracker, start_module
 from local_tracker.worker.handle import Handle
 from tracker.client import AsyncSubscriber, NodeClient
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 TIMEOUT_S = 60.0
 SPACING_S = (0.008, 0.018)

@@ -41,7 +41,7 @@ from scripts.summary import BUILD
 from tracker.client import NodeClient, Subscriber
 from tracker.core.ack_values import root_values
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 PER_SLOT = 1000
 TIMEOUT_S = 120.0

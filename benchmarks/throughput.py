@@ -26,7 +26,7 @@ from benchmarks.echo import STREAM
 from benchmarks.figures import Bar, Budget, Figure, ratios
 from benchmarks.processes import EchoServer, Tracker
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.ticks import content_to_pb
 
 COMMIT_TICKS = "/acker.v1.NodeService/CommitTicks"

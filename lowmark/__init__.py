@@ -64,8 +64,10 @@ if TYPE_CHECKING:
         UnavailableError,
         Update,
     )
+    from tracker.client.credentials import CredentialsError
     from tracker.client.embedded import EmbeddedTracker, embedded
     from tracker.client.history import history
+    from tracker.client.pipeline_file import PipelineFileError, load_pipeline
     from tracker.client.updates import slot_time, slot_until
     from tracker.client.waiting import Outcome, Waited, wait_complete
     from tracker.consumers import signing
@@ -115,8 +117,6 @@ if TYPE_CHECKING:
     )
     from tracker.core.units import file_name, parse_file_name, slot_in_name, unit_name
     from tracker.core.waits import WaitCause, WaitKind
-    from tracker.credentials import CredentialsError
-    from tracker.pipeline_file import PipelineFileError, load_pipeline
 
 _NAMES = {
     "fronts": (
@@ -169,8 +169,8 @@ _NAMES = {
     ),
     "tracker.core.units": ("file_name", "parse_file_name", "slot_in_name", "unit_name"),
     "tracker.core.waits": ("WaitCause", "WaitKind"),
-    "tracker.credentials": ("CredentialsError",),
-    "tracker.pipeline_file": ("PipelineFileError", "load_pipeline"),
+    "tracker.client.credentials": ("CredentialsError",),
+    "tracker.client.pipeline_file": ("PipelineFileError", "load_pipeline"),
 }  # fmt: skip
 """The names of each module, the same as are imported for type checkers above."""
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -22,7 +22,7 @@ from local_tracker.agent.uplink import LocalTrackerUplink, TrackerUplink, Uplink
 from local_tracker.worker.protocol import HandOverError, is_local_tracker
 from local_tracker.worker.settings import EAGER, TRANSACTIONAL
 from local_tracker.worker.starting import READY, java_ancestor
-from tracker.credentials import is_loopback
+from tracker.client.credentials import is_loopback
 
 LOOK_INTERVAL_S = 0.5
 """How often a local tracker looks whether its socket is still there."""

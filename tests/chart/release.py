@@ -24,8 +24,8 @@ from tests.faults.network import Place
 from tests.faults.system import System
 from tests.processes.running import Running
 from tests.security.certificates import Authority
+from tracker.client.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from tracker.client.embedded import free_ports
-from tracker.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from tracker.service.tokens import digest_of, new_token
 
 SHARDS, STANDBYS = 2, 1

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from local_tracker.agent.main import parse as parse_local_tracker
 from tests.chart.rendering import Object, Rendered
 from tracker.cli.app import app
-from tracker.pipeline_file import load_pipeline
+from tracker.client.pipeline_file import load_pipeline
 
 Rule = Callable[[Rendered], Iterator[str]]
 

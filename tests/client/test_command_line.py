@@ -173,7 +173,7 @@ def test_watching_needs_a_name_only_where_there_are_several(running: EmbeddedTra
 
 
 def tracker_pipeline(name: str) -> Any:
-    from tracker.pipeline_file import load_pipeline
+    from tracker.client.pipeline_file import load_pipeline
 
     return load_pipeline(FILE.replace("two", name))
 

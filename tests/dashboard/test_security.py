@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracker.credentials import Credentials, CredentialsError
+from tracker.client.credentials import Credentials, CredentialsError
 from tracker.service.run import _dashboard
 from tracker.service.security import Security
 from tracker.service.server import ServerConfig

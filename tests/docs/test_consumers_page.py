@@ -22,6 +22,7 @@ from tracker.cli import common
 from tracker.cli.app import app
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
+from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import RefusedByReceiverError, Webhook
@@ -29,7 +30,6 @@ from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.core.units import unit_name
-from tracker.pipeline_file import load_pipeline
 
 PAGE = ROOT / "docs" / "consumers.md"
 WAIT_S = 60.0

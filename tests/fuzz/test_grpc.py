@@ -29,9 +29,9 @@ from tests.fuzz.test_ticks import TICKS
 from tests.fuzz.wired import SPEC
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, RefusalCode, TickContent
-from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.errors import STATUS
 from tracker.service.peers import TO_SHARD_KEY
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.refusals import REFUSAL_KEY
 
 MODULES = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)

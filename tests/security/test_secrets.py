@@ -11,7 +11,7 @@ from examples.children import free_ports
 from tests.processes.running import Running
 from tests.security.certificates import Authority
 from tests.service.scraping import WAIT_S
-from tracker.credentials import is_loopback
+from tracker.client.credentials import is_loopback
 from tracker.service.security import Security
 from tracker.store import StoreError, open_store, shown_store
 from tracker.store.redacting import redacted

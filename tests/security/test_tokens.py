@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.security.serving import lowmark
-from tracker.credentials import Credentials, CredentialsError, read_token
+from tracker.client.credentials import Credentials, CredentialsError, read_token
 from tracker.service import access, server
 from tracker.service.security import Security
 from tracker.service.tokens import Right, Tokens, digest_of, new_token, parse_tokens

@@ -31,7 +31,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.slots import FOREVER
-from tracker.grpc_options import MAX_MESSAGE_BYTES
+from tracker.wire.grpc_options import MAX_MESSAGE_BYTES
 from tracker.wire.pipelines import spec_to_pb
 from tracker.wire.refusals import REFUSAL_KEY
 

@@ -13,7 +13,7 @@ from tests.service.scraping import Samples, samples_of, text_of, text_when, valu
 from tests.siege.crowd import BUSY, QUIET, Tally
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.grpc_options import HANDSHAKE_TIMEOUT_MS
+from tracker.wire.grpc_options import HANDSHAKE_TIMEOUT_MS
 
 WAIT_S = 120.0
 """Far more than anything takes, on a machine with much else to do."""

@@ -21,7 +21,7 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 BUSY, QUIET = "busy", "quiet"
 """The pipeline in which things happen, and the one in which nothing does."""

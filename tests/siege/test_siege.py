@@ -9,7 +9,7 @@ import grpc
 
 from tests.siege.besieging import WAIT_S, Siege, failures
 from tests.siege.crowd import TRICKLING, Crowd
-from tracker.grpc_options import MAX_IDLE_MS, SERVER_OPTIONS
+from tracker.wire.grpc_options import MAX_IDLE_MS, SERVER_OPTIONS
 
 
 def test_others_are_served_while_a_crowd_misbehaves(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
+from tracker.client.pipeline_file import load_pipeline
 from tracker.core.slots import FOREVER
-from tracker.pipeline_file import load_pipeline
 
 README = {block.info: block.text for block in blocks(ROOT / "README.md")}
 

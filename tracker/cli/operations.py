@@ -19,11 +19,11 @@ from tracker.cli.common import (
     print_json,
 )
 from tracker.client import Admin, Explanation
+from tracker.client.moments import parse_slot
 from tracker.core.diagnosis import SILENT_AFTER_MS
 from tracker.core.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
 from tracker.core.model import Cells
 from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.moments import parse_slot
 
 nodes_app = typer.Typer(no_args_is_help=True, help="Look after nodes that are gone.")
 

@@ -19,10 +19,10 @@ from tracker.cli.common import (
 )
 from tracker.client import Admin
 from tracker.client.history import history, moment
+from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.consumers.markers import MARKER, Markers
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.core.model import PipelineSpec, TimeKind
-from tracker.moments import parse_duration_ns, parse_slot
 
 MAX_LISTED_PERIODS = 10_000
 

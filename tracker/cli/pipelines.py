@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tracker.cli.common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, AsJson, Target, print_json
 from tracker.client import Admin
-from tracker.pipeline_file import load_pipeline
+from tracker.client.pipeline_file import load_pipeline
 
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 

@@ -19,7 +19,7 @@ from tracker.cli.common import (
     print_json,
 )
 from tracker.client import Subscriber
-from tracker.moments import parse_slot
+from tracker.client.moments import parse_slot
 
 
 def rescale_query(

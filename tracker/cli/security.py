@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.credentials import (
+from tracker.client.credentials import (
     CA_VARIABLE,
     CERT_VARIABLE,
     KEY_VARIABLE,

@@ -19,10 +19,10 @@ from tracker.cli.common import (
     print_json,
 )
 from tracker.client import Admin, Subscriber, UnavailableError
+from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
 from tracker.core.model import TimeKind
 from tracker.core.slots import FOREVER
-from tracker.moments import parse_duration_ns, parse_slot
 
 
 def min_time(

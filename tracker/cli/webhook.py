@@ -19,9 +19,9 @@ from tracker.cli.common import (
     fail,
 )
 from tracker.cli.periods import Every, Since, follower_of
+from tracker.client.moments import parse_duration_ns
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import NotDeliveredError, Patience, Webhook
-from tracker.moments import parse_duration_ns
 
 webhook_app = typer.Typer(
     no_args_is_help=True, help="Post each hour to a URL when it is complete, signed."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracker.client.admin import Admin, Applied, Explanation, PipelineInfo
 from tracker.client.connection import SecureTarget
+from tracker.client.credentials import Credentials
 from tracker.client.errors import (
     ClosedError,
     FencedError,
@@ -16,7 +17,6 @@ from tracker.client.node import NodeClient
 from tracker.client.rescaling import RoutingInfo, ShardInfo
 from tracker.client.subscriber import AsyncSubscriber, Subscriber
 from tracker.client.updates import Update
-from tracker.credentials import Credentials
 
 __all__ = [
     "Admin",

@@ -12,6 +12,7 @@ import grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
+from tracker.client.credentials import Credentials
 from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.core.describe import (
@@ -25,7 +26,6 @@ from tracker.core.explain import PipelineExplanation
 from tracker.core.freshness import SegmentFreshness
 from tracker.core.model import Cells, Limits, PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.credentials import Credentials
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb

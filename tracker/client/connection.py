@@ -16,11 +16,11 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
+from tracker.client.credentials import MISSING, Credentials, Stamp
 from tracker.client.errors import ClosedError, LowmarkError, UnavailableError, refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode
-from tracker.credentials import MISSING, Credentials, Stamp
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 Answer = TypeVar("Answer")
 

@@ -50,7 +50,7 @@ from tracker.core.model import (
 from tracker.core.node import TickWindow
 from tracker.core.slots import FOREVER
 from tracker.core.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause
-from tracker.grpc_options import MAX_TICK_BYTES
+from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_from_pb, joined_from_pb, wait_to_pb
 from tracker.wire.refusals import refusal_from_pb
 from tracker.wire.ticks import content_to_pb, contribution_from_pb, contribution_to_pb, key_to_pb

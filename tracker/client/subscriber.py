@@ -30,6 +30,7 @@ from tracker.client.connection import (
     is_retried,
     parse_targets,
 )
+from tracker.client.credentials import MISSING, Stamp
 from tracker.client.errors import (
     ClosedError,
     LowmarkError,
@@ -40,8 +41,7 @@ from tracker.client.errors import (
 from tracker.client.targets import Targets
 from tracker.client.updates import Heard, Update, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
-from tracker.credentials import MISSING, Stamp
-from tracker.grpc_options import CHANNEL_OPTIONS
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 ANSWER_TIMEOUT_S = 30.0
 WAIT_CALL_S = 30.0

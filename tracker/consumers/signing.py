@@ -15,8 +15,8 @@ import secrets as random_bytes
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
+from tracker.client.credentials import read_file
 from tracker.client.errors import LowmarkError
-from tracker.credentials import read_file
 
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 PREFIX = "whsec_"

@@ -27,11 +27,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tracker import __version__
+from tracker.client.credentials import is_loopback
 from tracker.client.errors import LowmarkError
 from tracker.client.history import history, moment
 from tracker.consumers.periods import Period, PeriodFollower
 from tracker.consumers.signing import read_secrets, signed
-from tracker.credentials import is_loopback
 
 EVENT = "period.complete"
 MAX_ANSWER_BYTES = 65_536

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import grpc
 import structlog
 
-from tracker.credentials import CredentialsError
+from tracker.client.credentials import CredentialsError
 from tracker.service.errors import Context
 from tracker.service.stats import CALLS_REFUSED
 from tracker.service.tokens import Right, Token, Tokens

@@ -22,12 +22,12 @@ from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.errors import RefusedError, refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
-from tracker.grpc_options import CHANNEL_OPTIONS
 from tracker.service.failpoints import failpoint
 from tracker.service.owning import Claim, Claimant, Owned, has_begun
 from tracker.service.peers import GivenUp
 from tracker.service.server import ServerConfig
 from tracker.store import Held, StoreError, open_leases, open_store
+from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.storage import snapshot_from_bytes
 
 log = structlog.get_logger(__name__)

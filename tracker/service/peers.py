@@ -17,13 +17,12 @@ import structlog
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
+from tracker.client.credentials import Credentials
 from tracker.client.errors import refusal_of
 from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
 from tracker.core.step_checks import MAX_ADDRESS_CHARACTERS
-from tracker.credentials import Credentials
-from tracker.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from tracker.service.access import Peers
 from tracker.service.addresses import Addresses
 from tracker.service.engine import Engine
@@ -32,6 +31,7 @@ from tracker.service.failpoints import failpoint
 from tracker.service.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.store import Leases, StoreError
 from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
+from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from tracker.wire.storage import snapshot_to_bytes
 
 log = structlog.get_logger(__name__)

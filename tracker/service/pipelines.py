@@ -11,13 +11,13 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.routing import RoutingTable
-from tracker.grpc_options import MAX_TICK_BYTES
 from tracker.service.engine import Engine
 from tracker.service.errors import Context, abort
 from tracker.service.sampling import Sampler
 from tracker.wire.cells import cells_from_pb
 from tracker.wire.explanations import explanation_to_pb, query_from_pb
 from tracker.wire.freshness import freshness_to_pb
+from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.pipelines import limits_to_pb, spec_from_pb, spec_to_pb, state_to_pb
 from tracker.wire.shards import role_to_pb
 

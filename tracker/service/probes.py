@@ -8,8 +8,8 @@ from __future__ import annotations
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.waiting_room import LIVE_SERVICE
+from tracker.wire.grpc_options import SERVER_OPTIONS
 
 READY_SERVICE = "ready"
 """The name under which the health service says whether the process does its part: it serves a shard, or

@@ -13,8 +13,8 @@ from pathlib import Path
 import structlog
 
 from tracker.client.connection import SecureTarget
+from tracker.client.credentials import CredentialsError
 from tracker.core.process import LogLost
-from tracker.credentials import CredentialsError
 from tracker.dashboard import Dashboard
 from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.joining import CannotJoin, Newcomer

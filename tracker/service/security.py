@@ -10,7 +10,7 @@ from typing import cast
 import grpc
 import structlog
 
-from tracker.credentials import Credentials, CredentialsError, Stamp, is_loopback, read_file
+from tracker.client.credentials import Credentials, CredentialsError, Stamp, is_loopback, read_file
 
 log = structlog.get_logger(__name__)
 

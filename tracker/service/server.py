@@ -22,12 +22,11 @@ from acker.v1 import (
     progress_service_pb2,
     progress_service_pb2_grpc,
 )
+from tracker.client.credentials import CredentialsError
 from tracker.core import messages as m
 from tracker.core.process import ProcessConfig
 from tracker.core.rescaling import SEQUENCER
 from tracker.core.routing import RoutingTable
-from tracker.credentials import CredentialsError
-from tracker.grpc_options import SERVER_OPTIONS
 from tracker.service.access import Access, Peers
 from tracker.service.addresses import Addresses
 from tracker.service.decoding import RefuseMalformed
@@ -43,6 +42,7 @@ from tracker.service.tokens import Tokens
 from tracker.service.waiting import Waiting
 from tracker.service.waiting_room import LIVE_SERVICE
 from tracker.store import Leases, Store, StoreError, open_leases, open_store, shown_store
+from tracker.wire.grpc_options import SERVER_OPTIONS
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from tracker.client.yaml_text import load_mapping, problems, shown
 from tracker.store.redacting import redacted
-from tracker.yaml_text import load_mapping, problems, shown
 
 if TYPE_CHECKING:
     from tracker.service.server import ServerConfig
@@ -279,8 +279,8 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
     """The process that runs by these settings. addresses: of all shards, where they are known. Raises
     ValueError for an address that is none, and CredentialsError."""
     from tracker.client.connection import parse_targets
+    from tracker.client.credentials import Credentials
     from tracker.core.process import ProcessConfig
-    from tracker.credentials import Credentials
     from tracker.service.limits import Limits
     from tracker.service.peers import nobody_reaches
     from tracker.service.security import Security

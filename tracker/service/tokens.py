@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from tracker.credentials import CredentialsError, read_file
+from tracker.client.credentials import CredentialsError, read_file
 
 MAX_TOKENS = 10_000
 MAX_FILE_BYTES = 8 * 1024 * 1024

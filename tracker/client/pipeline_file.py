@@ -18,11 +18,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from tracker.client.moments import parse_duration_ns, parse_slot
+from tracker.client.yaml_text import brief, load_mapping, problems, shown
 from tracker.core.home import MAX_NAME_CHARACTERS
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
 from tracker.core.registration import check_spec
-from tracker.moments import parse_duration_ns, parse_slot
-from tracker.yaml_text import brief, load_mapping, problems, shown
 
 MAX_FILE_CHARACTERS = 4_000_000
 MAX_EDGE_CHARACTERS = 2 * MAX_NAME_CHARACTERS + 100
