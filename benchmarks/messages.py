@@ -50,7 +50,7 @@ from tracker.core.messages import (
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
 from tracker.core.process import Process
 from tracker.core.routing import RoutingTable
-from tracker.service.outgoing import Outgoing
+from tracker.service.cluster.outgoing import Outgoing
 
 ITEMS = 50_000
 ITEM_NS = 10_000_000

@@ -26,7 +26,7 @@ from tests.processes.running import Running
 from tests.security.certificates import Authority
 from tracker.client.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from tracker.client.embedded import free_ports
-from tracker.service.tokens import digest_of, new_token
+from tracker.service.rpc.tokens import digest_of, new_token
 
 SHARDS, STANDBYS = 2, 1
 REDIS_SECRET, PODS_CERTIFICATE, CERTIFICATE = "tracker-redis", "certificate", "release-certificate"

@@ -24,7 +24,7 @@ from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXI
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.embedded import EmbeddedTracker, free_ports
 from tracker.core.process import ProcessConfig
-from tracker.service.server import ServerConfig
+from tracker.service.config import ServerConfig
 from tracker.service.settings import ServeSettings
 
 FILE = """
@@ -288,7 +288,7 @@ def test_processes_of_one_command_are_served_as_one_is(
         started.extend(processes)
         return 0
 
-    monkeypatch.setattr("tracker.supervisor.supervise", take)
+    monkeypatch.setattr("tracker.service.supervisor.supervise", take)
     assert CliRunner().invoke(app, ["serve", "--shards", "2", "--listen", "a:7"]).exit_code == 0
     for shard, settings in enumerate(started):
         said = settings.model_dump_json(by_alias=True)

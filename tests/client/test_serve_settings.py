@@ -30,7 +30,7 @@ from tracker.service.settings import (
     read_settings,
     variable_of,
 )
-from tracker.supervisor import LEFT
+from tracker.service.supervisor import LEFT
 
 WAIT_S = 60.0
 WRONG_USAGE = 2
@@ -228,7 +228,7 @@ def test_processes_get_all_settings_as_they_are(
         started.extend(processes)
         return 0
 
-    monkeypatch.setattr("tracker.supervisor.supervise", take)
+    monkeypatch.setattr("tracker.service.supervisor.supervise", take)
     monkeypatch.setattr("tracker.service.run.configure_logging", lambda *_, **__: None)
     path = tmp_path / "lowmark.yaml"
     own = {"listen": "a:7", "shards": 2, "metrics_listen": "a:17", "dashboard_listen": "a:27"}

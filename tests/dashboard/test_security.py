@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tracker.client.credentials import Credentials, CredentialsError
+from tracker.service.config import ServerConfig
+from tracker.service.rpc.security import Security
 from tracker.service.run import _dashboard
-from tracker.service.security import Security
-from tracker.service.server import ServerConfig
 
 
 def config(security: Security) -> ServerConfig:

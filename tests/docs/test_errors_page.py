@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.docs.pages import ROOT, table_rows
 from tracker.core.model import RefusalCode
-from tracker.service.errors import STATUS
+from tracker.service.rpc.errors import STATUS
 from tracker.wire.refusals import REFUSAL_KEY
 
 PAGE = ROOT / "docs" / "errors.md"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks, table_rows
-from tracker.service import access, nodes, progress, waiting
-from tracker.service.limits import Limits
-from tracker.service.tokens import Right, parse_tokens
+from tracker.service.rpc import access, nodes, progress, waiting
+from tracker.service.rpc.limits import Limits
+from tracker.service.rpc.tokens import Right, parse_tokens
 from tracker.wire import grpc_options
 
 PAGE = ROOT / "docs" / "security.md"

@@ -17,7 +17,8 @@ from tests.fuzz.messages import damaged, sent
 from tests.fuzz.wired import SPEC, Wired
 from tracker.core.messages import RetireNode, StageContributions
 from tracker.core.model import Batch, Cells, RefusalCode, Refused, StagedContribution, Unit
-from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.config import ServerConfig
+from tracker.service.server import TrackerServer
 from tracker.store import MemoryStore, StoreError
 from tracker.wire.storage import (
     record_from_bytes,

@@ -16,13 +16,13 @@ from tracker.core.explain import StoreState
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.service.engine import Session
-from tracker.service.errors import STATUS
-from tracker.service.nodes import NodeServicer
-from tracker.service.pipelines import PipelineServicer
-from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.rpc.errors import STATUS
+from tracker.service.rpc.nodes import NodeServicer
+from tracker.service.rpc.pipelines import PipelineServicer
+from tracker.service.rpc.progress import Hub, ProgressServicer
+from tracker.service.rpc.waiting import Waiting
 from tracker.service.sampling import Sampler
 from tracker.service.stats import Stats
-from tracker.service.waiting import Waiting
 from tracker.wire.frames import frame_from_pb, frame_to_pb
 from tracker.wire.pipelines import state_to_pb
 from tracker.wire.refusals import REFUSAL_KEY

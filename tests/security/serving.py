@@ -16,7 +16,7 @@ from examples.children import free_ports
 from tests.processes.running import Running
 from tests.security.certificates import Authority, Pair
 from tracker.client import Admin, Credentials, SecureTarget
-from tracker.service.tokens import digest_of, new_token
+from tracker.service.rpc.tokens import digest_of, new_token
 
 WAIT_S = 60.0
 

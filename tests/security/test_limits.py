@@ -16,8 +16,8 @@ from tracker.client import Admin, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.client.errors import refusal_of
 from tracker.core.model import RefusalCode
-from tracker.service.limits import Bucket, Limits
-from tracker.service.server import ServerConfig
+from tracker.service.config import ServerConfig
+from tracker.service.rpc.limits import Bucket, Limits
 
 
 @contextmanager
@@ -78,7 +78,9 @@ def test_subscribers_of_one_pipeline_are_limited(monkeypatch: pytest.MonkeyPatch
 
 
 def test_calls_of_one_client_are_limited_by_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracker.service.limits.monotonic", lambda: 1_000.0)  # nothing comes back
+    monkeypatch.setattr(
+        "tracker.service.rpc.limits.monotonic", lambda: 1_000.0
+    )  # nothing comes back
     with (
         limited(Limits(max_calls_per_s=3), monkeypatch) as running,
         Admin(running.target, WAIT_S) as admin,
@@ -100,7 +102,7 @@ def test_ticks_beyond_the_rate_wait_and_none_is_lost(monkeypatch: pytest.MonkeyP
 
 def test_a_rate_gives_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("tracker.service.limits.monotonic", lambda: now[0])
+    monkeypatch.setattr("tracker.service.rpc.limits.monotonic", lambda: now[0])
     bucket = Bucket(10)
     assert [bucket.take() for _ in range(10)] == [0.0] * 10
     assert bucket.take() == pytest.approx(0.1)

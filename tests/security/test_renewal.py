@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tests.security.certificates import Authority
 from tracker.client import Credentials
 from tracker.client.credentials import _Token
-from tracker.service.security import Security, add_port
+from tracker.service.rpc.security import Security, add_port
 
 WAIT_S = 60.0
 

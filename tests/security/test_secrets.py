@@ -12,7 +12,7 @@ from tests.processes.running import Running
 from tests.security.certificates import Authority
 from tests.service.scraping import WAIT_S
 from tracker.client.credentials import is_loopback
-from tracker.service.security import Security
+from tracker.service.rpc.security import Security
 from tracker.store import StoreError, open_store, shown_store
 from tracker.store.redacting import redacted
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests.security.serving import lowmark
 from tracker.client.credentials import Credentials, CredentialsError, read_token
-from tracker.service import access, server
-from tracker.service.security import Security
-from tracker.service.tokens import Right, Tokens, digest_of, new_token, parse_tokens
+from tracker.service import server
+from tracker.service.rpc import access
+from tracker.service.rpc.security import Security
+from tracker.service.rpc.tokens import Right, Tokens, digest_of, new_token, parse_tokens
 
 SECRET = new_token()
 

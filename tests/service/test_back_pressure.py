@@ -18,7 +18,8 @@ from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.routing import RoutingTable
-from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.config import ServerConfig
+from tracker.service.server import TrackerServer
 from tracker.store import MemoryStore
 from tracker.wire.frames import frame_to_pb
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, MAX_TICK_BYTES

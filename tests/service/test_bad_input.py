@@ -27,7 +27,7 @@ from tracker import EmbeddedTracker
 from tracker.core.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
 from tracker.core.slots import FOREVER
-from tracker.service.errors import STATUS
+from tracker.service.rpc.errors import STATUS
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from tracker.wire.pipelines import spec_to_pb
 from tracker.wire.refusals import REFUSAL_KEY, refusal_from_pb

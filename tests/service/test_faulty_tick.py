@@ -13,7 +13,8 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.core.model import PipelineSpec, TickContent
-from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.config import ServerConfig
+from tracker.service.server import TrackerServer
 from tracker.wire.pipelines import spec_to_pb
 from tracker.wire.ticks import content_from_pb
 
@@ -38,7 +39,7 @@ def test_the_stream_ends_and_what_came_before_is_durable(monkeypatch: pytest.Mon
             await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
             joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
             attach = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline="p", key=joined.key))
-            monkeypatch.setattr("tracker.service.nodes.content_from_pb", faulty)
+            monkeypatch.setattr("tracker.service.rpc.nodes.content_from_pb", faulty)
             stream = nodes.CommitTicks()
             await stream.write(attach)
             assert (await stream.read()).attached.last_number == 0

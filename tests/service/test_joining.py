@@ -15,11 +15,12 @@ from tracker.client.embedded import free_ports
 from tracker.core import messages as m
 from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import ProcessConfig
-from tracker.service import peers
-from tracker.service.joining import CannotJoin, Newcomer
-from tracker.service.owning import Claim, Claimant, HasLeft, Owned, mark_gone
-from tracker.service.peers import GivenUp
-from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.cluster import peers
+from tracker.service.cluster.joining import CannotJoin, Newcomer
+from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
+from tracker.service.cluster.peers import GivenUp
+from tracker.service.config import ServerConfig
+from tracker.service.server import TrackerServer
 from tracker.store import GONE, StoreError, open_leases, open_store
 
 WAIT_S = 60.0

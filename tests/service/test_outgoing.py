@@ -1,4 +1,4 @@
-"""When frames to another shard go, and with which others (tracker/service/outgoing.py)."""
+"""When frames to another shard go, and with which others (tracker/service/cluster/outgoing.py)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import messages as m
 from tracker.core.model import NodeKey
-from tracker.service import peers
-from tracker.service.addresses import Addresses
-from tracker.service.outgoing import (
+from tracker.service.cluster import peers
+from tracker.service.cluster.addresses import Addresses
+from tracker.service.cluster.outgoing import (
     CONFIRMATION_WAIT_MS,
     MAX_QUEUED_FRAMES,
     REPORT_INTERVAL_MS,

@@ -19,11 +19,12 @@ from tracker.client.errors import refusal_of
 from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost
-from tracker.service.addresses import Addresses
-from tracker.service.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
-from tracker.service.peers import TO_SHARD_KEY
-from tracker.service.server import ServerConfig, TrackerServer
-from tracker.service.waiting_room import LIVE_SERVICE, WaitingRoom
+from tracker.service.cluster.addresses import Addresses
+from tracker.service.cluster.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
+from tracker.service.cluster.peers import TO_SHARD_KEY
+from tracker.service.config import ServerConfig
+from tracker.service.rpc.waiting_room import LIVE_SERVICE, WaitingRoom
+from tracker.service.server import TrackerServer
 from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
 from tracker.wire.frames import frame_to_pb
 

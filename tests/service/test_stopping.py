@@ -24,7 +24,8 @@ from tracker.client.embedded import free_ports
 from tracker.core.model import PipelineSpec
 from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
-from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.config import ServerConfig
+from tracker.service.server import TrackerServer
 from tracker.store import LogShortened, MemoryStore, StoreError
 from tracker.wire.pipelines import spec_to_pb
 

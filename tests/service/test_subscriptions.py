@@ -17,9 +17,9 @@ from acker.v1 import types_pb2 as pb
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.core.model import Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.service.progress import Hub, ProgressServicer
+from tracker.service.rpc.progress import Hub, ProgressServicer
+from tracker.service.rpc.waiting import Waiting
 from tracker.service.stats import Stats
-from tracker.service.waiting import Waiting
 
 WAIT_S = 20.0
 SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("F",))

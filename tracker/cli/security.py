@@ -83,7 +83,7 @@ def create(
     holds only its hash."""
     import yaml
 
-    from tracker.service.tokens import digest_of, new_token, parse_tokens
+    from tracker.service.rpc.tokens import digest_of, new_token, parse_tokens
 
     token = new_token()
     rights = {}

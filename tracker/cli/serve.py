@@ -38,7 +38,7 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
     from tracker.client.connection import parse_targets
     from tracker.service.run import configure_logging
     from tracker.service.run import main as run_process
-    from tracker.supervisor import consecutive_addresses, supervise
+    from tracker.service.supervisor import consecutive_addresses, supervise
 
     try:
         variables(os.environ)
@@ -62,7 +62,7 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
 
 def _shards(settings: ServeSettings, addresses: tuple[str, ...]) -> list[ServeSettings]:
     """The settings of each of several processes."""
-    from tracker.supervisor import LEFT, consecutive_addresses
+    from tracker.service.supervisor import LEFT, consecutive_addresses
 
     metrics = [""] * len(addresses)
     if settings.metrics_listen:

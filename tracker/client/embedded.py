@@ -15,8 +15,9 @@ from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import PipelineSpec
 from tracker.core.process import ProcessConfig
+from tracker.service.config import ServerConfig
 from tracker.service.run import configure_logging
-from tracker.service.server import ServerConfig, TrackerServer
+from tracker.service.server import TrackerServer
 from tracker.store import MemoryStore
 
 START_TIMEOUT_S = 30.0

@@ -399,7 +399,7 @@ class StagedContribution:
 
 
 class RefusalCode(Enum):
-    """Why something is refused; each maps to one gRPC status (`tracker.service.errors`)."""
+    """Why something is refused; each maps to one gRPC status (`tracker.service.rpc.errors`)."""
 
     UNKNOWN_PIPELINE = "unknown_pipeline"
     UNKNOWN_SEGMENT = "unknown_segment"

@@ -16,14 +16,15 @@ from tracker.client.connection import SecureTarget
 from tracker.client.credentials import CredentialsError
 from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
+from tracker.service.cluster.joining import CannotJoin, Newcomer
+from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
+from tracker.service.cluster.peers import GivenUp
+from tracker.service.config import ServerConfig
 from tracker.service.http.metrics import ServiceMetrics
-from tracker.service.joining import CannotJoin, Newcomer
-from tracker.service.owning import Claim, Claimant, HasLeft, Owned, mark_gone
-from tracker.service.peers import GivenUp
-from tracker.service.probes import Probes
-from tracker.service.server import ServerConfig, TrackerServer
-from tracker.service.tokens import Tokens
-from tracker.service.waiting_room import WaitingRoom
+from tracker.service.rpc.probes import Probes
+from tracker.service.rpc.tokens import Tokens
+from tracker.service.rpc.waiting_room import WaitingRoom
+from tracker.service.server import TrackerServer
 from tracker.store import Fenced, StoreError, StoreUnavailable
 from tracker.store.redacting import redacted
 

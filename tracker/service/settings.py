@@ -15,7 +15,7 @@ from tracker.client.yaml_text import load_mapping, problems, shown
 from tracker.store.redacting import redacted
 
 if TYPE_CHECKING:
-    from tracker.service.server import ServerConfig
+    from tracker.service.config import ServerConfig
 
 DEFAULT_LISTEN = "127.0.0.1:7070"
 CONFIG_VARIABLE = "LOWMARK_SERVE_CONFIG"
@@ -281,10 +281,10 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
     from tracker.client.connection import parse_targets
     from tracker.client.credentials import Credentials
     from tracker.core.process import ProcessConfig
-    from tracker.service.limits import Limits
-    from tracker.service.peers import nobody_reaches
-    from tracker.service.security import Security
-    from tracker.service.server import ServerConfig
+    from tracker.service.cluster.peers import nobody_reaches
+    from tracker.service.config import ServerConfig
+    from tracker.service.rpc.limits import Limits
+    from tracker.service.rpc.security import Security
 
     s = settings
     own = s.address or (s.listen if s.standby or s.join else "")

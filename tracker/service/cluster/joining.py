@@ -22,10 +22,10 @@ from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.errors import RefusedError, refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
+from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
+from tracker.service.cluster.peers import GivenUp
+from tracker.service.config import ServerConfig
 from tracker.service.failpoints import failpoint
-from tracker.service.owning import Claim, Claimant, Owned, has_begun
-from tracker.service.peers import GivenUp
-from tracker.service.server import ServerConfig
 from tracker.store import Held, StoreError, open_leases, open_store
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.storage import snapshot_from_bytes

@@ -23,12 +23,12 @@ from tracker.core import messages as m
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
 from tracker.core.step_checks import MAX_ADDRESS_CHARACTERS
-from tracker.service.access import Peers
-from tracker.service.addresses import Addresses
+from tracker.service.cluster.addresses import Addresses
+from tracker.service.cluster.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.service.engine import Engine
-from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
-from tracker.service.outgoing import MAX_QUEUED_FRAMES, Outgoing
+from tracker.service.rpc.access import Peers
+from tracker.service.rpc.errors import Context, abort
 from tracker.store import Leases, StoreError
 from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES

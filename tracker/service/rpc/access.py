@@ -18,10 +18,10 @@ import grpc
 import structlog
 
 from tracker.client.credentials import CredentialsError
-from tracker.service.errors import Context
+from tracker.service.rpc.errors import Context
+from tracker.service.rpc.tokens import Right, Token, Tokens
+from tracker.service.rpc.wrapping import Handler, wrapped
 from tracker.service.stats import CALLS_REFUSED
-from tracker.service.tokens import Right, Token, Tokens
-from tracker.service.wrapping import Handler, wrapped
 
 log = structlog.get_logger(__name__)
 

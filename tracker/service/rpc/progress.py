@@ -17,10 +17,10 @@ from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.process import Process
 from tracker.core.slots import FOREVER
 from tracker.service.engine import Engine
-from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
-from tracker.service.limits import MAX_SUBSCRIBERS, Quotas
-from tracker.service.waiting import Waiter, Waiting
+from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
+from tracker.service.rpc.waiting import Waiter, Waiting
 
 MAX_HISTORY_SLOTS = 10_000
 """Slots that one call may ask the history for."""

@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 
 from tracker.core.model import Refusal, RefusalCode, Refused
-from tracker.service.access import CLIENT, is_open
-from tracker.service.errors import Context, abort
-from tracker.service.wrapping import Handler, wrapped
+from tracker.service.rpc.access import CLIENT, is_open
+from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.wrapping import Handler, wrapped
 
 MAX_SUBSCRIBERS = 20_000
 MAX_STREAMS_PER_CLIENT = 20_000

@@ -9,8 +9,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tracker.core.model import Refusal, RefusalCode
-from tracker.service.errors import abort
-from tracker.service.security import Security, add_port
+from tracker.service.rpc.errors import abort
+from tracker.service.rpc.security import Security, add_port
 from tracker.wire.grpc_options import SERVER_OPTIONS
 
 LIVE_SERVICE = "live"

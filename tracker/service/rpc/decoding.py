@@ -9,8 +9,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from tracker.core.model import Refusal, RefusalCode, Refused
-from tracker.service.errors import Context, abort
-from tracker.service.wrapping import Handler, wrapped
+from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.wrapping import Handler, wrapped
 
 
 class _Malformed:

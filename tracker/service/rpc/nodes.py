@@ -10,11 +10,11 @@ from tracker.core import messages as m
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
 from tracker.core.waits import MAX_WAITS
 from tracker.service.engine import Engine
-from tracker.service.errors import Context, abort
 from tracker.service.failpoints import failpoint
-from tracker.service.limits import Bucket, Quotas
+from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.limits import Bucket, Quotas
+from tracker.service.rpc.waiting import Waiting
 from tracker.service.stats import TickCounts
-from tracker.service.waiting import Waiting
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
 from tracker.wire.refusals import refusal_to_pb

@@ -12,7 +12,7 @@ from tracker.core import messages as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.routing import RoutingTable
 from tracker.service.engine import Engine
-from tracker.service.errors import Context, abort
+from tracker.service.rpc.errors import Context, abort
 from tracker.service.sampling import Sampler
 from tracker.wire.cells import cells_from_pb
 from tracker.wire.explanations import explanation_to_pb, query_from_pb

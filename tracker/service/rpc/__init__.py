@@ -1,0 +1,1 @@
+"""Calls: servicers, who may make which, and how they are refused."""
