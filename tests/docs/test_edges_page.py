@@ -1,0 +1,36 @@
+"""Each edge names the tests and mutations that show it, and they are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from tests.docs.pages import ROOT
+
+PAGE = ROOT / "docs" / "edges.md"
+NUMBERS = range(1, 22)
+
+
+def rows() -> list[list[str]]:
+    """The cells of each row that begins with a number."""
+    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| \d+\. ", line)]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_every_edge_has_a_row_with_a_test() -> None:
+    found = {int(row[0].partition(".")[0]) for row in rows()}
+    assert found == {*NUMBERS}
+    for row in rows():
+        assert len(row) == 3
+        assert re.search(r"`tests/[\w/]+\.py", row[2]), f"no test stands in: {row[0]}"
+
+
+def test_the_tests_and_mutations_that_it_names_exist() -> None:
+    for row in rows():
+        for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row[2]):
+            tree = ast.parse((ROOT / path).read_text())
+            names = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+            assert not name or name in names, f"{path} has no {name}"
+        _, _, mutations = row[2].partition("mutation")
+        for name in re.findall(r"`([\w-]+)`", mutations):
+            assert (ROOT / "tests" / "mutations" / f"{name}.toml").exists(), f"no mutation {name}"
