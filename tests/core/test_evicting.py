@@ -102,6 +102,44 @@ def test_a_front_that_was_heard_before_a_pause_ended_is_silent_from_then_on() ->
     assert evictions(cluster) == 1
 
 
+def test_a_silence_that_is_longer_than_stalls_are_apart_ends_in_an_eviction() -> None:
+    """A stall is no silence, and takes nothing from the silence before it: a front that may be silent for
+    minutes is not let off by a process that stands still for a moment, now and then."""
+    cluster = Cluster(1)
+    spec = replace(SPEC, evict_after_ms=60_000)
+    cluster.register(spec)
+    front = cluster.node(spec, "first")
+    front.join_front("a")
+    front.commit(heartbeats={"a": 50})
+    cluster.settle()
+    for _ in range(3):
+        cluster.pass_time(18_000)
+        cluster.pause(1_000)
+    cluster.pass_time(5_900)
+    assert not evictions(cluster), "it was heard of for less than a minute, pauses left out"
+    cluster.pass_time(700)
+    assert evictions(cluster) == 1
+
+
+def test_after_a_pause_a_process_listens_before_it_judges_a_long_silence() -> None:
+    cluster = Cluster(1)
+    spec = replace(SPEC, evict_after_ms=60_000)
+    cluster.register(spec)
+    front = cluster.node(spec, "first")
+    front.join_front("a")
+    front.commit(heartbeats={"a": 50})
+    cluster.settle()
+    cluster.pass_time(59_900)
+    cluster.pause(600_000)
+    cluster.pass_time(cluster.config.reconnect_ms)
+    assert not evictions(cluster)
+    front.commit(heartbeats={"a": 60})
+    cluster.pass_time(59_900)
+    assert not evictions(cluster)
+    cluster.pass_time(700)
+    assert evictions(cluster) == 1
+
+
 def test_while_a_process_reads_no_ticks_nobody_is_silent() -> None:
     """Its shell has stopped reading, since another shard confirms nothing."""
     config = ProcessConfig(max_unconfirmed_entries=3)

@@ -11,8 +11,8 @@ import numpy as np
 
 _LEFT_OUT = {"routing", "config", "graph", "spec", "_routing", "_owners", "_out"} | {
     "_wake_ns", "_last_report_ns", "_announced_due_ns", "_evict_check_ns",
-    "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "suspected",
-    "_handled_ns", "_deaf_until_ns", "_store_mark",
+    "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "silent_ns", "suspected",
+    "_handled_ns", "_evict_checked_ns", "_deaf_until_ns", "_store_mark",
     "_segment_span", "_lowest_slots", "_highest_slot",
 }  # fmt: skip
 """Fields that never differ, are emptied before anything looks, are kept of others once they were asked

@@ -88,6 +88,8 @@ class HomeNode:
     """When its last tick arrived; for people."""
     last_alive_ns: int = 0
     """When it last said anything, be it only that it lives."""
+    silent_ns: int = 0
+    """For how long it has said nothing since, in time in which it would have been heard."""
     suspected: bool = False
     """Whether it was silent for too long when that was looked at last, and has been since."""
     refused: str = ""
@@ -105,7 +107,7 @@ class HomeNode:
 
     def lives(self, now_ns: int) -> None:
         """It has said something."""
-        self.last_alive_ns, self.suspected = now_ns, False
+        self.last_alive_ns, self.silent_ns, self.suspected = now_ns, 0, False
 
     @property
     def waits_for_grant(self) -> bool:

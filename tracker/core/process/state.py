@@ -57,7 +57,7 @@ class ProcessConfig:
     """How often silent fronts are looked for, where a pipeline evicts them."""
     reconnect_ms: int = 5_000
     """How long a node may take to find this process again after it could not be reached: a connection
-    has to be given up before the next is tried."""
+    has to be given up before the next is tried. For as long, at most, it listens after it could not hear."""
     max_backlog_records: int = 20_000
     """Records that are not durable yet; from there on the shell must read no more ticks and frames, but
     one tick of each stream, which is being fetched."""
@@ -160,6 +160,8 @@ class ProcessState:
         self._held_frames: deque[tuple[int, int, FrameBody]] = deque()
         self._announced_due_ns: int | None = None
         self._evict_check_ns: int | None = None
+        self._evict_checked_ns: int | None = None
+        """When silent fronts are looked for next, and were last."""
         self._handled_ns: int | None = None
         """When the last event was handled, where some pipeline evicts silent fronts."""
         self._deaf_until_ns = 0

@@ -60,17 +60,21 @@ class Timers(Changing):
         """Closes the keys of nodes whose fronts have been silent for too long, where the pipeline
         says so (rule 8), and were so when this was looked at before: in between, all that had arrived
         was handled."""
+        before_ns, self._evict_checked_ns = self._evict_checked_ns, now_ns
         self._evict_check_ns = now_ns + self.config.evict_check_ms * _MS
         if not self.takes_up_nodes or self._store_stands(now_ns):
             # Some shard may still have to hear what a node's home before said of it; nobody can join.
             self._deaf_until_ns = now_ns
+        could_hear = before_ns is not None and self._deaf_until_ns <= before_ns
         for name in self._evicting:
             pipeline = self._pipelines[name]
             policies = {policy.front: policy for policy in pipeline.spec.front_policies}
             for node in list(pipeline.home.nodes.values()):
+                if could_hear:
+                    node.silent_ns += now_ns - max(before_ns or 0, node.last_alive_ns)
                 limit_ms = _evict_after_ms(pipeline.spec, policies, node.fronts)
                 was_suspected = node.suspected
-                node.suspected = limit_ms is not None and self._silent_ms(node, now_ns) > limit_ms
+                node.suspected = limit_ms is not None and self._is_silent(node, limit_ms, now_ns)
                 if (
                     node.suspected
                     and was_suspected
@@ -81,16 +85,18 @@ class Timers(Changing):
                     del pipeline.home.newest[node.key.node_id]
                     self._close_key(name, node.key, evicted=True)
 
-    def _silent_ms(self, node: HomeNode, now_ns: int) -> int:
-        """For how long a node has said nothing though it would have been heard. Whoever waits for a
-        grant waits for the shards; whoever has no stream may still be on the way back to a process that
-        could not be reached."""
+    def _is_silent(self, node: HomeNode, limit_ms: int, now_ns: int) -> bool:
+        """Whether a node has said nothing for longer than it may, in time in which it would have been
+        heard. What it said while it was not heard comes late, so one that is deaf now and then listens
+        again for some time before it judges; but not for as long as a node may be silent, since then a node
+        that may be silent for minutes would be let off by each stall. Whoever waits for a grant waits for the
+        shards; whoever has no stream may still be on the way back to a process that could not be reached."""
         if node.waits_for_grant:
             node.lives(now_ns)
-        heard_from_ns = self._deaf_until_ns
-        if node.session is None:
-            heard_from_ns += self.config.reconnect_ms * _MS
-        return (now_ns - max(node.last_alive_ns, heard_from_ns)) // _MS
+        reconnect_ms = self.config.reconnect_ms
+        listens_ms = min(limit_ms, reconnect_ms) + (reconnect_ms if node.session is None else 0)
+        listened_ns = now_ns - self._deaf_until_ns
+        return node.silent_ns > limit_ms * _MS and listened_ns > listens_ms * _MS
 
     def _schedule(self, now_ns: int) -> None:
         """Asks to be woken for what is due first."""
