@@ -193,6 +193,18 @@ def test_every_limit_can_be_changed_and_nothing_else() -> None:
     assert cluster.processes[0].spec("p") == other
 
 
+def test_a_file_that_starts_now_is_told_which_start_to_write_down() -> None:
+    """Applied again it says another moment, and with it the limits would be refused for no good reason."""
+    cluster, _ = begun(2)
+    raised = replace(SPEC, max_open_cells=50)
+    refusal = apply(cluster, replace(raised, start_slot=SPEC.start_slot + 70))
+    assert refusal.code is RefusalCode.CONFLICT
+    assert f"`start: slot:{SPEC.start_slot}`" in refusal.message
+    assert apply(cluster, raised) == raised
+    differs = apply(cluster, replace(raised, start_slot=SPEC.start_slot + 70, slack_ns=20))
+    assert "`start:" not in differs.message
+
+
 def test_registering_a_pipeline_again_does_not_change_its_limits() -> None:
     """A job that registers its pipeline at its start is started again after an operator helped it."""
     cluster, _ = begun(2)

@@ -61,6 +61,11 @@ def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
     advice = "register it under another name"
     if known.with_limits(asked.limits) == asked:
         advice = "to change its limits while it runs: lowmark pipelines apply"
+    elif replace(known.with_limits(asked.limits), start_slot=asked.start_slot) == asked:
+        advice = (
+            f"its start is for good: with `start: slot:{known.start_slot}` it is this one, whose limits may be "
+            "changed (`now` is another moment each time); or register another, under another name"
+        )
     return Refused(
         RefusalCode.CONFLICT,
         f"pipeline {asked.name!r} is registered otherwise: {differences(known, asked)}; {advice}",
