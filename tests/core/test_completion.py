@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.driver import Cluster
+from tests.core.driver import MS, Cluster
 from tracker.core.messages import (
     Announcement,
     Answer,
     Append,
+    Effect,
     Entries,
     Frame,
     HomeEntry,
@@ -19,10 +20,14 @@ from tracker.core.messages import (
     RegisterPipeline,
     Restart,
     RestartPipeline,
+    Send,
+    ShardReport,
+    Wake,
 )
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
-from tracker.core.process import Process
+from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.checking import check_frame
+from tracker.core.rescaling import ShardLeft
 from tracker.core.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 1),), front_count=1)
@@ -173,6 +178,110 @@ def test_that_it_is_complete_is_taken_from_its_registrar_alone() -> None:
     said = Entries(due, (PipelineCompleted("p", 0, 0),))
     with pytest.raises(Exception, match=f"its registrar is shard {registrar}"):
         check_frame(receiver, Frame(liar, cluster.epochs[liar], said))
+
+
+# --- last words ------------------------------------------------------------------------------------
+
+
+class Lossy(Cluster):
+    """Frames of some kinds are lost on some links."""
+
+    lost: set[tuple[int, int, type]] = set()
+
+    def _take(self, shard: int, effects: list[Effect]) -> None:
+        lost = [
+            effect
+            for effect in effects
+            if isinstance(effect, Send)
+            and (shard, effect.shard, type(effect.frame.body)) in self.lost
+        ]
+        super()._take(shard, [effect for effect in effects if effect not in lost])
+
+
+def has_said_its_last(cluster: Cluster, shard: int, to: int) -> bool:
+    """Its last words are on their way."""
+    bodies = [frame.body for frame in cluster.links[shard, to]]
+    entries = [entry for body in bodies if isinstance(body, Entries) for entry in body.entries]
+    return any(isinstance(entry, ShardLeft) for entry in entries)
+
+
+def one_that_leaves_says_a_and_one_that_stays_says_c() -> tuple[Lossy, PipelineSpec]:
+    """Shard 3 has said that `a` is complete, and leaves; shard 2 has said so of `c`, and does not know
+    of `a`; shard 0, the registrar, knows of neither. Each lacks some reports of the others."""
+    cluster = Lossy(4, config=ProcessConfig(rescale_margin_ms=40))
+    routing = cluster.routing
+    name = next(
+        name
+        for name in map(str, range(1_000))
+        if (routing.registrar(name), routing.home(name, "A"), routing.home(name, "worker"))
+        == (0, 0, 1)
+    )
+    spec = PipelineSpec(name, ("a", "c"), front_count=2)
+    cluster.register(spec)
+    front, gone = cluster.node(spec, "A"), cluster.node(spec, "C")
+    front.join_front("A", 0)
+    gone.join_front("C", 1)
+    worker = cluster.node(spec, "worker")
+    gone.commit(created=[(1, 3, 7)], heartbeats={"C": 9})
+    front.commit(heartbeats={"A": 9})
+    gone.commit(leaves=["C"])
+    cluster.rescale(3)  # shard 3 drains: it has the one item
+    for node in (front, worker):
+        assert cluster.routing.home(name, node.key.node_id) == node.home
+        node.attach()
+    cluster.lost = {(1, 3, Entries), (1, 0, Entries), (1, 0, ShardReport)}
+    cluster.held = {(0, 1)}
+    worker.commit(consumed=[(1, 3, 7)])
+    cluster.lost |= {(1, 2, ShardReport), (2, 0, ShardReport)}
+    front.begin(leaves=["A"])
+    cluster.settle()
+    cluster.held = set()
+    cluster.pass_time(1_000)
+    cluster.lost -= {(1, 3, Entries), (1, 0, Entries)}
+    cluster.lost |= {(0, 3, ShardReport)}
+    cluster.held = {(3, 0)}
+    cluster.pass_time(1_000)
+    said = {shard: process.min_times(name) for shard, process in cluster.processes.items()}
+    assert said[3] == (FOREVER, 3) and said[2] == (9, FOREVER) and said[0] == (9, 3)
+    return cluster, spec
+
+
+def test_last_words_and_what_is_known_here_make_no_pipeline_complete() -> None:
+    """Its registrar has not said so, and begins it anew."""
+    cluster, spec = one_that_leaves_says_a_and_one_that_stays_says_c()
+    name = spec.name
+    cluster.held = set()
+    while not has_said_its_last(cluster, 3, 0):
+        for shard, waiting in cluster.pending.items():
+            if waiting:
+                cluster.commit(shard)
+        for link in cluster._deliverable():
+            if not has_said_its_last(cluster, *link) or link == (3, 2):
+                cluster.deliver(*link)
+        cluster.now_ns += 10 * MS
+        for shard in list(cluster.processes):
+            cluster.handle(shard, Wake())
+    cluster.held = {(3, 0)}
+    cluster.pass_time(100)
+    assert cluster.processes[2].membership.former.keys() == {3}
+    assert cluster.processes[2].pipeline_min_time(name) == 9
+    cluster.handle(0, RestartPipeline("restart", name, 0, None, 0))
+    cluster.lost, cluster.held = set(), set()
+    cluster.pass_time(2_000)
+    (answer,) = [e for e in cluster.effects if isinstance(e, Answer) and e.request == "restart"]
+    assert isinstance(answer.result, Restart)
+    for process in with_pipelines(cluster):
+        assert process.pipeline_of(name).floor < FOREVER
+
+
+def test_behind_last_words_the_registrar_says_it() -> None:
+    cluster, spec = one_that_leaves_says_a_and_one_that_stays_says_c()
+    cluster.lost, cluster.held = set(), set()
+    cluster.pass_time(2_000)
+    assert cluster.gone == {3}
+    assert len(completions(cluster)) == 1
+    cluster.crash(3)
+    assert cluster.agreed(spec) == (FOREVER, FOREVER)
 
 
 # --- delays ---------------------------------------------------------------------------------------
