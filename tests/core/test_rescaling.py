@@ -21,6 +21,8 @@ from tracker.core.messages import (
     JoinShard,
     KeyClosed,
     RescaleShards,
+    Restart,
+    RestartPipeline,
     SessionRefused,
     ShardNumber,
 )
@@ -392,6 +394,8 @@ def test_a_newcomer_hears_what_was_logged_between_its_snapshot_and_its_start() -
 class LeaverAhead(Cluster):
     """Whoever leaves has announced up to 80 before the others."""
 
+    last_words = (80, 80)
+
     def handle(self, shard: int, event: Event) -> list[Effect]:
         if isinstance(event, FrameArrived) and isinstance(event.frame.body, Entries):
             body = event.frame.body
@@ -402,7 +406,7 @@ class LeaverAhead(Cluster):
     def _ahead(self, entry: Entry) -> Entry:
         if not isinstance(entry, ShardLeft):
             return entry
-        said = tuple(replace(words, said=(80, 80)) for words in entry.pipelines)
+        said = tuple(replace(words, said=self.last_words) for words in entry.pipelines)
         return replace(entry, pipelines=said)
 
 
@@ -417,6 +421,21 @@ def test_what_a_shard_had_announced_before_it_left_binds_those_that_were_behind(
     load.follow_all()
     assert cluster.processes[SEQUENCER].min_times("p") == (80, 80)
     assert cluster.node(SPEC, "other").join_front("g").slot >= 80
+
+
+def test_so_does_what_it_had_announced_of_the_pipeline_where_a_segment_was_complete() -> None:
+    """No later generation begins below that."""
+    cluster = LeaverAhead(2, config=CONFIG)
+    cluster.last_words = (FOREVER, 80)
+    load = Load(cluster)
+    load.step()
+    cluster.rescale(1, evacuate=True)
+    assert cluster.gone == {1}
+    cluster.crash(1)
+    assert cluster.processes[SEQUENCER].min_times("p") == (80, 80)
+    assert cluster.processes[SEQUENCER].pipeline_min_time("p") == 80
+    restarted = cluster.ask(SEQUENCER, RestartPipeline, "p", 0, None, 0)
+    assert isinstance(restarted, Restart) and restarted.from_slot == 80
 
 
 def test_a_shard_is_told_to_go_before_the_last_words_of_the_one_before_arrive() -> None:

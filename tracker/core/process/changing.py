@@ -499,8 +499,8 @@ class Changing(Applying):
 
     def _take_words(self, said_of: Iterable[LastWords], now_ns: int) -> None:
         """What a shard that leaves has announced binds those that stay, and what it has listed goes on. That
-        some segments are complete, each finds out by itself: with what it has announced, all might be, and
-        the registrar has not said so."""
+        some segments are complete, each finds out by itself, and takes them to be as far as the pipeline was:
+        with what it has announced, all might be complete, and the registrar has not said so."""
         for words in said_of:
             if words.restart is not None:
                 self._begin_generation(words.pipeline, words.restart, now_ns)
@@ -510,12 +510,9 @@ class Changing(Applying):
             else:
                 said = (min(words.said),) * len(words.said)
             pipeline.floors = [max(pair) for pair in zip(pipeline.floors, said, strict=True)]
-            whole = min(said) == FOREVER
-            news = tuple(
-                (s, slot)
-                for s, slot in enumerate(said)
-                if slot > pipeline.announced[s] and (whole or slot != FOREVER)
-            )
+            least = min(said)
+            known = [least if slot == FOREVER else slot for slot in said]
+            news = tuple((s, slot) for s, slot in enumerate(known) if slot > pipeline.announced[s])
             if news:
                 self._say(Announcement(words.pipeline, news, pipeline.generation), now_ns)
             for late in words.late:
