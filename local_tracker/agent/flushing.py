@@ -51,7 +51,14 @@ class Flusher:
         self._outcomes: OrderedDict[str, tuple[int, Future[None]]] = OrderedDict()
         self._failure: HandOverError | None = None
         self._closing = self._abandoned = False
-        self._number = max(spool.last_number, uplink.open())
+        last_flush, generation = uplink.open()
+        if generation is not None and (given_up := spool.begin_generation(generation)):
+            log.warning(
+                "pipeline %s was restarted: %d flushes of before generation %d count for nothing; whoever "
+                "handed them over begins again with what it reads from that one's first slot on",
+                uplink.pipeline, given_up, generation,
+            )  # fmt: skip
+        self._number = max(spool.last_number, last_flush)
         for sender, last in spool.senders.items():
             future: Future[None] = Future()
             if last.settled and last.error is not None:
@@ -71,6 +78,11 @@ class Flusher:
     def spool_identity(self) -> str:
         """The name of the record by which a step that arrives again is known."""
         return self._spool.identity
+
+    @property
+    def generation(self) -> int | None:
+        """How often the pipeline had been restarted when this joined; None if that is not known."""
+        return self._spool.generation
 
     @property
     def gathered_cells(self) -> int:

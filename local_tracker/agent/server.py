@@ -296,6 +296,7 @@ class Server:
             "mode": "transactional" if self._flusher is None else "eager",
             "node_id": self._node_id,
             "spool": "" if self._flusher is None else self._flusher.spool_identity,
+            "generation": None if self._flusher is None else self._flusher.generation,
         }
 
     def _stage(self, fields: Fields, cells: CellReader) -> Header:

@@ -2,7 +2,8 @@
 
 A file of records, each with its lengths and checksums, written and synced before it matters:
 
-- *identity*: the name of this record, always the first, which no other record ever has;
+- *identity*: the name of this record, always the first, which no other record ever has; and the generation
+  of the pipeline that all of it is of, where that is known;
 - *flush* number, with its steps: they belong to this flush, which may be committed now; and the name of the
   record above to which it goes, where that is another local tracker's;
 - *split* number: the flush was refused as a whole, and its steps are flushes of their own instead,
@@ -66,6 +67,8 @@ class Spool:
         self.senders: OrderedDict[str, LastStep] = OrderedDict()
         self.last_number = 0
         self.identity = uuid.uuid4().hex
+        self.generation: int | None = None
+        """How often the pipeline had been restarted when this record was begun."""
         self.fresh = True
         """Whether there was no record, or not even its name in it: then nothing is known of steps that
         arrive again."""
@@ -95,6 +98,21 @@ class Spool:
         again after a crash of the machine."""
         self._append({"kind": "done", "number": number, "error": error}, sync=error is not None)
         self._take_done(number, error)
+
+    def begin_generation(self, generation: int) -> int:
+        """The pipeline is in this generation: nothing of an older one may count in it, so the record begins
+        anew, under another name, where it was of one. A record that does not know, of an older release, is
+        of this one. Returns how many flushes are given up."""
+        given_up = 0
+        if self.generation not in (None, generation):
+            given_up = len(self.pending)
+            self.identity, self.fresh = uuid.uuid4().hex, True
+            for record in (self.pending, self.above, self.senders):
+                record.clear()
+        if self.generation != generation:
+            self.generation = generation
+            self._rewrite()
+        return given_up
 
     def close(self) -> None:
         os.close(self._file)
@@ -145,6 +163,7 @@ class Spool:
         match header["kind"]:
             case "identity":
                 self.identity, self.last_number = header["identity"], header["number"]
+                self.generation = header.get("generation")
                 self.fresh = False
             case "sender":
                 error = header["error"] and (header["error"][0], header["error"][1])
@@ -170,7 +189,12 @@ class Spool:
         try:
             self._lock()
             self._append(
-                {"kind": "identity", "identity": self.identity, "number": self.last_number},
+                {
+                    "kind": "identity",
+                    "identity": self.identity,
+                    "number": self.last_number,
+                    "generation": self.generation,
+                },
                 sync=False,
             )
             for sender, last in self.senders.items():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from local_tracker.worker.handle import Handle, Relayed
-from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
+from local_tracker.worker.protocol import RESTARTED, Deadline, HandedOver, HandOverError
 from tracker.client import (
     Admin,
     LowmarkError,
@@ -45,9 +45,9 @@ class Uplink(Protocol):
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         """Stages contributions at the home of a query's node; they are durable on return."""
 
-    def open(self) -> int:
+    def open(self) -> tuple[int, int | None]:
         """Joins, for flushing; returns the number of the last flush that it knows as durable (0 for
-        none)."""
+        none), and how often the pipeline was restarted (None if whoever is above does not say)."""
 
     def record_above(self) -> str:
         """The name of the record by which whoever is above knows a flush that arrives again; empty
@@ -148,14 +148,15 @@ class TrackerUplink:
         except LowmarkError as error:
             raise self._translated(error) from None
 
-    def open(self) -> int:
+    def open(self) -> tuple[int, int | None]:
         try:
             joined = self._node.join(_OPEN_TIMEOUT_S)
         except LowmarkError as error:
             raise self._translated(error) from None
         self._joined = True
         self._fronts = {grant.front for grant in joined.fronts}
-        return max((b.id for b in joined.last_batches if b.scope == FLUSHES), default=0)
+        last = max((b.id for b in joined.last_batches if b.scope == FLUSHES), default=0)
+        return last, joined.generation
 
     def record_above(self) -> str:
         return ""
@@ -231,8 +232,9 @@ class LocalTrackerUplink:
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         self._staging.stage(node_id, contributions, deadline.left_s())
 
-    def open(self) -> int:
-        return 0  # flushes are numbered under the name of their spool, which knows all of them
+    def open(self) -> tuple[int, int | None]:
+        # Flushes are numbered under the name of their spool, which knows all of them.
+        return 0, self._flushing.welcome().generation
 
     def record_above(self) -> str:
         return self._flushing.welcome().spool
@@ -245,6 +247,8 @@ class LocalTrackerUplink:
         except HandOverError as error:
             if error.code in ("deadline", "unreachable"):
                 raise TimeoutError(str(error)) from None
+            if error.code == RESTARTED:
+                raise ClosedError(str(error)) from None
             raise
 
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:

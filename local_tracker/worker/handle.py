@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from local_tracker.worker.protocol import (
+    RESTARTED,
     Deadline,
     HandedOver,
     HandOverError,
@@ -32,6 +33,8 @@ _MARGIN_S = 1.0
 """The local tracker is told to give up a little earlier, so that its reason arrives."""
 _MAX_WAIT_MS = 60_000
 _NAMES_SHOWN = 5
+_OF_ONE_GENERATION = ("step", "join_front", "leave_front")
+"""Requests that mean what their sender began in."""
 
 Start = Callable[[Deadline], None]
 
@@ -47,6 +50,9 @@ class Welcome:
     node_id: str
     spool: str = ""
     """The name of its durable record of steps; empty where it has none, or is of an older release."""
+    generation: int | None = None
+    """How often the pipeline had been restarted when it joined; None where it does not join, or is of an
+    older release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,8 @@ class Handle:
         self.address, self.pipeline, self.deadline_s = address, pipeline, deadline_s
         self._start = start
         self._lock = threading.Lock()
+        self._generation: int | None = None
+        """That of the first local tracker that said one."""
         self._own_process()
 
     def _own_process(self) -> None:
@@ -221,6 +229,7 @@ class Handle:
         while True:
             try:
                 connection = self._connected(deadline)
+                self._check_generation(header["type"])
                 left = deadline.left_s()
                 header["deadline_ms"] = max(1, int((left - min(_MARGIN_S, left / 2)) * 1000))
                 if tries:
@@ -242,6 +251,21 @@ class Handle:
                 self._drop()
                 raise
             self._pause(deadline, what, trouble)
+
+    def _check_generation(self, request: str) -> None:
+        """What was read before the pipeline was restarted is read again by whoever begins in the new
+        generation; handed over in that one, it would count twice."""
+        assert self._welcome is not None
+        now = self._welcome.generation
+        if self._generation is None:
+            self._generation = now
+        elif now not in (None, self._generation) and request in _OF_ONE_GENERATION:
+            raise HandOverError(
+                RESTARTED,
+                f"pipeline {self.pipeline!r} was restarted: this process began in its generation "
+                f"{self._generation}, and generation {now} goes on without what it does; start it again, "
+                "over input from the slot on at which that one begins (lowmark explain)",
+            )
 
     def _pause(self, deadline: Deadline, what: str, trouble: Exception) -> None:
         try:
@@ -272,7 +296,7 @@ class Handle:
         )
         self._welcome = Welcome(
             answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
-            answer["mode"], answer["node_id"], answer.get("spool", ""),
+            answer["mode"], answer["node_id"], answer.get("spool", ""), answer.get("generation"),
         )  # fmt: skip
         return connection
 

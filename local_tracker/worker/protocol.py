@@ -8,7 +8,9 @@ cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (
 
 Requests, by `type`, and the fields of their answers:
 
-- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id, spool}
+- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id, spool, generation}; how often
+  the pipeline had been restarted, where the local tracker is eager: a worker is of one generation, and hands
+  over nothing in another
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
   partition, attempt, created: n, consumed: n}]}: answered when durable. A nonce is one hand-over; it
   may be repeated, another one for the same key is refused.
@@ -54,12 +56,17 @@ _CELL_BYTES = sum(width for _, width in _COLUMNS)
 Header = dict[str, Any]
 
 
+RESTARTED = "restarted"
+"""Code of an error: the pipeline was restarted since whoever hands over began."""
+
+
 class HandOverError(Exception):
     """Acks could not be handed over, or the local tracker refused something.
 
     code: `unreachable` (no local tracker, or no route from it to the tracker), `deadline`, `protocol`
     (a frame that can't be read), `invalid`, `conflict` (two hand-overs of one operator in one task
-    attempt), or one of the tracker's own refusals (docs/errors.md).
+    attempt), `restarted` (the pipeline, since this process began), or one of the tracker's own refusals
+    (docs/errors.md).
     """
 
     def __init__(self, code: str, message: str) -> None:

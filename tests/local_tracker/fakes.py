@@ -36,7 +36,7 @@ class FakeUplink:
         self.before_flush: Callable[[int, TickContent], None] = lambda number, content: None
         self.after_flush: Callable[[int], None] = lambda number: None
         self.before_stage: Callable[[Sequence[HandedOver]], None] = lambda handed: None
-        self.last_known = 0
+        self.last_known, self.generation = 0, 0
         self.flushed = threading.Event()
         self.watching: MinTimes | None = None
         self.closed_leaving: bool | None = None
@@ -47,8 +47,8 @@ class FakeUplink:
         for handed in contributions:
             self.staged[(node_id, *handed.contribution.key)] = handed
 
-    def open(self) -> int:
-        return self.last_known
+    def open(self) -> tuple[int, int | None]:
+        return self.last_known, self.generation
 
     def record_above(self) -> str:
         return self.above

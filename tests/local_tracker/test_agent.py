@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -353,6 +353,44 @@ def test_a_local_tracker_that_hangs_is_given_up_in_time(
             handle.step(one_cell(1, END, 1), Cells.empty(), what="the acks of operator 'mine'")
         assert failed.value.code == "deadline"
         handle.close()
+
+
+# --- restarted pipelines --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_step_of_an_older_generation_counts_for_nothing(
+    running: EmbeddedTracker, tmp_path: Path, levels: int
+) -> None:
+    """Whoever begins in the new generation reads its input again, and would make the same children: two of
+    each are as good as none."""
+    addresses = [f"unix:{tmp_path}/s{level}" for level in range(levels)]
+    targets = [running.target, *addresses]
+
+    def started(stack: ExitStack) -> list[AgentProcess]:
+        return [stack.enter_context(agent(*place)) for place in zip(targets[:-1], addresses, strict=True)]
+
+    before = Handle(addresses[-1], "p", TIMEOUT_S)
+    with ExitStack() as stack:
+        agents = started(stack)
+        before.step(one_cell(1, 8, 2), one_cell(0, 5, 1))
+        with running.admin() as admin:
+            assert admin.restart("p", 0) == (1, 8)
+        with pytest.raises(HandOverError, match="was restarted"):
+            before.step(one_cell(1, 9, 3), one_cell(1, 8, 2))
+        assert agents[0].wait() == 3
+    with ExitStack() as stack:
+        started(stack)
+        with pytest.raises(HandOverError, match="start it again, over input from the slot") as old:
+            before.step(one_cell(1, 9, 3), one_cell(1, 8, 2))
+        assert old.value.code == "restarted"
+        now = Handle(addresses[-1], "p", TIMEOUT_S)
+        now.step(one_cell(1, 9, 3), Cells.empty())
+        with running.admin() as admin:
+            segments = admin.pipeline("p").state.segments
+        assert [(s.low, s.open_slots) for s in segments if s.open_slots] == [(9, 1)]
+        before.close()
+        now.close()
 
 
 # --- trees ----------------------------------------------------------------------------------------

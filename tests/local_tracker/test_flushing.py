@@ -314,3 +314,30 @@ def test_a_step_larger_than_a_flush_is_refused(uplink: FakeUplink, start: Start)
     with pytest.raises(HandOverError, match="65537 cells"):
         outcome(start(), Step("w", 1, created=large))
     assert uplink.sums() == {}
+
+
+def test_what_is_of_an_older_generation_is_not_committed_in_a_newer(
+    uplink: FakeUplink, start: Start
+) -> None:
+    flusher = start()
+    outcome(flusher, made("w", 1, 3))
+    uplink.before_flush = closed
+    with pytest.raises(HandOverError, match="was restarted"):
+        outcome(flusher, made("w", 2, 4))
+    before = flusher.spool_identity
+
+    uplink.generation, uplink.before_flush = 1, lambda number, content: None
+    flusher = start()
+    assert flusher.generation == 1
+    with pytest.raises(HandOverError, match="a local tracker whose spool is gone"):
+        flusher.submit(made("w", 2, 4), True, Deadline(TIMEOUT_S), before)
+    outcome(flusher, made("v", 1, 8))
+    assert uplink.order == [1, 3], "numbers go on, and flush 2 was of the older generation"
+
+    flusher = start()
+    outcome(flusher, made("v", 1, 8), again=True)
+    assert uplink.order == [1, 3], "within a generation a step is known as ever"
+
+
+def closed(number: int, content: TickContent) -> None:
+    raise ClosedError("pipeline 'p' was restarted")
