@@ -159,10 +159,11 @@ def test_without_a_fault_the_check_passes(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+# Items counted twice as taken out are not "counted wrongly": what is shown is never negative.
 FOUND = {
     "early": {"false completion"},
     "lost": {"lost completion", "open cells"},
-    "double": {"lost completion", "open cells", "counted wrongly"},
+    "double": {"lost completion", "open cells"},
 }
 
 

@@ -257,9 +257,9 @@ class ShardPipeline:
             self.joined.clear()
 
     def _remove_front(self, front: FrontName, home: int, *, in_order: bool) -> None:
-        """Forgets a front that leaves, in order or evicted. Its leaving touches the slot of its pin: another shard may
-        be known only from before the front joined, hold items of it, and say nothing of either. No
-        item of the front lies below the pin of any shard, since the largest was granted."""
+        """Forgets a front that leaves, in order or evicted. Its leaving touches the slot of its pin:
+        another shard may be known only from before the front joined, hold items of it, and say nothing
+        of either. No item of the front lies below the pin of any shard, since the largest was granted."""
         state = self.fronts.pop(front, None)
         if state is None:
             return

@@ -29,9 +29,6 @@ export function span(ms) {
 
 export const count = (number) => number.toLocaleString("en");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
-// Whoever consumes may commit before whoever created: then more has been taken out than put in.
-const items = (number) => number < 0 ? `${plural(-number, "item")} taken ahead` : plural(number, "item");
-const itemsOpen = (number) => number < 0 ? `${count(-number)} taken ahead` : `${items(number)} open`;
 
 const STATES = { complete: "✓ complete", moving: "▸ moving", waiting: "… waits for fronts", stuck: "! stuck" };
 export const stateText = (state) => STATES[state];
@@ -233,7 +230,7 @@ function frontBox(at) {
 
 function segmentBox(at, isChosen, choose) {
   const { segment } = at.box;
-  const open = segment.open_slots ? itemsOpen(segment.open_items) : "nothing open";
+  const open = segment.open_slots ? `${plural(segment.open_items, "item")} open` : "nothing open";
   const lag = segment.lag_ms === null ? "" : `lag ${span(segment.lag_ms)}`;
   const group = shape("g", {
     class: `segment ${segment.state}${isChosen ? " chosen" : ""}`, transform: `translate(${at.x} ${at.y})`,
@@ -265,7 +262,7 @@ export function strip(look) {
     const bins = row.cells.length;
     const openSlots = row.cells.reduce((sum, cells) => sum + cells, 0);
     const openItems = row.items.reduce((sum, items) => sum + items, 0);
-    const text = openSlots ? `${items(openItems)} in ${plural(openSlots, "slot")}` : "nothing open";
+    const text = openSlots ? `${plural(openItems, "item")} in ${plural(openSlots, "slot")}` : "nothing open";
     const svg = shape("svg", {
       viewBox: `0 0 ${bins} ${STRIP_HEIGHT}`, preserveAspectRatio: "none", role: "img",
       "aria-label": `${row.name}: ${text}, between ${look.strip.from} and ${look.strip.to}; complete for ${Math.round(100 * row.done)} % of it`,
@@ -274,7 +271,7 @@ export function strip(look) {
       if (!cells) return;
       const height = 6 + (STRIP_HEIGHT - 8) * Math.log1p(cells) / Math.log1p(most);
       svg.append(shape("rect", { class: "strip-open", x: bin + 0.08, y: STRIP_HEIGHT - height, width: 0.84, height },
-        shape("title", {}, `${items(row.items[bin])} in ${plural(cells, "slot")}`)));
+        shape("title", {}, `${plural(row.items[bin], "item")} in ${plural(cells, "slot")}`)));
     });
     if (row.done > 0 && row.done < 1) {
       svg.append(shape("line", { class: "strip-mark", x1: row.done * bins, x2: row.done * bins, y1: 0, y2: STRIP_HEIGHT }));
