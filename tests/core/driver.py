@@ -336,6 +336,21 @@ class Cluster:
         return said.pop()
 
 
+class Lossy(Cluster):
+    """Frames of some kinds are lost on some links."""
+
+    lost: set[tuple[int, int, type]] = set()
+
+    def _take(self, shard: int, effects: list[Effect]) -> None:
+        lost = [
+            effect
+            for effect in effects
+            if isinstance(effect, Send)
+            and (shard, effect.shard, type(effect.frame.body)) in self.lost
+        ]
+        super()._take(shard, [effect for effect in effects if effect not in lost])
+
+
 class HandNode:
     """A node whose every message a test sends."""
 

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.core.driver import MS, Cluster
+from tests.core.driver import MS, Cluster, Lossy
 from tracker.core.messages import (
     Announcement,
     Answer,
     Append,
-    Effect,
     Entries,
     Frame,
     HomeEntry,
@@ -20,7 +19,6 @@ from tracker.core.messages import (
     RegisterPipeline,
     Restart,
     RestartPipeline,
-    Send,
     ShardReport,
     Wake,
 )
@@ -181,21 +179,6 @@ def test_that_it_is_complete_is_taken_from_its_registrar_alone() -> None:
 
 
 # --- last words ------------------------------------------------------------------------------------
-
-
-class Lossy(Cluster):
-    """Frames of some kinds are lost on some links."""
-
-    lost: set[tuple[int, int, type]] = set()
-
-    def _take(self, shard: int, effects: list[Effect]) -> None:
-        lost = [
-            effect
-            for effect in effects
-            if isinstance(effect, Send)
-            and (shard, effect.shard, type(effect.frame.body)) in self.lost
-        ]
-        super()._take(shard, [effect for effect in effects if effect not in lost])
 
 
 def has_said_its_last(cluster: Cluster, shard: int, to: int) -> bool:

@@ -3,18 +3,24 @@ is told so (rule 9), not let in to go on from what is left."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.core.driver import Cluster, HandNode
+from tests.core.driver import Cluster, HandNode, Lossy
 from tracker.core.messages import (
     Answer,
     AttachSession,
+    EntriesReceived,
     Joined,
     JoinNode,
+    LeaveNode,
     RetireNode,
     SessionRefused,
 )
 from tracker.core.model import Cells, NodeKey, PipelineSpec, Refusal, RefusalCode
+from tracker.core.process import ProcessConfig
+from tracker.core.routing import RoutingTable
 
 SPEC = PipelineSpec("p", ("a", "b"), (), open=True, start_slot=0)
 
@@ -131,3 +137,32 @@ def test_what_is_only_asked_is_refused_alike(cluster: Cluster) -> None:
     (answer,) = cluster.handle(0, event)
     assert isinstance(answer, Answer)
     refused(answer.result)
+
+
+def test_one_that_left_joined_elsewhere_and_comes_back_to_its_first_home_has_lost_nothing() -> None:
+    """There its first key is not dropped yet: some shard has not confirmed that it left."""
+    cluster = Lossy(2, config=ProcessConfig(rescale_margin_ms=40))
+    two, three = RoutingTable.uniform(2), RoutingTable.uniform(3)
+    name = next(n for n in map(str, range(100)) if (two.home(n, "n"), three.home(n, "n")) == (1, 2))
+    spec = replace(SPEC, name=name)
+    cluster.register(spec)
+    first = cluster.node(spec, "n")
+    cluster.join_shard()
+    cluster.lost = {(0, 1, EntriesReceived)}
+    assert cluster.ask(1, LeaveNode, name, first.key) is None
+    cluster.rescale(3)
+    node = cluster.node(spec, "n")
+    node.commit(created=[(0, 5, 7)])
+    assert node.home == 2 and node.key.incarnation > first.key.incarnation
+    assert cluster.ask(2, LeaveNode, name, node.key) is None
+    cluster.rescale(2)
+    assert cluster.routing.home(name, "n") == 1
+    cluster.handle(1, AttachSession("late", name, node.key))
+    (ended,) = [e for e in cluster.effects if isinstance(e, SessionRefused) and e.session == "late"]
+    assert ended.refusal.code is RefusalCode.UNKNOWN_NODE
+    owner, take_over, check_only = "", False, False
+    incarnation = node.key.incarnation
+    answer = cluster.ask(
+        1, JoinNode, name, "n", "query", owner, take_over, check_only, incarnation, 1
+    )
+    assert isinstance(answer, Joined) and answer.key.incarnation > incarnation

@@ -206,6 +206,12 @@ class HomePipeline:
             del self.nodes[node_id]
         return node
 
+    def has_left(self, node_id: str) -> bool:
+        """Whether no node of an id is here, nor was closed by others: one that has left is known until its
+        key is dropped, and may have joined at another home since."""
+        node = self.nodes.get(node_id)
+        return node is None or not (node_id in self.newest or node.evicted)
+
     def check_owner(self, node_id: str, owner: str, take_over: bool) -> None:
         """Raises Refused where a node id is in use for another owner (rule 9): a copy that is started by
         mistake must not end what runs. Who does not say an owner, or was not asked for it, is let in."""
@@ -225,7 +231,7 @@ class HomePipeline:
         then what it was acknowledged is gone, and to go on from what is left would count some of it twice
         and some never. Keys are never given twice, so a node that is not known any more has left or was
         retired, unless the newest incarnation that was `given` to any is older than its own."""
-        node = self.nodes.get(node_id)
+        node = None if self.has_left(node_id) else self.nodes.get(node_id)
         newest = given if node is None else node.key.incarnation
         if incarnation > newest:
             missing = f"its incarnation {incarnation}, with ticks up to {ticks}"

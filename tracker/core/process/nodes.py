@@ -346,7 +346,10 @@ class Nodes(Exchange):
         if newest == key and node is not None and node.key == key:
             return node
         last = newest or (node.key if node is not None else None)
-        if (last.incarnation if last else self._next_incarnation - 1) < key.incarnation:
+        given = self._next_incarnation - 1
+        if last is not None and not pipeline.home.has_left(key.node_id):
+            given = last.incarnation
+        if given < key.incarnation:
             raise Refused(
                 RefusalCode.LOST,
                 f"pipeline {name!r}: node {key} has joined, and this tracker knows of no such joining: "
