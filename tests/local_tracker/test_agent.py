@@ -368,7 +368,10 @@ def test_a_step_of_an_older_generation_counts_for_nothing(
     targets = [running.target, *addresses]
 
     def started(stack: ExitStack) -> list[AgentProcess]:
-        return [stack.enter_context(agent(*place)) for place in zip(targets[:-1], addresses, strict=True)]
+        return [
+            stack.enter_context(agent(*place))
+            for place in zip(targets[:-1], addresses, strict=True)
+        ]
 
     before = Handle(addresses[-1], "p", TIMEOUT_S)
     with ExitStack() as stack:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.simulation.oracle import VACANT, frontier
+from tests.simulation.oracle import frontier, standing
 from tests.simulation.world import World
 from tracker.core.process import Process
 from tracker.core.slots import FOREVER
@@ -208,13 +208,15 @@ def has_arrived(world: World, process: Process) -> bool:
     if world.spec.name not in process._pipelines:
         return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
-    reached = process._pipelines[world.spec.name].reached
+    reached, stand = process._pipelines[world.spec.name].reached, standing(world)
     return all(
         min_time == true
-        or VACANT <= true < FOREVER
+        or segment in stand
         or (true == FOREVER and world.spec.open and min_time != FOREVER)
         or (world.generation > 0 and min_time > true == now)
-        for min_time, now, true in zip(said, reached, frontier(world), strict=True)
+        for segment, (min_time, now, true) in enumerate(
+            zip(said, reached, frontier(world), strict=True)
+        )
     )
 
 

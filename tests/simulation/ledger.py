@@ -204,6 +204,10 @@ class Ledger:
                     f"and {max(said.get(segment, ()), default=None)} is durable",
                 )
 
+    def generation_of(self, pipeline: str, key: NodeKey) -> int:
+        """The number of the generation in which a key was opened."""
+        return self._generation[pipeline, key][1]
+
     def open_key(self, pipeline: str, node_id: str) -> NodeKey | None:
         """The key under which a node's ticks may come, by its home's log."""
         return self._open.get((pipeline, node_id))

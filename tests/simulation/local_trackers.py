@@ -29,9 +29,14 @@ ANSWER_TIMEOUT_NS = 20 * MS
 
 
 class Upper(Protocol):
-    """Whoever takes steps: a local tracker."""
+    """Whoever takes steps: a local tracker. It is of one generation of its pipeline, takes the steps of
+    that one alone, and calls `refuse` where a step is of an older one."""
 
-    def take_step(self, step: Step, answer: Callable[[], None]) -> None: ...
+    world: World
+
+    def take_step(
+        self, step: Step, generation: int, answer: Callable[[], None], refuse: Callable[[], None]
+    ) -> None: ...
 
 
 class Gatherer:
@@ -53,6 +58,14 @@ class Gatherer:
         self._window = FlushWindow(WINDOW_MS, MAX_CELLS_PER_FLUSH, MAX_GATHERED_CELLS)
         self._gathered: dict[tuple[str, int], None] = {}
         self._waiting: dict[tuple[str, int], list[Callable[[], None]]] = {}
+
+    def begin_generation(self) -> None:
+        """The pipeline was restarted: the record begins anew, and only its numbers go on."""
+        if self.flush is not None:
+            self._sim.count("flushes_of_an_older_generation")
+        self.flush = None
+        self._settled.clear()
+        self.forget()
 
     @property
     def idle(self) -> bool:
@@ -130,8 +143,15 @@ class LocalTrackerNode(Node):
     def die(self) -> None:
         self.gatherer.forget()
 
-    def take_step(self, step: Step, answer: Callable[[], None]) -> None:
-        if self.alive:
+    def renew(self) -> None:
+        self.gatherer.begin_generation()
+
+    def take_step(
+        self, step: Step, generation: int, answer: Callable[[], None], refuse: Callable[[], None]
+    ) -> None:
+        if self.alive and generation != self.world.generation:
+            refuse()
+        elif self.alive:
             self.gatherer.take_step(step, answer)
             self._flush_when_due()
 
@@ -175,6 +195,10 @@ class Actor:
         if not self.alive:
             self.alive = True
             self.life += 1
+            if self.world is not self.upper.world:
+                self.world = self.upper.world
+                self._handing = None
+                self.renew()
             self.resume()
             self._hand_over()
 
@@ -184,6 +208,9 @@ class Actor:
 
     def die(self) -> None:
         """What a subclass loses."""
+
+    def renew(self) -> None:
+        """What a subclass forgets of the generation before: whoever it hands steps to is in a newer one."""
 
     def resume(self) -> None:
         """A subclass goes on."""
@@ -208,10 +235,15 @@ class Actor:
         step = self._handing
         if step is None:
             return
-        sim = self.sim
+        sim, generation = self.sim, self.world.generation
 
         def arrive() -> None:
-            self.upper.take_step(step, lambda: sim.after(sim.latency(), self._answered, step))
+            self.upper.take_step(
+                step,
+                generation,
+                lambda: sim.after(sim.latency(), self._answered, step),
+                lambda: sim.after(sim.latency(), self._refused, step),
+            )
 
         if not sim.chance("lost_steps", sim.plan.loss):
             sim.after(sim.latency(), arrive)
@@ -228,6 +260,13 @@ class Actor:
         if self._handing is step and self.alive:
             self._handing = None
             self.step_is_durable()
+
+    def _refused(self, step: Step) -> None:
+        """The pipeline was restarted, and the step counts for nothing: it ends, and begins anew."""
+        if self._handing is step and self.alive:
+            self.sim.count("steps_of_an_older_generation")
+            self.crash()
+            self.start()
 
     def step_is_durable(self) -> None:
         """A subclass goes on."""
@@ -258,8 +297,15 @@ class LowerTracker(Actor):
     def die(self) -> None:
         self.gatherer.forget()
 
-    def take_step(self, step: Step, answer: Callable[[], None]) -> None:
-        if self.alive:
+    def renew(self) -> None:
+        self.gatherer.begin_generation()
+
+    def take_step(
+        self, step: Step, generation: int, answer: Callable[[], None], refuse: Callable[[], None]
+    ) -> None:
+        if self.alive and generation != self.world.generation:
+            refuse()
+        elif self.alive:
             self.gatherer.take_step(step, answer)
             self._flush_when_due()
 
@@ -322,6 +368,7 @@ class EagerWorker(Actor):
         self._claimed.clear()
         for item in consumed:
             created += children(self.sim, self.world, item, f"{self.name}-step")
+        self.sim.consumes(self.world, consumed)
         self.world.step(consumed, created)
         self._number += 1
         self._busy = False

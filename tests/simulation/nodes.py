@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -646,25 +647,34 @@ class FrontNode(Node):
         self._later(self.sim.front_pause(), self._act)
 
     def _commit_held_back(self, granted: int) -> None:
-        """The front was evicted: of what it has published, batches that lie at or above the slot
-        from which it may label are committed again; the others come too late."""
+        """The front was evicted: of what it has published, what lies at or above the slot from which it
+        may label is committed again; the rest comes too late."""
         self.held_back = False
         self._let_go(granted)
         for number, content in self.journal:
-            self.world.batch_comes_back(self.front, number)
+            held = self.world.batch_comes_back(self.front, number)
+            self.sim.counts["consumed_ahead_and_committed"] += held
             self.sim.count("batches_committed_after_eviction")
             self.commit(content)
 
     def _let_go(self, below: int) -> None:
-        """Gives up the batches that begin below a slot."""
+        """Gives up what lies below a slot of the batches that are not durable; all of them, where that is
+        the lowest slot."""
         kept: deque[tuple[int, TickContent]] = deque()
         for number, content in self.journal:
-            if below != LOWEST_SLOT and int(content.created.slots.min()) >= below:
-                kept.append((number, content))
+            left = None if below == LOWEST_SLOT else _from_slot(content, below)
+            if left is not None:
+                kept.append((number, left))
+            if left is content:
                 continue
-            late = self.world.batch_let_go(self.name, number, below)
+            before = self.world.late_consumed
+            late = self.world.batch_let_go(self.name, number, below, whole=left is None)
             self.sim.counts["late_items"] += late
-            self.given_up.append(number)
+            self.sim.counts["consumed_ahead_and_late"] += self.world.late_consumed - before
+            if left is None:
+                self.given_up.append(number)
+            else:
+                self.sim.count("batches_late_in_part")
         self.journal = kept
         self.sim.items_appeared(self.world)
 
@@ -704,6 +714,10 @@ class FrontNode(Node):
             if with_promise and not ordinal:
                 # A promise at (not beyond) the first item of its tick is as good as one before it.
                 promises.append(Heartbeat(self.name, self._bind(label=True)))
+            if ordinal and self._patience_ns and self.sim.rng.random() < 0.5:
+                self.floor += self.sim.rng.choice(
+                    [3, LEAD_SLOTS]
+                )  # of one batch some may come too late, and some not
             slot = self._bind(label=True)
             value = root_value(self.name, batch.id, ordinal)
             items.append(self.sim.new_item(self.world, self.segment, slot, value))
@@ -908,6 +922,7 @@ class WorkerNode(Node):
             self._later(WAIT_NS, self._finish)
             return
         consumed, created, batch = self.claimed, [], self.new_batch()
+        self.sim.consumes(self.world, consumed)
         for item in consumed:
             created += self._children(item)
         self.claimed = []
@@ -978,7 +993,7 @@ def children(sim: Simulator, world: World, item: Item, operator: str) -> list[It
     """What one item becomes: children in the next segments, at equal or later times."""
     rng = sim.rng
     made: list[Item] = []
-    if not item.hops:
+    if not item.hops or not item.known:
         return made
     for ordinal, (target, delay) in enumerate(world.ways_out[item.segment]):
         if rng.random() < sim.child_share(world):
@@ -1009,6 +1024,19 @@ def step_content(
         units_created=_units(created),
         units_consumed=_units(consumed),
     )
+
+
+def _from_slot(content: TickContent, slot: int) -> TickContent | None:
+    """What a batch creates from a slot on, under its number; None if it is nothing."""
+    above = content.created.slots >= slot
+    if above.all():
+        return content
+    if not above.any():
+        return None
+    units = tuple(unit for unit in content.units_created if unit.slot >= slot)
+    created = read_only(content.created.select(above))
+    heartbeats = tuple(promise for promise in content.heartbeats if promise.slot >= slot)
+    return replace(content, created=created, units_created=units, heartbeats=heartbeats)
 
 
 def _cells(items: list[Item]) -> Cells:

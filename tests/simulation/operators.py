@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 ASK_AGAIN_NS = 12 * MS
 START_AGAIN_NS = 5 * MS
 LOOK_AGAIN_NS = 3 * MS
-MOST_RESTARTS_AMID_COMPLETION = 3
+STILL_NS = 1_000 * MS
+"""After the faults, whatever was on its way has arrived by then."""
+MOST_RESTARTS_IN_TIME = 3
 """Of one run, so that it comes to an end."""
 REFUSED_RESTARTS = (
     RefusalCode.COMPLETE, RefusalCode.CONFLICT, RefusalCode.BELOW_MIN_TIME,
@@ -66,21 +68,23 @@ class Operator:
         self._given_up: set[tuple[str, tuple[int, int]]] = set()
         """Places that a write-off was asked for."""
         self._requests = 0
-        self.restarts_amid_completion = 0
+        self.restarts_in_time = 0
 
     @property
     def busy(self) -> bool:
         """Whether something was asked for and is not answered, or a restarted pipeline lacks nodes."""
+        worlds = [node.world for node in self.sim.nodes.values()]
+        worlds += [actor.world for actor in self.sim.actors]
         return bool(self._asked or self._retiring or self._changing) or any(
-            node.world is not self.sim.worlds[node.world.spec.name]
-            for node in self.sim.nodes.values()
+            world is not self.sim.worlds[world.spec.name] for world in worlds
         )
 
-    def restart_amid_completion(self, pipeline: str) -> None:
-        """Restarts a pipeline that may be complete by now, as some process knows and another does not."""
-        if self.restarts_amid_completion < MOST_RESTARTS_AMID_COMPLETION:
-            self.restarts_amid_completion += 1
-            self.sim.count("restarts_amid_completion")
+    def restart_in_time(self, pipeline: str, what: str) -> None:
+        """Restarts a pipeline at a moment that chance hardly ever hits: it may be complete by now, as some
+        process knows and another does not, or one of its fronts has just been evicted."""
+        if self.restarts_in_time < MOST_RESTARTS_IN_TIME:
+            self.restarts_in_time += 1
+            self.sim.count(what)
             self.restart(self.sim.worlds[pipeline].spec)
 
     def restart(self, spec: PipelineSpec) -> None:
@@ -233,10 +237,20 @@ class Operator:
         sim.count("written_off_cells")
         self._look_after(spec.name, place)
 
+    def give_up_what_is_never_created(self) -> None:
+        """Readers have consumed what evicted fronts had published, and never commit."""
+        gone = {node.name for node in self.sim.nodes.values() if node.finished}
+        for name, world in self.sim.worlds.items():
+            for place in sorted(world.never_created(gone)):
+                world.exact_late = False
+                self.sim.count("given_up_as_never_created")
+                self._look_after(name, place)
+
     def _look_after(self, pipeline: str, place: tuple[int, int]) -> None:
         """Writes off what is open at a place while nothing is in flight there: also what comes to be open
         there later, by a tick that was on its way. Where somebody has consumed, the step may be on its
-        way, too, and nobody would wait for what it creates: an operator waits until all stand still."""
+        way, too, and nobody would wait for what it creates: an operator waits until all stand still, or for so
+        long that only what finds no room can be on its way, and that consumes nothing."""
         sim, (segment, slot) = self.sim, place
         world = sim.worlds[pipeline]
         sim.after(ASK_AGAIN_NS, self._look_after, pipeline, place)
@@ -250,7 +264,11 @@ class Operator:
             and node.key is not None
             and not isinstance(node, FrontNode | VisitorNode)
         ]
-        is_quiet = sim.resting or place not in world.consumed_at
+        is_quiet = (
+            sim.resting
+            or place not in world.consumed_at
+            or (sim.healed and sim.now - sim.healed_ns > STILL_NS)
+        )
         if not checksum or world.has(place) or not is_quiet or not nodes:
             sim.not_a_step()
             return
@@ -263,6 +281,21 @@ class Operator:
         lost = Cells.of([(segment, slot, checksum, max(0, items))])
         self._retiring[request] = RetireNode(request, pipeline, node.name, lost, 0), None
         self._ask_to_retire(request, node.home)
+
+    def start_actors(self, pipeline: str) -> None:
+        """Whoever hands steps to a local tracker is started again, once that is in the newest generation."""
+        newest = self.sim.worlds[pipeline]
+        behind = [
+            actor
+            for actor in self.sim.actors
+            if actor.world is not newest and actor.world.spec.name == pipeline
+        ]
+        for actor in behind:
+            if actor.upper.world is newest:
+                actor.crash()
+                actor.start()
+        if behind:
+            self.sim.after(START_AGAIN_NS, self.start_actors, pipeline)
 
     def start_fronts(self, pipeline: str) -> None:
         """Fronts that have left come again, until all are in the newest generation."""

@@ -10,6 +10,15 @@ VACANT = FOREVER - 1_000_000
 """Where a segment is at most of which a front was evicted: anywhere, but never done."""
 
 
+def standing(world: World) -> set[int]:
+    """The segments that stand at a place which an evicted front has left vacant, wherever that is: those in
+    which no other front is, and whatever they lead to."""
+    fed = {f.segment for f in world.fronts.values() if not f.left and not f.evicted}
+    vacant = world.vacant_segments() - fed
+    lows = [VACANT if n in vacant else FOREVER for n in range(len(world.spec.segments))]
+    return {n for n, low in enumerate(spread(lows, world.edges)) if low != FOREVER}
+
+
 def frontier(world: World) -> list[int]:
     """By segment the lowest slot at which there is, or can still come to be, an item.
 

@@ -67,6 +67,8 @@ class PipelinePlan:
     """How often an operator has it begin anew."""
     limit_changes: int = 0
     """How often an operator lets it go by other limits."""
+    readers_run_ahead: bool = False
+    """Where silent fronts are evicted: whether readers take what the tracker has not accepted."""
     write_offs: int = 0
     """How often an operator gives up what is open in some cell."""
 
@@ -179,15 +181,15 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
     segments = tuple(f"s{n}" for n in range(size))
     edges = _draw_ring(rng, segments) if uneven else _draw_edges(rng, segments)
     start_slot = rng.choice([0, 0, -5, 1000])
-    declared = 1 if uneven else rng.choice([1, 1, 1, 1, 1, 2, 2, 3])
+    evicts = rng.random() < 0.2
+    declared = 1 if uneven else rng.choice([1, 2, 3] if evicts else [1, 1, 1, 1, 1, 2, 2, 3])
     late = rng.choice([0, 0, 0, 1])
-    evicts = rng.random() < 0.16
     stays = not evicts and rng.random() < 0.3
     kind = rng.choice(["plain", "plain", "queries", "eager"])
     fronts = tuple(
         FrontPlan(
             name=f"{name}-front{n}",
-            segment=0 if n == 0 else rng.randrange(size),
+            segment=0 if n == 0 or (evicts and rng.random() < 0.5) else rng.randrange(size),
             batches=1 if uneven else rng.choice([1, 1, 1, 2]),
             leaves=uneven or not stays or rng.random() < 0.5,
             joins_ns=rng.randint(0, 4) * MS if n < declared else rng.randint(5, 40) * MS,
@@ -231,8 +233,8 @@ def _draw_pipeline(rng: random.Random, name: str, uneven: bool) -> PipelinePlan:
         hops=rng.choice([10, 15, 20] if uneven else [1, 1, 1, 2]),
         child_share=1.0 if uneven else 0.7,
         restarts=0
-        if evicts or visitors or kind == "eager"
-        else rng.choice([0, 0, 0, 0, 0, 0, 0, 0, 1, 2]),
+        if visitors
+        else rng.choice([0, 0, 0, 1, 2] if evicts or kind == "eager" else [0] * 8 + [1, 2]),
     )
 
 
@@ -246,10 +248,20 @@ def _draw_limits(seed: int, pipeline: PipelinePlan) -> PipelinePlan:
         )
     holds = spec.silent_front is SilentFront.HOLD
     lost = rng.choice([0, 0, 0, 0, 1, 2])
+    ahead = not holds and rng.random() < 0.7
+    fronts = pipeline.fronts
+    if ahead and not pipeline.visitors and rng.random() < 0.8:
+        # Min time goes far beyond what the others had published, once they are evicted.
+        leader = FrontPlan(
+            f"{spec.name}-leader", 0, 0, leaves=False, joins_ns=MS, late=True, role="leader"
+        )
+        fronts = (*fronts, leader)
     return replace(
         pipeline,
         spec=spec,
+        fronts=fronts,
         limit_changes=rng.choice([0, 0, 0, 0, 0, 1, 2]),
+        readers_run_ahead=ahead,
         write_offs=lost if holds and not pipeline.restarts and pipeline.kind != "queries" else 0,
     )
 

@@ -48,7 +48,7 @@ from tracker.core.messages import (
     WakeAt,
     WrittenOff,
 )
-from tracker.core.model import Refused
+from tracker.core.model import NodeKey, Refused
 from tracker.core.process import LogLost, Process
 from tracker.core.process.checking import check_frame
 from tracker.core.rescaling import CellsMoved, NodesMoved, ShardLeft, ShardSaid
@@ -159,11 +159,11 @@ class Processes(Base):
         """A process is gone."""
         raise NotImplementedError
 
-    def front_evicted(self, pipeline: str, node_id: str, *, retired: bool) -> None:
+    def front_evicted(self, pipeline: str, key: NodeKey, *, retired: bool) -> None:
         """It is durable that a front was evicted, or retired."""
         raise NotImplementedError
 
-    def node_retired(self, pipeline: str, node_id: str) -> None:
+    def node_retired(self, pipeline: str, generation: int, node_id: str) -> None:
         """It is durable that an operator says a node to be gone."""
         raise NotImplementedError
 
@@ -389,9 +389,9 @@ class Processes(Base):
             if isinstance(entry, KeyTick) and entry.tick.content.leaves:
                 self.nearly_complete(entry.tick.pipeline)
             if isinstance(entry, KeyClosed) and entry.evicted:
-                self.front_evicted(entry.pipeline, entry.key.node_id, retired=entry.retired)
+                self.front_evicted(entry.pipeline, entry.key, retired=entry.retired)
             elif isinstance(entry, WrittenOff):
-                self.node_retired(entry.pipeline, entry.node_id)
+                self.node_retired(entry.pipeline, entry.generation, entry.node_id)
             elif isinstance(entry, LimitsChanged):
                 self.limits_changed(entry)
             elif isinstance(entry, PipelineRestarted):

@@ -229,6 +229,7 @@ class QueryNode(Node):
         """The sink has the batch: from here on it is not evaluated again."""
         assert self.batch is not None
         self.batch.published_by = self.runs[-1]
+        self.sim.consumes(self.world, self.batch.consumed)
         self.world.step(self.batch.consumed, self.batch.created)
         self.sim.items_appeared(self.world)
         self._later(self.sim.pause(), self._compose)

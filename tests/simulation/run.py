@@ -30,7 +30,10 @@ FAULT_KINDS = (
     # of clocks and fronts
     "skewed_clocks", "clock_steps", "clock_steps_back", "late_fronts", "silent_fronts", "busy_fronts", "cut_off_fronts", "vacant_places",
     "fronts_gone", "evicted_fronts", "evicted_fronts_going_on", "batches_committed_after_eviction",
-    "late_items", "late_consumptions", "restarts", "restarts_amid_completion", "nodes_restarted", "retired_nodes",
+    "late_items", "late_consumptions", "consumed_ahead", "consumed_of_evicted_fronts",
+    "consumed_ahead_and_late", "consumed_ahead_and_committed", "given_up_as_never_created", "restarts",
+    "restarts_with_evictions", "restarts_of_eager_trees", "flushes_of_an_older_generation",
+    "steps_of_an_older_generation", "restarts_behind_evictions", "restarts_amid_completion", "nodes_restarted", "retired_nodes",
     "limits_changed", "written_off_cells", "written_off_again", "fronts_too_late", "ids_used_again",
     "fronts_leaving_ungranted", "fronts_joining_elsewhere",
     # of nodes, tasks and local trackers

@@ -34,7 +34,7 @@ from tests.simulation.nodes import (
     WorkerNode,
     unit_item,
 )
-from tests.simulation.operators import Operator
+from tests.simulation.operators import STILL_NS, Operator
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
@@ -105,6 +105,7 @@ class Simulator(Processes):
         """Of each pipeline its newest generation."""
         self._generations: dict[str, list[World]] = {}
         self.checkers: dict[str, AnnouncementChecker] = {}
+        self.healed_ns = 0
         self.resting = False
         """Whether all nodes have committed all they had to say."""
         self.subscribers: list[tuple[Running | None, str, SubscriberChecker]] = []
@@ -125,7 +126,9 @@ class Simulator(Processes):
         """Faults for a while, then none; everything must come to rest at the truth."""
         for pipeline in self.plan.pipelines:
             exact_late = not (pipeline.restarts or pipeline.write_offs)
-            world = World(pipeline.spec, exact_late=exact_late)
+            world = World(
+                pipeline.spec, exact_late=exact_late, runs_ahead=pipeline.readers_run_ahead
+            )
             self.worlds[pipeline.spec.name] = world
             self._generations[pipeline.spec.name] = [world]
             self.checkers[pipeline.spec.name] = AnnouncementChecker(world)
@@ -138,6 +141,7 @@ class Simulator(Processes):
         self.after(FAULTS_BY_NS, self.faults_begin)
         self._run_until(self._is_settled, "commit all that nodes have to say", None)
         self.resting = True
+        self.operator.give_up_what_is_never_created()
         deadline = self.now + ARRIVE_LIMIT_NS
         self._run_until(self._has_arrived, "announce the true frontier", deadline)
         self._run_until(self._is_tidy, "empty the tables and forget the nodes that left", deadline)
@@ -163,11 +167,16 @@ class Simulator(Processes):
         return (
             self.healed
             and not self.operator.busy
-            and not any(world.items for world in self.worlds.values())
+            and all(world.at_rest for world in self.worlds.values())
+            and not any(map(self._takes_late, self.worlds.values()))
             and len(self.registered) == len(self.worlds)
             and all(node.settled for node in self.nodes.values())
             and all(actor.settled for actor in self.actors)
         )
+
+    def _takes_late(self, world: World) -> bool:
+        """Whether there is something to take that comes too late. (Queries read what their sources list.)"""
+        return bool(world.late) and self._pipelines[world.spec.name].kind != "queries"
 
     def _has_arrived(self) -> bool:
         return all(map(self._agree, self.worlds.values())) and all(
@@ -182,7 +191,7 @@ class Simulator(Processes):
             return True
         running = [shard.running for shard in self.present if shard.running is not None]
         name = world.spec.name
-        return len({r.process.min_times(name) for r in running}) == 1
+        return len({tuple(r.process._pipelines[name].reached) for r in running}) == 1
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}
@@ -355,8 +364,9 @@ class Simulator(Processes):
             at_random(plan.slow_peers, self._slow_some_peer)
 
     def _heal(self) -> None:
-        self.faulty, self.healed = False, True
+        self.faulty, self.healed, self.healed_ns = False, True, self.now
         self.trace_line(lambda: "faults end")
+        self.after(STILL_NS + MS, self.operator.give_up_what_is_never_created)
         for shard in self.present:
             if shard.running is None:
                 self.start_process(shard)
@@ -445,6 +455,14 @@ class Simulator(Processes):
         for actor in self.actors:
             if actor.world is world:
                 actor.wake()
+
+    def consumes(self, world: World, items: list[Item]) -> None:
+        """A reader consumes items, of which the tracker may not have accepted some."""
+        for item in items:
+            if not item.known and not item.late:
+                self.count("consumed_ahead")
+                if item not in world.items:
+                    self.count("consumed_of_evicted_fronts")
 
     def resolve_unit(self, world: World, segment: int, name: str) -> int | None:
         """What the keeper of a segment's names says of a unit; None if it is away or does not know."""
@@ -675,17 +693,21 @@ class Simulator(Processes):
 
     # --- what becomes durable ---------------------------------------------------------------------
 
-    def node_retired(self, pipeline: str, node_id: str) -> None:
-        self.worlds[pipeline].node_retired(node_id)
+    def node_retired(self, pipeline: str, generation: int, node_id: str) -> None:
+        self.world_of(pipeline, generation).node_retired(node_id)
 
-    def front_evicted(self, pipeline: str, node_id: str, *, retired: bool) -> None:
-        if not isinstance(self.nodes[node_id], FrontNode):
+    def front_evicted(self, pipeline: str, key: NodeKey, *, retired: bool) -> None:
+        if not isinstance(self.nodes[key.node_id], FrontNode):
             return
         self.count("evicted_fronts")
-        self.trace_line(lambda: f"{node_id} is evicted")
-        self.worlds[pipeline].front_evicted(node_id, retired=retired)
-        if self.worlds[pipeline].vacant_segments():
+        self.trace_line(lambda: f"{key} is evicted")
+        world = self.world_of(pipeline, self.ledger.generation_of(pipeline, key))
+        world.front_evicted(key.node_id, retired=retired)
+        if world.vacant_segments():
             self.count("vacant_places")
+        may_restart = self._pipelines[pipeline].restarts and not self.resting
+        if may_restart and self.chance_to_restart.random() < 0.5:
+            self._restart_soon(pipeline, "restarts_behind_evictions")
 
     def batch_durable(self, pipeline: str, node_id: str, number: int) -> None:
         world = self.nodes[node_id].world
@@ -703,17 +725,26 @@ class Simulator(Processes):
             for other in self.present:
                 if other.number != registrar:
                     self.deafen_link(other.number, registrar, 16 * MS, ShardReport)
-            self.after(rng.randint(1, 14) * MS, self.operator.restart_amid_completion, pipeline)
+            self._restart_soon(pipeline, "restarts_amid_completion")
+
+    def _restart_soon(self, pipeline: str, what: str) -> None:
+        later = self.chance_to_restart.randint(1, 14) * MS
+        self.after(later, self.operator.restart_in_time, pipeline, what)
 
     def restarted(self, pipeline: str, restart: Restart) -> None:
         self.count("restarts")
         self.trace_line(lambda: f"{pipeline} is restarted: {restart}")
         world = self.worlds[pipeline].next_generation(restart.from_slot)
         assert world.generation == restart.generation
+        if any(front.evicted for front in self.worlds[pipeline].fronts.values()):
+            self.count("restarts_with_evictions")
+        if self._pipelines[pipeline].kind == "eager":
+            self.count("restarts_of_eager_trees")
         self.worlds[pipeline] = world
         self._generations[pipeline].append(world)
         self.checkers[pipeline].begin_generation(world)
         self.operator.start_fronts(pipeline)
+        self.operator.start_actors(pipeline)
 
     def world_of(self, pipeline: str, generation: int) -> World:
         """One generation of a pipeline."""

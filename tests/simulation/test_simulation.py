@@ -20,7 +20,9 @@ RARE = {
     "former_owners_lost", "torn_writes", "full_local_trackers", "evicted_fronts_going_on",
     "batches_committed_after_eviction", "late_items", "refused_unknown_node", "clock_steps_back",
     "batches_taken_up_again", "stages_run_again_in_part", "merged_flushes", "lost_steps",
-    "full_open_units", "written_off_again",
+    "full_open_units", "written_off_again", "consumed_of_evicted_fronts", "consumed_ahead_and_late",
+    "consumed_ahead_and_committed", "given_up_as_never_created", "restarts_with_evictions",
+    "restarts_behind_evictions", "steps_of_an_older_generation",
 }  # fmt: skip
 """Kinds of faults that may not happen in so few schedules; `make sim` insists on them."""
 

@@ -4,10 +4,12 @@ The world knows nothing of ticks. A step of a node changes it at the moment at w
 longer be undone (its output is published), which may be long before its tick reaches the tracker.
 
 Where a pipeline evicts silent fronts, the promise does not cover what a front has published and the
-tracker has not accepted when it evicts the front: such items are *written off*. Readers there take a
-front's batch only once it is known to the tracker, as those do who ask it for a unit's slot. A front
-that has come back says what becomes of such a batch: committed again if all of it may still be
-labelled, else let go of; what of that lies below its grant is *late*, and is consumed all the same.
+tracker has not accepted when it evicts the front: such items are *written off*. Some readers take a
+front's batch only once it is known to the tracker, as those do who ask it for a unit's slot; others run
+*ahead* of it, also when its front was evicted, and what they take has no children. A front that has come
+back says what becomes of such a batch: what may still be labelled is committed again; what lies below
+its grant is *late*, and is consumed all the same. What was consumed ahead and is never created holds min
+time, unless it is late, until an operator gives it up.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ BatchId = tuple[str, int]
 @dataclass(slots=True, eq=False)
 class Item:
     """An item in flight. `hops`: how many generations of children it may still have; `unit`: its
-    name, if it is known to the tracker by name; `ready`: whether its readers may take it."""
+    name, if it is known to the tracker by name; `known`: whether the tracker has accepted it."""
 
     segment: int
     slot: int
@@ -33,7 +35,7 @@ class Item:
     hops: int
     unit: str | None = None
     claimed: bool = False
-    ready: bool = True
+    known: bool = True
     late: bool = False
 
 
@@ -69,19 +71,21 @@ class World:
     joined: set[str] = field(default_factory=set)
     edges: list[NumberedEdge] = field(init=False)
     ways_out: list[list[tuple[int, int]]] = field(init=False)
-    readers_wait: bool = field(init=False)
-    """Whether readers take a front's batch only once the tracker has accepted it."""
+    evicts: bool = field(init=False)
+    runs_ahead: bool = False
+    """Where fronts are evicted: whether readers take a front's batch before the tracker has accepted it."""
+    ahead: dict[Item, None] = field(default_factory=dict)
+    """What readers have consumed, and the tracker has not accepted."""
     version: int = 0
     consumed_at: set[tuple[int, int]] = field(default_factory=set)
     """The places, by segment and slot, at which something was consumed."""
     _unknown: dict[BatchId, list[Item]] = field(default_factory=dict)
-    """Where readers wait: published batches that the tracker has not accepted."""
+    """Where fronts are evicted: published batches that the tracker has not accepted."""
     _written_off: dict[BatchId, list[Item]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.first_slot = self.spec.start_slot
-        evicts = self.spec.silent_front is SilentFront.EVICT
-        self.readers_wait = evicts
+        self.evicts = self.spec.silent_front is SilentFront.EVICT
         self.edges = numbered_edges(self.spec)
         self.ways_out = [
             [(target, delay) for source, target, delay in self.edges if source == number]
@@ -90,7 +94,7 @@ class World:
 
     def next_generation(self, first_slot: int) -> World:
         """What there is after a restart: nothing."""
-        world = World(self.spec, self.generation + 1, exact_late=False)
+        world = World(self.spec, self.generation + 1, exact_late=False, runs_ahead=self.runs_ahead)
         world.first_slot = first_slot
         return world
 
@@ -110,26 +114,33 @@ class World:
             if item.late:
                 del self.late[item]
                 self.late_consumed += 1
-            else:
-                del self.items[item]
+                continue
+            self.items.pop(item, None)
+            if not item.known:
+                self.ahead[item] = None
         for item in created:
             self.items[item] = None
         self.version += 1
 
     def takeable(self, reads: set[int], *, late: bool = True) -> list[Item]:
         """What a reader of these segments may take."""
-        ready = [i for i in self.items if i.segment in reads and i.ready and not i.claimed]
+        there = [*self.items, *self._published_only()]
+        ready = [
+            i
+            for i in there
+            if i.segment in reads and (i.known or self.runs_ahead) and not i.claimed
+        ]
         if late and self.late:
             ready += [i for i in self.late if i.segment in reads and not i.claimed]
         return ready
 
     def front_publishes(self, front: FrontId, number: int, items: list[Item]) -> None:
         """A front's batch can be seen from now on."""
-        if not self.readers_wait:
+        if not self.evicts:
             self.step([], items)
             return
         for item in items:
-            item.ready = False
+            item.known = False
         if self.fronts[front].evicted:
             self._written_off[front[0], number] = items  # it goes on though it was evicted
         else:
@@ -140,7 +151,8 @@ class World:
         """The tracker has accepted a batch; returns whether that matters to readers."""
         items = self._unknown.pop((node_id, number), [])
         for item in items:
-            item.ready = True
+            item.known = True
+            self.ahead.pop(item, None)
         return bool(items)
 
     def has(self, place: tuple[int, int]) -> bool:
@@ -205,7 +217,7 @@ class World:
         for batch in [b for b in self._unknown if b[0] == node_id]:
             items = self._written_off[batch] = self._unknown.pop(batch)
             for item in items:
-                del self.items[item]
+                self.items.pop(item, None)
         self.version += 1
 
     def node_retired(self, node_id: str) -> None:
@@ -219,18 +231,55 @@ class World:
         """The segments that are not done, since a front of theirs was evicted."""
         return {front.segment for front in self.fronts.values() if front.vacant}
 
-    def batch_comes_back(self, front: FrontId, number: int) -> None:
-        """A front that was evicted has joined again and will commit a batch of before."""
-        if not self.fronts[front].evicted:  # once more, and it does not know yet
-            items = self._written_off.pop((front[0], number), [])
-            self._unknown[front[0], number] = items
-            self.step([], items)
+    def batch_comes_back(self, front: FrontId, number: int) -> int:
+        """A front that was evicted has joined again and will commit what is left of a batch of before.
+        Returns how much of that was consumed, and has held min time meanwhile."""
+        if self.fronts[front].evicted:  # once more, and it does not know yet
+            return 0
+        items = self._written_off.pop((front[0], number), [])
+        self._unknown[front[0], number] = items
+        there = [item for item in items if item not in self.ahead]
+        self.step([], there)
+        return len(items) - len(there)
 
-    def batch_let_go(self, node_id: str, number: int, below: int) -> int:
-        """A front gives up a batch of before its eviction; what of it lies below a slot is late.
-        Returns how many items that are."""
-        late = [i for i in self._written_off.pop((node_id, number), []) if i.slot < below]
+    def batch_let_go(self, node_id: str, number: int, below: int, *, whole: bool) -> int:
+        """A front gives up a batch of before its eviction, the `whole` or what lies below a slot, which is
+        late. Returns how many items that are."""
+        batch = (node_id, number)
+        items = self._written_off.pop(batch, [])
+        late = [item for item in items if item.slot < below]
+        if not whole:
+            self._written_off[batch] = [item for item in items if item.slot >= below]
         for item in late:
+            if item in self.ahead:
+                del self.ahead[item]
+                self.late_consumed += 1
+                continue
             item.late, item.hops = True, 0
             self.late[item] = None
         return len(late)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is left to take, and the tracker has accepted what it will accept."""
+        ahead = any(item in self.ahead for items in self._unknown.values() for item in items)
+        return not self.items and not ahead and not self._published_only()
+
+    def _published_only(self) -> list[Item]:
+        """What readers that run ahead may take of batches of evicted fronts. (Units they ask for.)"""
+        if not self.runs_ahead:
+            return []
+        written_off = [item for items in self._written_off.values() for item in items]
+        return [item for item in written_off if item.unit is None and item not in self.ahead]
+
+    def never_created(self, gone: set[str]) -> set[tuple[int, int]]:
+        """The places, by segment and slot, of what was consumed, and nobody will create any more, since the
+        nodes that had published it are gone."""
+        coming = {
+            item
+            for batches in (self._unknown, self._written_off)
+            for (node_id, _), items in batches.items()
+            for item in items
+            if batches is self._unknown or node_id not in gone
+        }
+        return {(item.segment, item.slot) for item in self.ahead if item not in coming}
