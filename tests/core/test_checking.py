@@ -299,6 +299,18 @@ def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
             check_frame(process, Frame(number, 1, Entries(1, (said,))))
 
 
+def test_what_a_shard_says_before_it_is_known_to_have_joined_is_waited_for(cluster: Cluster) -> None:
+    """The word that it has joined is still on its way in the sequencer's log."""
+    number = cluster.begin_to_join()
+    cluster.settle()
+    process = cluster.processes[1]
+    assert number in process.membership.joining
+    frame = Frame(number, 1, Entries(1, (RoutingAdopted(1, 5), tick())))
+    check_frame(process, frame)
+    process.handle(FrameArrived(frame), cluster.now_ns)
+    assert process.links[number].accepted == 0, "it is asked for again later"
+
+
 def test_a_report_that_names_a_shard_not_heard_of_is_wanted_again_when_it_has_been(
     cluster: Cluster,
 ) -> None:

@@ -123,6 +123,24 @@ def test_a_shard_joins_and_takes_new_slots() -> None:
     load.finish()
 
 
+def test_a_node_that_was_moved_and_has_left_is_not_there_after_a_restart() -> None:
+    """Its key is closed and not forgotten yet, and the log has how it came: nothing of it is accepted."""
+    cluster = Cluster(1, config=CONFIG)
+    cluster.register(SPEC)
+    nodes = [cluster.node(SPEC, f"node{number}") for number in range(8)]
+    cluster.join_shard()
+    cluster.rescale(2)
+    (moved, *_) = [n for n in nodes if cluster.routing.home("p", n.key.node_id) == 1]
+    moved.home = 1
+    moved.attach()
+    cluster.held = {(0, 1)}
+    assert not isinstance(moved.leave(), Refusal)
+    process = cluster.restart(1)
+    assert [key for _, _, key in process.snapshot().closed] == [moved.key]
+    refused = [e for e in moved.attach() if isinstance(e, SessionRefused)]
+    assert len(refused) == 1
+
+
 def test_grow_and_shrink_one_two_four_three_one() -> None:
     cluster = Cluster(1, config=CONFIG)
     load = Load(cluster)

@@ -76,7 +76,8 @@ class _Judge:
     def takes(self, entry: Entry) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
         if it never can."""
-        self._check_sender(entry)
+        if not self._hears_sender(entry):
+            return False
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
             self._specs.setdefault(entry.spec.name, entry.spec)
@@ -98,12 +99,14 @@ class _Judge:
             return known.spec
         return self._process._registering.get(pipeline) or self._specs.get(pipeline)
 
-    def _check_sender(self, entry: Entry) -> None:
-        """A shard that is joining says no more than how far it has heard of slots; one that has left, or
-        was given up, says nothing."""
+    def _hears_sender(self, entry: Entry) -> bool:
+        """Whether the sender may say the entry, as far as is known: False where it is joining, and the
+        word that it has joined is still on its way. Raises Refused where it has left, or never joins."""
         known, sender = self._known, self._sender
         if sender in known.members or (sender in known.joining and type(entry) is HighestSlots):
-            return
+            return True
+        if sender in known.joining:
+            return False
         raise Refused(
             RefusalCode.INVALID,
             f"shard {sender} says {type(entry).__name__}, but it "

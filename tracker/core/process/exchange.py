@@ -24,7 +24,7 @@ from tracker.core.messages import (
 )
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
-from tracker.core.rescaling import STEPS, CellsMoved, NodesMoved, ShardLeft, ShardSaid
+from tracker.core.rescaling import STEPS, CellsMoved, HighestSlots, NodesMoved, ShardLeft, ShardSaid
 
 
 class Exchange(Reports):
@@ -95,8 +95,9 @@ class Exchange(Reports):
             self._send(shard, EntriesReceived(link.received, again=body.first > due))
             return
         entries = body.entries[due - body.first :]
+        joining = shard in self.expected_membership().joining
         for place, entry in enumerate(entries):
-            if not self._can_take(entry):
+            if (joining and type(entry) is not HighestSlots) or not self._can_take(entry):
                 entries = entries[:place]  # what it names is still on the way: ask again later
                 break
         if entries:
