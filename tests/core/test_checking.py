@@ -299,7 +299,9 @@ def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
             check_frame(process, Frame(number, 1, Entries(1, (said,))))
 
 
-def test_what_a_shard_says_before_it_is_known_to_have_joined_is_waited_for(cluster: Cluster) -> None:
+def test_what_a_shard_says_before_it_is_known_to_have_joined_is_waited_for(
+    cluster: Cluster,
+) -> None:
     """The word that it has joined is still on its way in the sequencer's log."""
     number = cluster.begin_to_join()
     cluster.settle()
