@@ -35,11 +35,13 @@ SPEC = PipelineSpec(
 SHARDS = [1, 2, 3]
 
 
-def begun(shards: int, config: ProcessConfig | None = None) -> tuple[Cluster, HandNode]:
+def begun(
+    shards: int, config: ProcessConfig | None = None, spec: PipelineSpec = SPEC
+) -> tuple[Cluster, HandNode]:
     """A front that has promised 50, in a pipeline that evicts it after a second."""
     cluster = Cluster(shards, config=config)
-    cluster.register(SPEC)
-    front = cluster.node(SPEC, "first")
+    cluster.register(spec)
+    front = cluster.node(spec, "first")
     front.join_front("a")
     front.commit(heartbeats={"a": 50})
     cluster.settle()
@@ -386,6 +388,33 @@ def test_a_generation_begins_without_vacant_places(shards: int) -> None:
     cluster.ask(registrar, RestartPipeline, "p", 0, None, 1)
     cluster.node(SPEC, "first")
     assert not places(cluster)
+
+
+@pytest.mark.parametrize("shards", [2, 3])
+def test_a_vacant_place_is_where_a_generation_begins_at_the_shard_that_had_said_most(
+    shards: int,
+) -> None:
+    """A front that comes back is granted no less than that: there is nothing to wait for below."""
+    spec = replace(SPEC, edges=(Edge("work", "next"),))
+    cluster, front = begun(shards, spec=spec)
+    registrar = cluster.routing.registrar("p")
+    others = {*range(shards)} - {registrar}
+    assert front.home == registrar
+    cluster.held = {(other, registrar) for other in others}
+    front.begin(heartbeats={"a": 60})
+    cluster.settle()
+    cluster.handle(registrar, RestartPipeline("restart", "p", 0, None, 1))
+    cluster.settle()
+    cluster.held = set()
+    cluster.settle()
+    floors = {s: process._pipelines["p"].floor for s, process in cluster.processes.items()}
+    assert floors == {registrar: 50} | dict.fromkeys(others, 60)
+
+    cluster.node(spec, "first").join_front("a")
+    cluster.pass_time(1_600)
+    assert evictions(cluster) == 1
+    assert cluster.agreed(spec) == (60, 60)
+    assert cluster.node(spec, "first").join_front("a").slot == 60
 
 
 def test_one_that_is_open_keeps_no_places() -> None:

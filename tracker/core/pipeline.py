@@ -118,13 +118,14 @@ class Pipeline:
 
     def begin_generation(self, restart: Restart) -> None:
         """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
-        has said of the whole pipeline: so no front is granted less than anyone has heard of. What was
-        dropped is listed."""
+        has said of the whole pipeline: so no front is granted less than anyone has heard of. Where it begins
+        here, it may begin elsewhere below that: the other shards are told. What was dropped is listed."""
         older, floor = self.shard, max(restart.from_slot, self.min_time)
         self.restarts.append(Dropped(restart, floor, _sums(older)))
         del self.restarts[:-MAX_LISTED_RESTARTS]
         self.restart = restart
         self._begin(floor)
+        self.unreported.update(enumerate(self.reached))
         self.shard.carry_over(older)
         self.shard.mark_all_changed()
 
