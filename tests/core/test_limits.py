@@ -3,6 +3,7 @@ costs nothing, and a pipeline's limits change while it runs: at every shard, for
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,17 @@ def apply(cluster: Cluster, spec: PipelineSpec) -> Any:
 
 def limits_known(cluster: Cluster) -> set[int]:
     return {process.spec("p").max_open_cells for process in cluster.processes.values()}
+
+
+def slots_of(cluster: Cluster, shard: int) -> list[int]:
+    return [slot for slot in range(200, 260) if cluster.routing.owner(slot, "p") == shard]
+
+
+def names_at_home(cluster: Cluster, shard: int, count: int) -> list[str]:
+    """Names of nodes that are at home at a shard."""
+    names = (f"n{n}" for n in itertools.count())
+    at_home = (name for name in names if cluster.routing.home("p", name) == shard)
+    return list(itertools.islice(at_home, count))
 
 
 # --- room -----------------------------------------------------------------------------------------
@@ -127,6 +139,32 @@ def test_what_lies_below_all_that_is_open_is_taken_though_nobody_has_consumed_it
     front.commit(created=[(0, slot, slot) for slot in slots[1:]])
     front.commit(heartbeats={"f": 300})
     assert cluster.agreed(SPEC) == (300, 300)
+
+
+@pytest.mark.parametrize("segments", [(0, 0), (0, 1)])
+def test_of_ticks_that_are_each_the_lowest_of_one_full_shard_the_lowest_of_all_goes_first(
+    segments: tuple[int, int],
+) -> None:
+    """Each would be refused by the other's shard, and both tables would be full for ever."""
+    spec = replace(SPEC, fronts=("f", "g"), max_open_cells=1)
+    cluster = Cluster(3)
+    cluster.register(spec)
+    lower, upper = [cluster.node(spec, name) for name in names_at_home(cluster, 2, 2)]
+    lower.join_front("f", segments[0])
+    upper.join_front("g", segments[1])
+    one, other = slots_of(cluster, 0), slots_of(cluster, 1)
+    first = [(segments[0], one[0], 1), (segments[0], other[-1], 2)]
+    second = [(segments[1], other[8], 3), (segments[1], one[-1], 4)]
+    reader = cluster.node(spec, "reader")
+    reader.commit(consumed=[first[0], second[0]])
+    assert upper.refused(created=second).code is RefusalCode.FULL
+    lower.commit(created=first)
+    reader.commit(consumed=[first[1]])
+    upper.commit(created=second)
+    reader.commit(consumed=[second[1]])
+    lower.commit(heartbeats={"f": 1_000})
+    upper.commit(heartbeats={"g": 1_000})
+    assert cluster.agreed(spec) == (1_000, 1_000)
 
 
 def test_a_full_table_of_names_takes_a_name_that_is_there_and_what_consumes() -> None:

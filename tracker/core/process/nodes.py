@@ -73,11 +73,14 @@ def _registered_otherwise(known: PipelineSpec, asked: PipelineSpec) -> Refused:
 
 
 def _begins_lowest(cells: Cells, lows: Iterable[SegmentLow]) -> bool:
-    """Whether one of some cells is, or lies below, the lowest that is reported open of its segment."""
+    """Whether one of some cells is, or lies below, the lowest that is reported open of its segment; or lies
+    below all that is open, of whatever segment."""
+    open_lows = [low for low in lows if low.open_slots]
+    if open_lows and int(cells.slots.min()) < min(low.slot for low in open_lows):
+        return True
     return any(
         bool(((cells.segments == low.segment) & (cells.slots <= low.slot)).any())
-        for low in lows
-        if low.open_slots
+        for low in open_lows
     )
 
 
@@ -560,17 +563,19 @@ class Nodes(Exchange):
 
     def _check_room_for_cells(self, pipeline: Pipeline, shard: int, created: Cells) -> None:
         """Creating in a cell that is open takes no room; of another shard it is not known which are. But a
-        tick that creates at or below the lowest open cell is taken whole: readers may have filled the table
-        with what they consumed ahead of its creation, and ticks of the lowest slots alone empty it then."""
+        tick that creates anything at or below the lowest open cell is taken whole: readers may have filled
+        the table with what they consumed ahead of its creation, and ticks of the lowest slots alone empty it
+        then. All of the tick counts, wherever it is kept: else, of two full shards, each tick could be the
+        lowest of one and wait for the other. So the tick of the lowest slot of all is never refused."""
         spec = pipeline.spec
         there = pipeline.combiner.open_slots(shard)
         if shard == self.shard:
             there = sum(pipeline.shard.cells.open_slots)
         if there + len(created) <= spec.max_open_cells:
             return
-        created = created.select(self._tables[-1][1].owners(created.slots, spec.name) == shard)
         if _begins_lowest(created, pipeline.combiner.views[shard].lows.values()):
             return
+        created = created.select(self._tables[-1][1].owners(created.slots, spec.name) == shard)
         more = new_cells(created, pipeline.shard.cells if shard == self.shard else None)
         if there and more and there + more > spec.max_open_cells:
             raise Refused(
