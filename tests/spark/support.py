@@ -64,6 +64,16 @@ class Pipeline:
         self._front.join(WAIT_S)
         self._front.join_front("front", segments[0], WAIT_S)
 
+    def await_session(self, node_id: str) -> None:
+        """Waits until a node's stream of ticks has begun: from then on its id is in use."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            nodes = [node for part in self.admin.explain(self.name).parts for node in part.nodes]
+            if any(node.connected and node.key.node_id == node_id for node in nodes):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"node {node_id!r} has no session after {WAIT_S:g} s")
+
     def publish(self, slot: int, rows: int = 3, *, commit: bool = True) -> None:
         """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
         name = file_name(slot, "front", self._batch, "parquet")

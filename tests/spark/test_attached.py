@@ -322,6 +322,7 @@ def test_another_query_is_not_followed_under_its_node_id(
 ) -> None:
     logs.batch(0, 1)
     query = attached(running, logs).start()
+    assert query.wait_durable(WAIT_S), "its session lives"
     other = Logs(tmp_path / "other")
     (other.checkpoint / "metadata").write_text(json.dumps({"id": "another"}))
     other.batch(0, 2)

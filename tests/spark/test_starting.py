@@ -265,6 +265,7 @@ def test_a_copy_of_a_query_does_not_stop_the_one_that_runs(
     pipeline = pipelines("parse")
     tracked = tracked_in(pipeline)
     first = tracked.start(sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse")
+    pipeline.await_session("parse")
     copy = sink(files(spark, pipeline), pipeline, "copy")
     with pytest.raises(RefusedError, match=f"runs for {str(first.id)!r}") as refused:
         tracked_in(pipeline).start(copy, node_id="parse", reads="parse")
