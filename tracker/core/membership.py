@@ -164,6 +164,11 @@ class Membership:
             or not self.is_done
         )
 
+    def awaits(self, shard: int, entry: object) -> bool:
+        """Whether an entry of a shard's log comes before the word that it has joined: until then it says
+        no more than how far it has heard of slots."""
+        return shard in self.joining and not isinstance(entry, HighestSlots)
+
     def knows(self, shard: int) -> bool:
         """Whether the number is, or was, a shard's."""
         return shard in self.members or shard in self.joining or shard in self.former

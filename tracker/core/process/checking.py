@@ -36,7 +36,6 @@ from tracker.core.registration import check_limits, check_spec
 from tracker.core.rescaling import (
     ROUTING_ENTRIES,
     CellsMoved,
-    HighestSlots,
     LastWords,
     NodesMoved,
     RoutingEntry,
@@ -103,10 +102,10 @@ class _Judge:
         """Whether the sender may say the entry, as far as is known: False where it is joining, and the
         word that it has joined is still on its way. Raises Refused where it has left, or never joins."""
         known, sender = self._known, self._sender
-        if sender in known.members or (sender in known.joining and type(entry) is HighestSlots):
-            return True
-        if sender in known.joining:
+        if known.awaits(sender, entry):
             return False
+        if sender in known.members or sender in known.joining:
+            return True
         raise Refused(
             RefusalCode.INVALID,
             f"shard {sender} says {type(entry).__name__}, but it "

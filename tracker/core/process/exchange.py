@@ -24,7 +24,7 @@ from tracker.core.messages import (
 )
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
-from tracker.core.rescaling import STEPS, CellsMoved, HighestSlots, NodesMoved, ShardLeft, ShardSaid
+from tracker.core.rescaling import STEPS, CellsMoved, NodesMoved, ShardLeft, ShardSaid
 
 
 class Exchange(Reports):
@@ -95,9 +95,9 @@ class Exchange(Reports):
             self._send(shard, EntriesReceived(link.received, again=body.first > due))
             return
         entries = body.entries[due - body.first :]
-        joining = shard in self.expected_membership().joining
+        known = self.expected_membership()
         for place, entry in enumerate(entries):
-            if (joining and type(entry) is not HighestSlots) or not self._can_take(entry):
+            if known.awaits(shard, entry) or not self._can_take(entry):
                 entries = entries[:place]  # what it names is still on the way: ask again later
                 break
         if entries:
@@ -111,10 +111,8 @@ class Exchange(Reports):
         """Whether the pipeline that an entry is of is known, and the shards that it names."""
         match entry:
             case PipelineRegistered():
-                if entry.spec.name not in self._pipelines:
-                    self._registering.setdefault(
-                        entry.spec.name, entry.spec
-                    )  # the first one counts
+                if entry.spec.name not in self._pipelines:  # of several, the first one counts
+                    self._registering.setdefault(entry.spec.name, entry.spec)
                 return True
             case KeyTick():
                 name = entry.tick.pipeline
