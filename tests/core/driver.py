@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tests import inside
 from tracker.core.messages import (
     Announced,
     Answer,
@@ -281,7 +282,7 @@ class Cluster:
         end_ns = self.now_ns + int(milliseconds * MS)
         while self.now_ns < end_ns:
             step_ns = end_ns - self.now_ns
-            if any(process._evicting for process in self.processes.values()):
+            if any(inside.evicts(process) for process in self.processes.values()):
                 step_ns = min(step_ns, self.config.evict_check_ms * MS)
             self.pause(step_ns / MS)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster, content, plain
 from tracker.core.links import Link
 from tracker.core.messages import (
@@ -293,7 +294,7 @@ def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
     number = cluster.begin_to_join()
     process = cluster.processes[0]
     assert number in process.links
-    process._step(ShardRemoved(number))
+    inside.take_step(process, ShardRemoved(number))
     for said in (tick(created=[(0, 5, 1)]), HighestSlots(1, ())):
         with pytest.raises(Refused, match="has not joined"):
             check_frame(process, Frame(number, 1, Entries(1, (said,))))
@@ -320,7 +321,7 @@ def test_a_report_that_names_a_shard_not_heard_of_is_wanted_again_when_it_has_be
     process, epoch = cluster.processes[0], cluster.epochs[1]
     link, before = process.links[1], cluster.agreed(SPEC)
     number = link.report_number + 1
-    applied = (*process._vectors.of(1), (2, 0))
+    applied = (*inside.vectors(process).of(1), (2, 0))
     for body in (
         ShardReport(number, False, applied, ()),
         ShardReport(number, True, applied, (), cut=((2, 0),)),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import inside
 from tests.core.driver import MS, Cluster, Lossy
 from tracker.core.messages import (
     Announcement,
@@ -71,7 +72,7 @@ def small_steps(cluster: Cluster, number: int) -> bool:
             cluster.commit(waiting[0], 1)
         elif links:
             cluster.deliver(*links[0], 1)
-        elif not any(process._dirty for process in cluster.processes.values()):
+        elif not any(inside.has_news(process) for process in cluster.processes.values()):
             return False
         else:
             cluster.pass_time_without_commits()
@@ -117,7 +118,7 @@ class With:
     """A process, and what it knows of pipelines."""
 
     def __init__(self, process: Process) -> None:
-        self.pipeline_of = process._pipelines.__getitem__
+        self.pipeline_of = inside.pipelines(process).__getitem__
 
 
 def with_pipelines(cluster: Cluster) -> list[With]:

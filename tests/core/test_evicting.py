@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import inside
 from tests.core.driver import MS, Cluster, HandNode
 from tracker.core.explain import ExplainQuery, Hold, HoldKind
 from tracker.core.messages import (
@@ -263,7 +264,7 @@ def evicted(shards: int, config: ProcessConfig | None = None) -> Cluster:
 def places(cluster: Cluster) -> set[tuple[str, str]]:
     """The vacant places that all processes know."""
     known = {
-        tuple((p.node_id, p.front) for p in process._pipelines["p"].shard.vacancies.places)
+        tuple((p.node_id, p.front) for p in inside.pipeline(process).shard.vacancies.places)
         for process in cluster.processes.values()
     }
     assert len(known) == 1, f"the processes differ: {known}"
@@ -336,13 +337,13 @@ def test_it_is_complete_when_an_operator_retires_the_node(shards: int) -> None:
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
     assert retire(cluster) is None
     home = cluster.processes[cluster.routing.home("p", "first")]
-    assert home._pipelines["p"].home.nodes["first"].retired
+    assert inside.pipeline(home).home.nodes["first"].retired
 
 
 def test_a_node_that_its_home_has_forgotten_can_be_retired_as_long_as_a_place_is_vacant() -> None:
     cluster = evicted(2)
     home = cluster.processes[cluster.routing.home("p", "first")]
-    del home._pipelines["p"].home.nodes["first"]  # more nodes were evicted than are remembered
+    del inside.pipeline(home).home.nodes["first"]  # more nodes were evicted than are remembered
     assert retire(cluster) is None
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
 
@@ -407,7 +408,7 @@ def test_a_vacant_place_is_where_a_generation_begins_at_the_shard_that_had_said_
     cluster.settle()
     cluster.held = set()
     cluster.settle()
-    floors = {s: process._pipelines["p"].floor for s, process in cluster.processes.items()}
+    floors = {s: inside.pipeline(process).floor for s, process in cluster.processes.items()}
     assert floors == {registrar: 50} | dict.fromkeys(others, 60)
 
     cluster.node(spec, "first").join_front("a")

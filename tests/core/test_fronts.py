@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import inside
 from tests.core.driver import MS, Cluster, HandNode, content
 from tracker.core.messages import (
     AttachSession,
@@ -311,7 +312,7 @@ def test_a_node_is_as_patient_as_its_most_patient_front(shards: int) -> None:
         both.join_front("b")
         both.commit(heartbeats={"a": 50, "b": 60})
         cluster.pass_time(2_000)
-        state = cluster.processes[both.home]._pipelines["p"]
+        state = inside.pipeline(cluster.processes[both.home])
         assert not state.home.nodes["both"].evicted, (
             "b may be silent for longer, and a goes with it"
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.home import KEPT_SCOPES, MAX_SCOPES
 from tracker.core.messages import Pinned, PipelineReport, SegmentLow
@@ -86,7 +87,7 @@ def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> No
             pins = tuple(FrontPin(pin.node_id, pin.front, pin.slot) for pin in record.pins)
             stored[place] = position, replace(record, pins=pins)
     apart.cluster.restart(apart.home)
-    fronts = apart.cluster.processes[apart.home]._pipelines["p"].shard.fronts
+    fronts = inside.pipeline(apart.cluster.processes[apart.home]).shard.fronts
     assert {state.pin for state in fronts.values()} == {0}
     apart.first.attach()
     apart.first.commit(heartbeats={"x": 80, "y": 80})
@@ -120,7 +121,7 @@ def test_a_front_that_comes_again_at_once_waits_for_a_grant_of_its_own() -> None
 def test_a_front_that_an_older_process_says_has_left_is_forgotten_whatever_its_joining() -> None:
     """Its reports name no joinings of those that left."""
     apart = Apart()
-    combiner = apart.cluster.processes[apart.home]._pipelines["p"].combiner
+    combiner = inside.pipeline(apart.cluster.processes[apart.home]).combiner
     assert len(combiner.views[apart.other].fronts) == 2
     combiner.take(
         apart.other,
@@ -173,7 +174,7 @@ def test_a_grant_is_not_said_before_it_is_durable() -> None:
     late.begin(joins={"f": 1})
 
     def is_everywhere() -> bool:
-        settled = cluster.processes[apart.home]._pipelines["p"].combiner.settled_fronts
+        settled = inside.pipeline(cluster.processes[apart.home]).combiner.settled_fronts
         return any(front[1] == "f" for front in settled)
 
     cluster.settle(is_everywhere)
@@ -259,7 +260,7 @@ def test_the_newest_batch_of_each_of_many_scopes_is_known_for_good() -> None:
         refusal = again.refused(created=[(0, 5, 1)], batch=Batch(scopes[0], 7, b"other"))
         assert refusal.code is RefusalCode.ROLLED_BACK
         assert again.refused(batch=Batch(scopes[0], 6, b"f")).code is RefusalCode.ROLLED_BACK
-    cells = cluster.processes[0]._pipelines["p"].shard.cells
+    cells = inside.pipeline(cluster.processes[0]).shard.cells
     assert cells.value(0, 5)[0] == (1 << len(scopes)) - 1, "none counts twice"
 
 

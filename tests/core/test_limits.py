@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster, HandNode, plain
 from tracker.core.cells import CellTable, new_cells
 from tracker.core.messages import (
@@ -343,7 +344,7 @@ def test_changed_limits_outlive_a_restart_and_are_known_to_newcomers(with_snapsh
     lower = replace(SPEC, max_open_cells=40)
     assert apply(cluster, lower) == lower, "whoever decides on the name now counts on"
     assert limits_known(cluster) == {40}
-    assert {p._pipelines["p"].limits_number for p in cluster.processes.values()} == {3}
+    assert {inside.pipeline(p).limits_number for p in cluster.processes.values()} == {3}
     assert front.joined.spec == SPEC
 
 

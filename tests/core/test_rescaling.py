@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.membership import Membership
 from tracker.core.messages import (
@@ -97,7 +98,7 @@ class Load:
 def owners_of_cells(cluster: Cluster) -> dict[int, set[int]]:
     held: dict[int, set[int]] = {}
     for shard, process in cluster.processes.items():
-        for state in process._pipelines.values():
+        for state in inside.pipelines(process).values():
             if any(state.shard.cells.open_slots):
                 slots = state.shard.cells.open_cells().slots.tolist()
                 held.setdefault(shard, set()).update(slots)
@@ -260,7 +261,7 @@ def test_nobody_is_evicted_before_all_that_its_old_home_logged_has_arrived() -> 
     front.commit(created=[(0, 1, 1), (0, 2, 2), (0, 3, 3)], heartbeats={"f": 3})
     cluster.handle(0, RescaleShards("r", 2))
     cluster.settle()
-    assert front.key.node_id in cluster.processes[0]._pipelines["p"].home.nodes
+    assert front.key.node_id in inside.pipeline(cluster.processes[0]).home.nodes
     for _ in range(4):
         cluster.pass_time(400)
     ends = [e for e in cluster.effects if isinstance(e, Append) and _closes(e.record)]
@@ -269,7 +270,7 @@ def test_nobody_is_evicted_before_all_that_its_old_home_logged_has_arrived() -> 
     cluster.pass_time(CONFIG.reconnect_ms + 1_600)
     assert [e for e in cluster.effects if isinstance(e, Append) and _closes(e.record)]
     cluster.settle()
-    left = {s: p._pipelines["p"].shard for s, p in cluster.processes.items()}
+    left = {s: inside.pipeline(p).shard for s, p in cluster.processes.items()}
     assert not any(shard.fronts for shard in left.values())
     assert sum(sum(shard.cells.open_slots) for shard in left.values()) == 3
 
@@ -527,7 +528,7 @@ def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_
     assert not any(
         names.early
         for process in cluster.processes.values()
-        for names in process._pipelines["p"].shard.units.values()
+        for names in inside.pipeline(process).shard.units.values()
     )
     assert cluster.gone == {1}
     cluster.crash(1)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from tests import inside
 from tests.core.driver import MS, Cluster, HandNode, content, plain
 from tracker.core.messages import (
     Announced,
@@ -135,7 +136,7 @@ def test_what_was_open_is_dropped_and_listed(shards: int) -> None:
     listed = [
         cells
         for process in cluster.processes.values()
-        for dropped in process._pipelines["p"].restarts
+        for dropped in inside.pipeline(process).restarts
         for cells in dropped.cells
     ]
     assert sorted(listed, key=lambda cells: cells.segment) == [
@@ -248,8 +249,8 @@ def test_it_outlives_every_process(shards: int, snapshot: bool) -> None:
     for shard in range(shards):
         if snapshot:
             cluster.take_snapshot(shard)
-        before = cluster.processes[shard]._pipelines["p"]
-        after = cluster.restart(shard)._pipelines["p"]
+        before = inside.pipeline(cluster.processes[shard])
+        after = inside.pipeline(cluster.restart(shard))
         for known in ("restarts", "restart", "floor", "said", "reached"):
             assert plain(getattr(after, known)) == plain(getattr(before, known))
         cluster.settle()
@@ -280,8 +281,8 @@ def test_a_tick_of_the_older_generation_that_comes_later_is_nothing() -> None:
     cluster.pass_time(cluster.config.retransmit_ms + 1)
     assert [e.result for e in cluster.effects if isinstance(e, Answer) and e.request == "r"]
     for process in cluster.processes.values():
-        assert not any(process._pipelines["p"].shard.cells.open_slots)
-        assert not process._pipelines["p"].shard.node_times
+        assert not any(inside.pipeline(process).shard.cells.open_slots)
+        assert not inside.pipeline(process).shard.node_times
     front = cluster.node(SPEC, "front")
     front.join_front("a")
     front.commit(heartbeats={"a": 60})
@@ -296,17 +297,17 @@ def test_a_shard_may_hear_of_a_generation_by_its_first_key() -> None:
     cluster.held = {(registrar, away)}
     cluster.handle(registrar, RestartPipeline("r", "p", 0, None, AT_MS))
     cluster.settle()
-    assert cluster.processes[home]._pipelines["p"].generation == 1
-    assert cluster.processes[away]._pipelines["p"].generation == 0
+    assert inside.pipeline(cluster.processes[home]).generation == 1
+    assert inside.pipeline(cluster.processes[away]).generation == 0
     name = next(n for n in map(str, range(99)) if cluster.routing.home("p", n) == home)
     node = cluster.node(SPEC, name)
-    assert cluster.processes[away]._pipelines["p"].generation == 1
+    assert inside.pipeline(cluster.processes[away]).generation == 1
     slot = next(slot for slot in range(50, 60) if cluster.routing.owner(slot) == away)
     node.commit(created=[(0, slot, 8)])
     cluster.held = set()
     cluster.pass_time(cluster.config.retransmit_ms + 1)
     assert [e.result for e in cluster.effects if isinstance(e, Answer) and e.request == "r"]
-    cells = cluster.processes[away]._pipelines["p"].shard.cells
+    cells = inside.pipeline(cluster.processes[away]).shard.cells
     assert cells.value(0, slot) == (8, 1), "the restart itself came later and changed nothing"
 
 
@@ -337,7 +338,7 @@ def test_what_becomes_durable_after_the_restart_is_of_the_older_generation() -> 
     cluster.settle()
     assert cluster.agreed(SPEC) == (23, 23)
     process = cluster.processes[0]
-    pipeline = process._pipelines["p"]
+    pipeline = inside.pipeline(process)
     assert not any(pipeline.shard.cells.open_slots) and not pipeline.shard.fronts
     assert not pipeline.shard.written_off.cells and not pipeline.home.staged
     assert plain(cluster.restart(0).snapshot().pipelines) == plain(process.snapshot().pipelines)
@@ -349,7 +350,7 @@ def test_the_list_of_restarts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     cluster, *_ = running(1)
     for generation in range(4):
         restart(cluster, generation)
-    restarts = cluster.processes[0]._pipelines["p"].restarts
+    restarts = inside.pipeline(cluster.processes[0]).restarts
     assert [dropped.restart.generation for dropped in restarts] == [3, 4]
 
 
@@ -412,7 +413,7 @@ class Play:
                     self.join(choose.choice(["front", "w0", "w1"]))
                 case 8 if choose.random() < 0.4:
                     generation = max(
-                        p._pipelines["p"].generation for p in cluster.processes.values()
+                        inside.pipeline(p).generation for p in cluster.processes.values()
                     )
                     asked = RestartPipeline(object(), "p", generation, None, AT_MS)
                     cluster.handle(cluster.routing.registrar("p"), asked)
@@ -433,7 +434,7 @@ class Play:
                         cluster.commit(shard, 0)
             self.check()
         self.finish(choose, values)
-        return max(p._pipelines["p"].generation for p in cluster.processes.values())
+        return max(inside.pipeline(p).generation for p in cluster.processes.values())
 
     def send(self, name: str, **what: object) -> bool:
         """Whether a node's next tick is accepted; one whose generation is over joins again later."""
@@ -497,7 +498,7 @@ class Play:
 
     def check(self) -> None:
         for shard, process in self.cluster.processes.items():
-            pipeline = process._pipelines["p"]
+            pipeline = inside.pipeline(process)
             before, said = self.said[shard], process.min_times("p")
             assert all(b <= s for b, s in zip(before, said, strict=True)), "it went back"
             self.said[shard] = said
@@ -512,7 +513,7 @@ class Play:
         cluster.held = set()
         cluster.pass_time(cluster.config.retransmit_ms + 1)
         cluster.pass_time(cluster.config.retransmit_ms + 1)
-        generations = {p._pipelines["p"].generation for p in cluster.processes.values()}
+        generations = {inside.pipeline(p).generation for p in cluster.processes.values()}
         assert len(generations) == 1, "a shard has not begun the newest generation"
         for name in ("front", "w0", "w1"):
             node = self.joined.get(name)

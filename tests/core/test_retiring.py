@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster, HandNode, content, plain
 from tracker.core.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
 from tracker.core.messages import (
@@ -45,7 +46,7 @@ class World:
         rows = []
         for segment, slot in places:
             owner = self.cluster.processes[self.cluster.routing.owner(slot)]
-            checksum, items = owner._pipelines["p"].shard.cells.value(segment, slot)
+            checksum, items = inside.pipeline(owner).shard.cells.value(segment, slot)
             rows.append((segment, slot, checksum, items))
         return Cells.of(rows)
 
@@ -54,7 +55,7 @@ class World:
         return sorted(
             (cell.segment, cell.slot, cell.items, cell.node_id, cell.came_back)
             for process in self.cluster.processes.values()
-            for cell in process._pipelines["p"].shard.written_off.cells.values()
+            for cell in inside.pipeline(process).shard.written_off.cells.values()
         )
 
     def late_items(self) -> int:
@@ -147,7 +148,7 @@ def test_a_cell_that_is_not_as_it_was_shown_stays(shards: int) -> None:
     newer.commit(consumed=[(0, 4, 99)])
     world.retire(cells=world.shown((0, 4)))
     assert [slot for _, slot, *_ in world.listed()] == [3, 4]
-    assert world.cluster.processes[0]._pipelines["p"].combiner.low(0) > 4
+    assert inside.pipeline(world.cluster.processes[0]).combiner.low(0) > 4
 
 
 @pytest.mark.parametrize("shards", SHARDS)
@@ -321,7 +322,7 @@ def test_the_last_gone_nodes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("one", "two", "three"):
         world.cluster.node(SPEC, name)
         world.retire(name)
-    home = world.cluster.processes[0]._pipelines["p"].home
+    home = inside.pipeline(world.cluster.processes[0]).home
     assert [n for n, node in home.nodes.items() if node.retired] == ["two", "three"]
     assert refused(world.retire("one")).code is RefusalCode.UNKNOWN_NODE
 
@@ -405,7 +406,7 @@ class Play:
         front.begin(heartbeats={"a": promised + 100})
         cluster.settle()
         left = [cell for process in cluster.processes.values()
-                for cell in process._pipelines["p"].shard.cells.open_cells().rows()]  # fmt: skip
+                for cell in inside.pipeline(process).shard.cells.open_cells().rows()]  # fmt: skip
         if not left:
             assert cluster.agreed(SPEC) == (promised + 100, promised + 100), "completion was lost"
         return sum(items for *_, items, _, _ in world.listed())
@@ -429,7 +430,7 @@ class Play:
 
     def write_off(self, world: World, nodes: dict[str, HandNode], choose: random.Random) -> None:
         cells = Cells.concatenate(
-            process._pipelines["p"].shard.cells.open_cells()
+            inside.pipeline(process).shard.cells.open_cells()
             for process in world.cluster.processes.values()
         )
         chosen = [row for row in cells.rows() if choose.random() < 0.3]
@@ -452,7 +453,7 @@ class Play:
 
     def counts(self, world: World, item: Item) -> bool:
         ledgers = (
-            process._pipelines["p"].shard.written_off.cells
+            inside.pipeline(process).shard.written_off.cells
             for process in world.cluster.processes.values()
         )
         place = (item.segment, item.slot)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster, content
 from tracker.core.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
 from tracker.core.messages import (
@@ -103,7 +104,7 @@ def test_what_is_staged_goes_to_a_new_home_in_entries_of_bounded_size() -> None:
     assert len(moved) > 5
     assert all(entry_bytes(entry) <= MOVE + HEAD for entry in moved)
     check_sizes(cluster)
-    staged = cluster.processes[0]._pipelines["p"].home.staged[node_id].values()
+    staged = inside.pipeline(cluster.processes[0]).home.staged[node_id].values()
     assert {c.partition for c in staged} == {*range(20)}
 
 
@@ -117,7 +118,7 @@ def test_a_home_that_dies_amid_what_it_hands_over_loses_nothing_of_it() -> None:
             cluster.pass_time(1000)
         died = cluster.has_crashed
         cluster.crash_at(1, 0)
-        home = cluster.processes[0]._pipelines["p"].home
+        home = inside.pipeline(cluster.processes[0]).home
         assert {c.partition for c in home.staged[node_id].values()} == {*range(6)}
         assert node_id in home.nodes and home.staged_count == 6
         if not died:
@@ -150,7 +151,7 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
         cluster.register(replace(SPEC, name=name))
     cluster.settle()
     for name in names:
-        leaving = cluster.processes[1]._pipelines[name]
+        leaving = inside.pipeline(cluster.processes[1], name)
         leaving.reached = leaving.announced = leaving.said = [7, 7]
         leaving.shard.late[1] = LateEntry(items=3, cells=2, last_slot=5)
     cluster.take_snapshot(1)
@@ -166,7 +167,7 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
     ]
     assert len(said) > 4 and all(entry_bytes(entry) <= 500 + HEAD for entry in said)
     for name in names:
-        stays = cluster.processes[0]._pipelines[name]
+        stays = inside.pipeline(cluster.processes[0], name)
         assert stays.said == stays.floors == [7, 7]
         late = stays.shard.late[1]
         assert (late.items, late.cells, late.last_slot) == (3, 2, 5)

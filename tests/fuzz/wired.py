@@ -10,6 +10,7 @@ import grpc
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import types_pb2 as pb
+from tests import inside
 from tests.core.driver import Cluster, plain
 from tracker.core import messages as m
 from tracker.core.explain import StoreState
@@ -75,7 +76,12 @@ class Wired(Cluster):
     def state(self) -> Any:
         """All that the processes have, what waits for their stores included."""
         return [
-            (plain(p.snapshot()), p.position, p._next_incarnation, plain(tuple(p._pending)))
+            (
+                plain(p.snapshot()),
+                p.position,
+                inside.next_incarnation(p),
+                plain(tuple(inside.pending(p))),
+            )
             for _, p in sorted(self.processes.items())
         ]
 

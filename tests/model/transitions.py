@@ -17,11 +17,11 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from tests import inside
 from tests.model.digests import digest
 from tests.model.script import FIRST_TICK, GRAPH, JOIN, NODE_IDS, PIPELINE, ROUTING, SCRIPTS
 from tracker.core import messages as m
@@ -79,15 +79,17 @@ class Facts:
     @classmethod
     def of(cls, process: Process, durable: int) -> Facts:
         process.validate()
-        applied, vectors = process._applied(), process._vectors.cut
-        pipeline = process._pipelines.get(PIPELINE.name)
+        applied, vectors = inside.applied(process), inside.vectors(process).cut
+        pipeline = inside.pipelines(process).get(PIPELINE.name)
         said, node_times, cells, candidates = None, {}, {}, []
         if pipeline is not None:
             said = process.min_times(PIPELINE.name)
             node_times = {key.node_id: n for key, n in pipeline.shard.node_times.items()}
             cells = {(g, t): x for g, t, x, _ in pipeline.shard.cells.open_cells().rows()}
             candidates = (
-                pipeline.combiner.candidates(pipeline.vacant()) if process._may_announce() else []
+                pipeline.combiner.candidates(pipeline.vacant())
+                if inside.may_announce(process)
+                else []
             )
         return cls(
             said,
@@ -96,9 +98,9 @@ class Facts:
             tuple(applied[home] for home in ROUTING.shards),
             tuple(vectors[home] for home in ROUTING.shards),
             candidates,
-            len(process._pending),
-            bool(process._dirty),
-            process._report_number,
+            len(inside.pending(process)),
+            inside.has_news(process),
+            inside.last_report(process),
             {shard: link.report_number for shard, link in process.links.items()},
             durable,
         )
@@ -146,7 +148,7 @@ class Transitions:
         def run() -> Done:
             renumbered: Process = pickle.loads(self._pickled[process])
             if shard is None:
-                renumbered._report_number = 0
+                inside.forget_reports(renumbered)
             else:
                 renumbered.links[shard].report_number = 0
             return Done(self._number(renumbered))
@@ -208,26 +210,13 @@ class Transitions:
         return done
 
     def _number(self, process: Process) -> int:
-        _forget_the_past(process)
+        inside.count_from_committed(process)
         number = self.processes.number(process)
         if number == len(self.facts):
             durable = self.snapshots.number(process.snapshot())
             self.facts.append(Facts.of(process, durable))
             self._pickled.append(_pickled(process))
         return number
-
-
-def _forget_the_past(process: Process) -> None:
-    """Brings positions back to count from the last durable record; no time passes, so a later report
-    is due again, and what was asked for stays asked for."""
-    base = process.committed
-    process.committed, process.position = 0, process.position - base
-    process._pins_position = max(0, process._pins_position - base)
-    process._pending = deque((at - base, record, asked) for at, record, asked in process._pending)
-    process._held_frames = deque((at - base, to, body) for at, to, body in process._held_frames)
-    process._wake_ns, process._last_report_ns, process._last_refresh_ns = None, 0, 0
-    for link in process.links.values():
-        link.wanted_ns = None if link.wanted_ns is None else 0
 
 
 def _the_routing() -> RoutingTable:

@@ -23,6 +23,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
+from tests import inside
 from tracker import EmbeddedTracker
 from tracker.core.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
@@ -54,7 +55,7 @@ class Wired:
         """All that is durable, when nothing is on its way to the store any more."""
         process = self.tracker._servers[0].engine.process
         end = time.monotonic() + WAIT_S
-        while process.position > process.committed or process._dirty:
+        while process.position > process.committed or inside.has_news(process):
             assert time.monotonic() < end, "it does not come to rest"
             time.sleep(0.005)
         process.validate()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tests import inside
 from tests.simulation.oracle import frontier, standing
 from tests.simulation.world import World
 from tracker.core.process import Process
@@ -183,21 +184,22 @@ MAX_RUNS = 48
 def check_bounds(process: Process) -> None:
     """Whether a process holds no more than it may, after an event."""
     if (
-        len(process._sessions) > MAX_SESSIONS
-        or len(process._outbox) > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
-        or len(process._pending) > MAX_NOT_DURABLE
-        or len(process._held_frames) > MAX_HELD_REPORTS
-        or len(process._closed_keys) > MAX_CLOSED_KEYS
+        len(inside.sessions(process)) > MAX_SESSIONS
+        or len(inside.outbox(process))
+        > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
+        or len(inside.pending(process)) > MAX_NOT_DURABLE
+        or len(inside.held_frames(process)) > MAX_HELD_REPORTS
+        or len(inside.closed_keys(process)) > MAX_CLOSED_KEYS
     ):
         raise Failure(
             "broken",
-            f"shard {process.shard} holds too much: {len(process._sessions)} sessions, "
-            f"{len(process._outbox)} unconfirmed entries, {len(process._pending)} records, "
-            f"{len(process._held_frames)} held reports, {len(process._closed_keys)} closed keys",
+            f"shard {process.shard} holds too much: {len(inside.sessions(process))} sessions, "
+            f"{len(inside.outbox(process))} unconfirmed entries, {len(inside.pending(process))} records, "
+            f"{len(inside.held_frames(process))} held reports, {len(inside.closed_keys(process))} closed keys",
         )
-    for name, pipeline in process._pipelines.items():
-        if len(pipeline.combiner._own_runs) > MAX_RUNS:
-            runs = len(pipeline.combiner._own_runs)
+    for name, pipeline in inside.pipelines(process).items():
+        if len(inside.own_runs(pipeline.combiner)) > MAX_RUNS:
+            runs = len(inside.own_runs(pipeline.combiner))
             raise Failure("broken", f"shard {process.shard} keeps {runs} runs of {name}")
 
 
@@ -205,10 +207,10 @@ def has_arrived(world: World, process: Process) -> bool:
     """Whether a process says the final min times (promise 2). In an open pipeline a segment that
     nothing can reach any more holds where it is, and one of which a front was evicted anywhere; after a
     restart, one that had come further does."""
-    if world.spec.name not in process._pipelines:
+    if world.spec.name not in inside.pipelines(process):
         return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
-    reached, stand = process._pipelines[world.spec.name].reached, standing(world)
+    reached, stand = inside.pipeline(process, world.spec.name).reached, standing(world)
     return all(
         min_time == true
         or segment in stand
@@ -224,14 +226,14 @@ def what_is_left(world: World, process: Process, present: set[str]) -> list[str]
     """What a process still holds though everything is processed; nothing, in the end. `present`: the
     nodes that have not left."""
     name, shard = world.spec.name, process.shard
-    state = process._pipelines[name]
+    state = inside.pipeline(process, name)
     held = {
         "open cells": any(state.shard.cells.open_slots),
         "open units": any(len(names) for names in state.shard.units.values()),
         # What an executor hands over of a run from before a restart waits for the query's next batch.
         "staged contributions": 0 if world.generation else state.home.staged_count,
-        "unconfirmed entries": len(process._outbox),
-        "closed keys": len(process._closed_keys),
+        "unconfirmed entries": len(inside.outbox(process)),
+        "closed keys": len(inside.closed_keys(process)),
         "runs outside the cut": len(state.combiner.own_runs()),
         "fronts that hold": len(state.combiner.unsettled_fronts),
     }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from tests import inside
 from tracker.core.cut import Combiner
 from tracker.core.links import Link
 from tracker.core.messages import Entries, Entry, KeyTick, ReceivedEntries
@@ -37,19 +38,19 @@ def published_rule() -> Iterator[None]:
 
     def move_and_queue(self: Process, shard: int, applied: Iterable[tuple[int, int]]) -> None:
         move_cut(self, shard, applied)
-        for pipeline in self._pipelines.values():
+        for pipeline in inside.pipelines(self).values():
             combiner = pipeline.combiner
             state = _Reported(
-                dict(self._vectors.of(shard)),
+                dict(inside.vectors(self).of(shard)),
                 {low.segment: low.slot for low in combiner.views[shard].lows.values()},
                 {f: (r.segment, r.heartbeat) for f, r in combiner.views[shard].fronts.items()},
             )
             combiner.__dict__.setdefault("waiting", {}).setdefault(shard, deque()).append(state)
-            self._dirty[pipeline.spec.name] = None
+            inside.note_news(self, pipeline.spec.name)
 
     def accept(combiner: Combiner) -> dict[int, _Reported]:
         accepted: dict[int, _Reported] = combiner.__dict__.setdefault("accepted", {})
-        cut = combiner._vectors.cut
+        cut = inside.cut_of(combiner)
         for shard, queue in combiner.__dict__.setdefault("waiting", {}).items():
             while queue and all(queue[0].vector.get(home, 0) <= cut[home] for home in cut):
                 accepted[shard] = queue.popleft()
@@ -85,16 +86,16 @@ def no_duplicate_check() -> Iterator[None]:
 
     def is_plain_tick(process: Process, entry: Entry) -> bool:
         """Of a key that is still known, and without fronts: what is left is cells alone."""
-        if not isinstance(entry, KeyTick) or entry.tick.pipeline not in process._pipelines:
+        if not isinstance(entry, KeyTick) or entry.tick.pipeline not in inside.pipelines(process):
             return False
         content = entry.tick.content
-        known = process._pipelines[entry.tick.pipeline].shard.node_times
+        known = inside.pipeline(process, entry.tick.pipeline).shard.node_times
         return entry.tick.key in known and not (content.heartbeats + content.joins + content.leaves)
 
     def take_again(self: Process, shard: int, link: Link, body: Entries) -> None:
         repeated = body.first + len(body.entries) - 1 <= link.accepted
         if repeated and all(is_plain_tick(self, entry) for entry in body.entries):
-            self._append(ReceivedEntries(shard, body.first, body.entries))
+            inside.append(self, ReceivedEntries(shard, body.first, body.entries))
         else:
             take(self, shard, link, body)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from tests import inside
 from tracker.core.messages import Entries, Entry, Frame, KeyTick, PipelineCompleted
 from tracker.core.model import Cells, NodeKey, Tick, TickContent
 from tracker.core.process import Process
@@ -66,7 +67,7 @@ FORGERIES: dict[str, Forgery] = {
     "cells": lambda process, pipeline, sender: CellsMoved(_far(process), pipeline, 0),
     "tick": _tick_of_another_home,
     "completed": lambda process, pipeline, sender: PipelineCompleted(
-        pipeline, process._pipelines[pipeline].generation, 0
+        pipeline, inside.pipeline(process, pipeline).generation, 0
     ),
 }
 
@@ -75,7 +76,7 @@ def forged_frame(rng: random.Random, process: Process, frame: Frame) -> Frame | 
     """What the sender of a frame might seem to say next to a process, and cannot; None where shards are
     changing, and it might."""
     link, body = process.links.get(frame.shard), frame.body
-    pipelines = [*process._pipelines]
+    pipelines = [*inside.pipelines(process)]
     if link is None or not pipelines or not isinstance(body, Entries):
         return None
     known = process.expected_membership()

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
 from tracker.core.messages import Event, HomeEntry, KeyClosed, NodeAlive, Record, SubmitTick
 from tracker.core.process import Process
-from tracker.core.process.timers import _evict_after_ms
 
 SIGNS = (SubmitTick, NodeAlive)
 """By what a node shows that it lives."""
@@ -37,8 +37,8 @@ class Hearing:
 
     def hear(self, process: Process, event: Event, now_ns: int) -> None:
         """It takes an event."""
-        if isinstance(event, SIGNS) and event.session in process._sessions:
-            name, key = process._sessions[event.session]
+        if isinstance(event, SIGNS) and event.session in inside.sessions(process):
+            name, key = inside.sessions(process)[event.session]
             self.heard[name, key.node_id] = now_ns, self.deaf_ns
 
     def check(self, process: Process, record: Record, now_ns: int, unread: Iterable[Event]) -> None:
@@ -46,13 +46,13 @@ class Hearing:
         entry = record.entry if isinstance(record, HomeEntry) else None
         if not isinstance(entry, KeyClosed) or not entry.evicted or entry.retired:
             return
-        node_id, pipeline = entry.key.node_id, process._pipelines[entry.pipeline]
+        node_id, pipeline = entry.key.node_id, inside.pipeline(process, entry.pipeline)
         for event in unread:
             if isinstance(event, SIGNS) and _says(process, event.session, entry):
                 raise Failure("false", f"{node_id} was evicted though {event} had arrived")
         policies = {policy.front: policy for policy in pipeline.spec.front_policies}
         fronts = pipeline.home.nodes[node_id].fronts
-        limit_ms = _evict_after_ms(pipeline.spec, policies, fronts)
+        limit_ms = inside.evict_after_ms(pipeline.spec, policies, fronts)
         assert limit_ms is not None
         at_ns, deaf_ns = self.heard.get((entry.pipeline, node_id), (self.began_ns, 0))
         silent_ns = now_ns - at_ns - (self.deaf_ns - deaf_ns)
@@ -65,4 +65,4 @@ class Hearing:
 
 
 def _says(process: Process, session: Any, entry: KeyClosed) -> bool:
-    return process._sessions.get(session) == (entry.pipeline, entry.key)
+    return inside.sessions(process).get(session) == (entry.pipeline, entry.key)

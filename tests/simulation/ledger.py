@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests import inside
 from tests.simulation.checkers import Failure
 from tracker.core.messages import (
     Announcement,
@@ -223,7 +224,7 @@ class Ledger:
         """The process holds what its vector says: each tick in it once, and nothing else."""
         mirror = self.mirrors[process.shard]
         self._advance(process, mirror)
-        for name, pipeline in process._pipelines.items():
+        for name, pipeline in inside.pipelines(process).items():
             generation = (name, pipeline.generation)
             times = mirror.node_times.get(generation, {})
             if pipeline.shard.node_times != times:
@@ -259,7 +260,7 @@ class Ledger:
             )
 
     def _advance(self, process: Process, mirror: Mirror) -> None:
-        for home, number in process._applied().items():
+        for home, number in inside.applied(process).items():
             before = mirror.applied.get(home, 0)
             if number < before:
                 raise Failure(

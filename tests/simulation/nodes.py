@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
+from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
 from tests.simulation.world import FrontId, Item, World
@@ -460,7 +461,7 @@ class Node:
     def _just_below_min_time(self) -> TickContent:
         """An item below the min time that its home has in its log, be it said already or not."""
         running = self.sim.shards[self.home].running
-        pipeline = running and running.process._pipelines.get(self.world.spec.name)
+        pipeline = running and inside.pipelines(running.process).get(self.world.spec.name)
         below = pipeline.announced[0] if pipeline else self.world.spec.start_slot
         return _one_cell(0, min(below, HIGHEST_SLOT) - 1)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.nodes import FrontNode, VisitorNode
 from tests.simulation.plan import MS
@@ -91,7 +92,7 @@ class Operator:
         """Looks at a pipeline and restarts it, from its min time or a little later."""
         sim = self.sim
         running = sim.shards[sim.routing.registrar(spec.name)].running
-        pipeline = running and running.process._pipelines.get(spec.name)
+        pipeline = running and inside.pipelines(running.process).get(spec.name)
         if not pipeline or sim.resting:
             return
         rng = sim.rng
@@ -213,7 +214,7 @@ class Operator:
     def check_limits(self, process: Process) -> None:
         """In the end every process goes by the last ones."""
         for name, last in self._limits.items():
-            known = process._pipelines[name]
+            known = inside.pipeline(process, name)
             if (known.limits_number, known.spec.limits) != (last.number, last.limits):
                 raise Failure(
                     "lost", f"shard {process.shard} goes by {known.spec.limits}, not by {last}"
@@ -255,7 +256,7 @@ class Operator:
         world = sim.worlds[pipeline]
         sim.after(ASK_AGAIN_NS, self._look_after, pipeline, place)
         running = sim.shards[sim.routing.owner(slot, pipeline)].running
-        known = running and running.process._pipelines.get(pipeline)
+        known = running and inside.pipelines(running.process).get(pipeline)
         checksum, items = known.shard.cells.value(segment, slot) if known else (0, 0)
         nodes = [
             node

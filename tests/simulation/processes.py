@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tests import inside
 from tests.simulation.base import Base
 from tests.simulation.checkers import Failure, check_bounds
 from tests.simulation.forgeries import forged_frame
 from tests.simulation.hearing import SIGNS, Hearing
 from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
-from tests.simulation.recovered import Died, JustRecovered, check_recovered
+from tests.simulation.recovered import Died, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
 from tracker.core.links import Link
 from tracker.core.messages import (
@@ -225,7 +226,9 @@ class Processes(Base):
 
     def _compare_with_the_dead(self, shard: Shard, died: Died) -> None:
         """What its store holds makes a process just what the one that died had made durable."""
-        found = JustRecovered(shard.number, self.first_table, shard.store.epoch, self.plan.config)
+        found = inside.JustRecovered(
+            shard.number, self.first_table, shard.store.epoch, self.plan.config
+        )
         found.recover(*shard.store.load(), self.now)
         nothing_lost = check_recovered(died, found, self.now)
         self.count("recoveries_compared_whole" if nothing_lost else "recoveries_compared")
@@ -533,7 +536,7 @@ class Processes(Base):
         if len(entries) > 1 and size > config.max_bytes_per_frame:
             raise Failure("broken", f"a frame of {len(entries)} entries has {size} bytes")
         last = body.first + len(entries) - 1
-        if len(entries) < config.max_entries_per_frame and last < source.process._home_last:
+        if len(entries) < config.max_entries_per_frame and last < inside.home_last(source.process):
             self.count("frames_full_by_bytes")
         for entry, after in zip(entries, (*entries[1:], None), strict=True):
             repeated = isinstance(entry, NodesMoved | CellsMoved) and type(after) is type(entry)

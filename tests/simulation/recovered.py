@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests import inside
 from tests.simulation.checkers import Failure
 from tracker.core.cells import CellTable
 from tracker.core.cut import Combiner
@@ -74,23 +75,11 @@ class Died:
     durable: int
 
 
-class JustRecovered(Process):
-    """What a process is when it has come back, before it does anything of itself."""
-
-    def _refresh_if_due(self, now_ns: int) -> None:
-        pass
-
-    def _after_progress(self, now_ns: int) -> None:
-        pass
-
-
-def check_recovered(died: Died, recovered: JustRecovered, now_ns: int) -> bool:
+def check_recovered(died: Died, recovered: inside.JustRecovered, now_ns: int) -> bool:
     """Raises Failure where a process that has just recovered differs from the one that died; returns
     whether that one had lost nothing, so that all could be compared."""
     process = died.process
-    while process._pending and process._pending[0][0] <= died.durable:
-        process.committed, record, _ = process._pending.popleft()
-        process._apply(record, now_ns)
+    inside.apply_up_to(process, died.durable, now_ns)
     whole = process.position == died.durable
     before, after = (dict(_fields("", each, whole)) for each in (process, recovered))
     for path in sorted(before.keys() | after.keys()):

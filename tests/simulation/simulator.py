@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests import inside
 from tests.simulation.checkers import (
     AnnouncementChecker,
     Failure,
@@ -191,7 +192,7 @@ class Simulator(Processes):
             return True
         running = [shard.running for shard in self.present if shard.running is not None]
         name = world.spec.name
-        return len({tuple(r.process._pipelines[name].reached) for r in running}) == 1
+        return len({tuple(inside.pipeline(r.process, name).reached) for r in running}) == 1
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}
@@ -220,7 +221,7 @@ class Simulator(Processes):
     def _check_begun(self, process: Process) -> None:
         """No generation begins where a process has said that the pipeline is complete: no front could
         ever label anything in it."""
-        for name, pipeline in process._pipelines.items():
+        for name, pipeline in inside.pipelines(process).items():
             if pipeline.generation and pipeline.floor == FOREVER:
                 raise Failure(
                     "lost",
@@ -489,7 +490,7 @@ class Simulator(Processes):
             return None
 
     def _generation_at(self, running: Running, pipeline: str) -> int | None:
-        known = running.process._pipelines.get(pipeline)
+        known = inside.pipelines(running.process).get(pipeline)
         return None if known is None else known.generation
 
     # --- between nodes and their homes ------------------------------------------------------------
@@ -598,7 +599,7 @@ class Simulator(Processes):
 
     def _deliver_stranger(self, node: Node, event: JoinNode) -> None:
         running = self.shards[node.home].running
-        pipeline = running and running.process._pipelines.get(event.pipeline)
+        pipeline = running and inside.pipelines(running.process).get(event.pipeline)
         known = pipeline and pipeline.home.nodes.get(node.name)
         if running and not running.paused and known and known.session is not None:
             self._deliver(None, node.home, event)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests import inside
 from tests.simulation.nodes import Node, WanderingFront, WorkerNode
 from tests.simulation.plan import MS, QUICK, ROOMY, FrontPlan, PipelinePlan, Plan, draw_plain
 from tracker.core.messages import Entries, ShardReport
@@ -280,7 +281,7 @@ class Story:
 
     def _pipeline(self, shard: int) -> Pipeline | None:
         running = self.sim.shards[shard].running
-        return running.process._pipelines.get("p0") if running else None
+        return inside.pipelines(running.process).get("p0") if running else None
 
     def _open_at(self) -> list[int]:
         """The shards that have open cells."""
@@ -413,7 +414,7 @@ class Story:
         running, behind = self.sim.shards[shard].running, self.sim.shards[late].running
         if running is None or behind is None or not self._has_unreported(late):
             return False
-        wanted, vectors = behind.process._applied(), running.process._vectors
+        wanted, vectors = inside.applied(behind.process), inside.vectors(running.process)
         return self._has_open(late) and all(
             dict(vectors.of(other)).get(home, 0) >= number
             for other in vectors.shards

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests import inside
 from tests.core.driver import Cluster
 from tests.simulation.checkers import Failure
-from tests.simulation.recovered import Died, JustRecovered, check_recovered
+from tests.simulation.recovered import Died, check_recovered
 from tracker.core.home import FrontClaim
 from tracker.core.model import Batch, PipelineSpec
 from tracker.core.pipeline import Pipeline
@@ -16,7 +17,7 @@ from tracker.core.pipeline import Pipeline
 SPEC = PipelineSpec("p", ("work", "next"), fronts=("a",), open=True)
 
 
-def died_and_recovered(*, loses: bool = False) -> tuple[Died, JustRecovered]:
+def died_and_recovered(*, loses: bool = False) -> tuple[Died, inside.JustRecovered]:
     """A process in the middle of its work, and one that comes back from its store. `loses`: a tick by
     which its front leaves was accepted, and was not durable when it died."""
     cluster = Cluster(1)
@@ -28,7 +29,7 @@ def died_and_recovered(*, loses: bool = False) -> tuple[Died, JustRecovered]:
     node.commit(heartbeats={"a": 50})
     if loses:
         node.begin(leaves=["a"])
-    recovered = JustRecovered(0, cluster.routing, 2, cluster.config)
+    recovered = inside.JustRecovered(0, cluster.routing, 2, cluster.config)
     recovered.recover(None, cluster.stored[0], cluster.now_ns)
     return Died(cluster.processes[0], len(cluster.stored[0])), recovered
 
@@ -40,7 +41,7 @@ def test_what_recovered_is_what_was_durable() -> None:
 
 def test_what_was_accepted_and_not_durable_may_be_forgotten() -> None:
     died, recovered = died_and_recovered(loses=True)
-    assert not died.process._pipelines["p"].home.nodes["node"].fronts
+    assert not inside.pipeline(died.process).home.nodes["node"].fronts
     assert not check_recovered(died, recovered, 0)
 
 
@@ -71,6 +72,6 @@ def _node(pipeline: Pipeline) -> dict[str, FrontClaim]:
 )
 def test_whatever_else_differs_is_found(forget: Callable[[Pipeline], None]) -> None:
     died, recovered = died_and_recovered()
-    forget(recovered._pipelines["p"])
+    forget(inside.pipeline(recovered))
     with pytest.raises(Failure, match=r"forgotten or invented something when it came back"):
         check_recovered(died, recovered, 0)
