@@ -207,7 +207,9 @@ def _tell_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
             "invalid", f"--metrics-listen needs {missing.name}: pip install 'lowmark[server]'"
         ) from None
     try:
-        telling = metrics.listen(options.metrics_listen, agent, options.mode)
+        telling = metrics.listen(
+            options.metrics_listen, agent.server, agent.flusher, agent.stats, options.mode
+        )
     except (OSError, ValueError):
         agent.stop()
         raise

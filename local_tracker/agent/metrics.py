@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.server import Server
 from local_tracker.agent.stats import Stats
 from tracker import __version__
 from tracker.metrics.exposition import MetricsThread
 from tracker.metrics.families import Families, render
 from tracker.metrics.names import LOCAL_TRACKER
 
-if TYPE_CHECKING:
-    from local_tracker.agent.main import Agent
+
+def listen(
+    address: str, server: Server, flusher: Flusher | None, stats: Stats, mode: str
+) -> MetricsThread:
+    """Tells the metrics of a local tracker's parts at host:port; `flusher`: where it is eager. Raises
+    OSError if it cannot listen there, ValueError if `address` is not host:port."""
+    return MetricsThread(address, lambda: render(_gather(server, flusher, stats, mode)))
 
 
-def listen(address: str, agent: Agent, mode: str) -> MetricsThread:
-    """Tells the metrics at host:port. Raises OSError if it cannot listen there."""
-    return MetricsThread(address, lambda: render(gather(agent, mode)))
-
-
-def gather(agent: Agent, mode: str) -> Families:
-    """What there is to tell now."""
-    families, stats = Families(LOCAL_TRACKER), agent.stats
+def _gather(server: Server, flusher: Flusher | None, stats: Stats, mode: str) -> Families:
+    families = Families(LOCAL_TRACKER)
     families.add_info("lowmark_local_tracker_info", version=__version__, mode=mode)
-    families.add("lowmark_local_tracker_connections", agent.server.connections)
+    families.add("lowmark_local_tracker_connections", server.connections)
     for reason, count in sorted(stats.refused.items()):
         families.add("lowmark_local_tracker_refused_total", count, reason)
-    if agent.flusher is None:
+    if flusher is None:
         _gather_staging(families, stats)
     else:
-        families.add("lowmark_local_tracker_gathered_cells", agent.flusher.gathered_cells)
+        families.add("lowmark_local_tracker_gathered_cells", flusher.gathered_cells)
         _gather_flushing(families, stats)
     return families
 

@@ -15,9 +15,9 @@ import pytest
 import tracker
 from tests.client.support import WAIT_S
 from tests.dashboard.scene import Showing
+from tracker import http as http_module
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import PipelineSpec
-from tracker.dashboard import http as http_module
 from tracker.dashboard import server as server_module
 
 SPEC = PipelineSpec("p", ("a",), front_count=1)
@@ -126,13 +126,14 @@ def test_a_client_that_asks_nothing_is_sent_away(
     assert raw(showing, b"GET / HTTP/1.1\r\nHost: local") == b""
 
 
-def test_connections_are_bounded(showing: Showing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_module, "MAX_CONNECTIONS", 1)
-    with closing(connected(showing)) as first:
-        first.request("GET", "/")
-        first.getresponse().read()  # it stays open
-        assert raw(showing, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
-    until(lambda: asked_or_none(showing) == 200)
+def test_connections_are_bounded(running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 1)
+    with closing(Showing(running.target)) as showing:
+        with closing(connected(showing)) as first:
+            first.request("GET", "/")
+            first.getresponse().read()  # it stays open
+            assert raw(showing, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") == b""
+        until(lambda: asked_or_none(showing) == 200)
 
 
 def asked_or_none(showing: Showing) -> int | None:

@@ -14,12 +14,13 @@ import structlog
 
 from tracker.client import Admin, LowmarkError, RefusedError
 from tracker.core.model import RefusalCode
-from tracker.dashboard.http import HttpServer, Request, Response
 from tracker.dashboard.looks import ANSWER_TIMEOUT_S, Looker
+from tracker.http import HttpServer, Request, Response, text
 
 log = structlog.get_logger(__name__)
 
 LOOK_INTERVAL_S = 1.0
+MAX_CONNECTIONS = 100
 MAX_VIEWERS = 50
 """Pages that may be open at once; further ones are told so, and try again."""
 MAX_WATCHED = 20
@@ -56,12 +57,10 @@ class Dashboard:
 
     def __init__(self, listen: str, target: str | Sequence[str]) -> None:
         """Raises ValueError if `listen` is not host:port."""
-        host, _, port = listen.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"dashboard: {listen!r} is not host:port")
-        self._host = host.strip("[]")
-        self._is_local = _is_loopback(self._host)
-        self._http = HttpServer(self._host, int(port), self._answer, _HEADERS)
+        self._http = HttpServer(
+            "dashboard", listen, self._answer, headers=_HEADERS, max_connections=MAX_CONNECTIONS
+        )
+        self._is_local = _is_loopback(self._http.host)
         self._files = {
             path: (kind, (_STATIC / name).read_bytes()) for path, (name, kind) in _PAGES.items()
         }
@@ -70,16 +69,14 @@ class Dashboard:
         self._asking = ThreadPoolExecutor(MAX_ASKING_THREADS, "lowmark-dashboard")
         self._watched: dict[str, _Watched] = {}
         self.viewers = 0
-        self.address = listen
+
+    @property
+    def address(self) -> str:
+        return self._http.address
 
     async def start(self) -> None:
         """Raises OSError if it cannot listen."""
-        try:
-            port = await self._http.start()
-        except OSError as error:
-            raise OSError(f"dashboard: cannot listen on {self.address}: {error}") from error
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self.address = f"{host}:{port}"
+        await self._http.start()
         if not self._is_local:
             log.warning(
                 "dashboard_is_open",
@@ -100,7 +97,7 @@ class Dashboard:
     async def _answer(self, request: Request) -> Response:
         if self._is_local and not _is_local_name(request.host):
             # A page from elsewhere whose name is made to mean this machine must not read along.
-            return _plain(421, "this dashboard is for this machine: ask by localhost")
+            return text(421, "this dashboard is for this machine: ask by localhost")
         if request.path in self._files:
             kind, body = self._files[request.path]
             return Response(200, [("content-type", kind)], body)
@@ -111,7 +108,7 @@ class Dashboard:
             return await self._json(lambda: self._looker.look(pipeline))
         if request.path == "/api/events":
             return self._events(pipeline)
-        return _plain(404, "there is no such page")
+        return text(404, "there is no such page")
 
     async def _json(self, ask: Callable[[], dict[str, Any]]) -> Response:
         try:
@@ -129,7 +126,7 @@ class Dashboard:
     def _events(self, pipeline: str) -> Response:
         is_new = pipeline not in self._watched
         if self.viewers >= MAX_VIEWERS or (is_new and len(self._watched) >= MAX_WATCHED):
-            return _plain(
+            return text(
                 503,
                 f"{self.viewers} of {MAX_VIEWERS} viewers look at {len(self._watched)} of {MAX_WATCHED} "
                 "pipelines; close a page that nobody looks at",
@@ -206,11 +203,6 @@ class _Watched:
 
 def _event(kind: str, told: dict[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(told)}\n\n".encode()
-
-
-def _plain(status: int, text: str, *headers: tuple[str, str]) -> Response:
-    kind = ("content-type", "text/plain; charset=utf-8")
-    return Response(status, [kind, *headers], text.encode() + b"\n")
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,7 +16,8 @@ from tracker import __version__
 from tracker.core.describe import ShardRole
 from tracker.core.measures import FrontMeasures, PipelineMeasures, SegmentMeasures
 from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.metrics.exposition import MetricsServer
+from tracker.http import HttpServer
+from tracker.metrics.exposition import metrics_server
 from tracker.metrics.families import Families, render
 from tracker.metrics.freshness import gather_freshness
 from tracker.metrics.names import SERVICE
@@ -40,13 +41,13 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self.server: TrackerServer | None = None
 
-    def listen(self, address: str) -> MetricsServer:
+    def listen(self, address: str) -> HttpServer:
         """A server that tells them, to be started in the process's loop."""
 
         async def gather() -> bytes:
             return await asyncio.to_thread(render, self.gather())
 
-        return MetricsServer(address, gather)
+        return metrics_server(address, gather)
 
     def gather(self) -> Families:
         """Reads the state; to be called in the process's loop."""

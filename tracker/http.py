@@ -1,6 +1,6 @@
 """A small HTTP/1.1 server for GET: h11 speaks the protocol, asyncio carries it, and everything is bounded.
 
-Made for a few people who look at a page: connections, heads, and the time that anything may take have
+Metrics and the dashboard are served by it. Connections, heads, and the time that anything may take have
 limits, so that a client that sends or takes nothing costs little and not for long.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 import h11
@@ -17,8 +17,6 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-MAX_CONNECTIONS = 100
-"""More are closed without an answer."""
 MAX_HEAD_BYTES = 16_384
 HEAD_TIMEOUT_S = 15.0
 """How long the next request of a connection may take to come."""
@@ -48,21 +46,40 @@ class Response:
     parts: AsyncGenerator[bytes, None] | None = None
 
 
-@dataclass(slots=True)
 class HttpServer:
-    """Serves requests at one address. answer: makes the response; headers: added to all of them."""
+    """Serves requests at one address."""
 
-    host: str
-    port: int
-    answer: Callable[[Request], Awaitable[Response]]
-    headers: Headers = ()
-    _server: asyncio.Server | None = None
-    _connections: set[asyncio.Task[None]] = field(default_factory=set)
+    def __init__(
+        self,
+        name: str,
+        listen: str,
+        answer: Callable[[Request], Awaitable[Response]],
+        *,
+        headers: Headers = (),
+        max_connections: int,
+    ) -> None:
+        """name: what is served, for errors; listen: host:port (port 0: any); answer: makes the response to
+        a request; headers: added to all responses; max_connections: more are closed without an answer.
+        Raises ValueError if `listen` is not host:port."""
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"{name}: {listen!r} is not host:port")
+        self.host = host.strip("[]")
+        self.address = listen
+        """Where it listens, with the port that it got, once it has started."""
+        self.answer, self.headers, self.max_connections = answer, headers, max_connections
+        self._name, self._port = name, int(port)
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> int:
-        """Listens; returns the port. Raises OSError."""
-        self._server = await asyncio.start_server(self._connected, self.host, self.port)
-        return int(self._server.sockets[0].getsockname()[1])
+    async def start(self) -> None:
+        """Raises OSError if it cannot listen."""
+        try:
+            self._server = await asyncio.start_server(self._connected, self.host, self._port)
+        except OSError as error:
+            raise OSError(f"{self._name}: cannot listen on {self.address}: {error}") from error
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
         """Ends all connections."""
@@ -76,7 +93,7 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if len(self._connections) >= self.max_connections:
             writer.close()
             return
         self._connections.add(task)
@@ -115,7 +132,7 @@ class _Connection:
             if request is None:
                 return
             if request.method not in (b"GET", b"HEAD"):
-                await self._send(_text(405, "only GET is answered"), close=True)
+                await self._send(text(405, "only GET is answered", ("allow", "GET")), close=True)
                 return
             self._is_head = request.method == b"HEAD"
             await self._send(await self._server.answer(_parsed(request)))
@@ -141,7 +158,7 @@ class _Connection:
 
     async def _refuse(self, status: int) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send(_text(status, "this is no request that can be answered"), close=True)
+            await self._send(text(status, "this is no request that can be answered"), close=True)
 
     async def _send(self, response: Response, *, close: bool = False) -> None:
         headers = [*response.headers, *self._server.headers]
@@ -177,5 +194,7 @@ def _parsed(request: h11.Request) -> Request:
     )
 
 
-def _text(status: int, text: str) -> Response:
-    return Response(status, [("content-type", "text/plain; charset=utf-8")], text.encode() + b"\n")
+def text(status: int, said: str, *headers: tuple[str, str]) -> Response:
+    """A line of plain text."""
+    kind = ("content-type", "text/plain; charset=utf-8")
+    return Response(status, [kind, *headers], said.encode() + b"\n")
