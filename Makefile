@@ -30,7 +30,7 @@ demo: setup java ## replay a year of flights through three Spark queries; SABOTA
 test: setup java redis chromium promtool ## run all tests; LAYERS="pure processes spark" and ARGS="-k word" choose some
 	@$(PYTHON_IN_VENV) -m scripts.test $(LAYERS) -- $(ARGS)
 
-lint: setup ## ruff, import rules, buf, stub freshness, mypy
+lint: setup ## ruff, lengths of functions, import rules, buf, stub freshness, mypy
 	@$(PYTHON_IN_VENV) -m scripts.lint
 
 sim: setup ## random schedules over the real core, checked by an oracle; N=20000, SEEDS=a:b, SABOTAGE=early|lost|double must fail

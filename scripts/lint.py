@@ -18,6 +18,7 @@ BIN = Path(sys.executable).parent
 CHECKS: dict[str, list[str]] = {
     "ruff": [str(BIN / "ruff"), "check", "."],
     "format": [str(BIN / "ruff"), "format", "--check", "."],
+    "lengths": [sys.executable, "-m", "scripts.function_lengths"],
     "imports": [str(BIN / "lint-imports")],
     "buf": [str(BIN / "buf"), "lint", "proto"],
     "stubs": [sys.executable, "-m", "scripts.generate_stubs", "--check"],

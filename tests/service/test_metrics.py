@@ -20,7 +20,7 @@ from tests.client.support import (
     promise,
 )
 from tests.processes.running import Running
-from tests.service.scraping import promtool_finds, samples_of, text_when, value
+from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
 from tracker.core.freshness import NONE_MS, Freshness, Lag
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
@@ -80,9 +80,8 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
 
         with pytest.raises(LowmarkError):
             admin.pipeline("nothing")
-        first = {"pipeline": "two", "segment": "first"}
         lag_s = 100 * TWO_SEGMENTS.slack_ns / 1e9
-        now = {**first, "behind": "promise"}
+        now = {"pipeline": "two", "segment": "first", "behind": "promise"}
         texts = [
             text_when(
                 address,
@@ -117,14 +116,19 @@ def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
     assert sum(value(s, "lowmark_front_silent_seconds", **front) is not None for s in told) == 1, (
         "a front is told by one process alone"
     )
-    slack_s = TWO_SEGMENTS.slack_ns / 1e9
+    assert_the_lag_is_told(told, lag_s)
+
+
+def assert_the_lag_is_told(told: list[Samples], lag_s: float) -> None:
+    """Of the first segment, whose min time is 300 and whose front has promised 400."""
+    first = {"pipeline": "two", "segment": "first"}
     here = [s for s in told if value(s, "lowmark_subscribers", pipeline="two")]
     assert value(here[0], "lowmark_segment_min_time_timestamp_seconds", **first) == pytest.approx(
-        300 * slack_s
+        300 * TWO_SEGMENTS.slack_ns / 1e9
     )
     assert value(here[0], "lowmark_segment_lag_seconds", **first) == pytest.approx(lag_s)
     for samples in told:
-        most = {**now, "window": "5m", "percentile": "100"}
+        most = {**first, "behind": "promise", "window": "5m", "percentile": "100"}
         assert (value(samples, "lowmark_freshness_level_seconds", **most) or 0) >= lag_s
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import threading
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +13,13 @@ from tracker.cli.common import (
     AsJson,
     PipelineName,
     Target,
+    ended_by_signals,
     fail,
-    print_json,
+    show,
 )
+
+if TYPE_CHECKING:
+    from local_tracker.spark.attached import AttachedQuery
 
 ATTACH_LOOK_INTERVAL_S = 0.5
 """How often `attach` looks whether following has failed."""
@@ -68,53 +73,58 @@ def attach(
 ) -> None:
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
     SIGTERM. Needs no Spark."""
-    import signal
-    import threading
-
     from local_tracker.spark.attached import AttachedQuery
     from local_tracker.spark.follower import TrackingError
-    from local_tracker.spark.logs import CheckpointLog
 
     if not reads and not ranges:
         raise typer.BadParameter("what the query reads must be told: --reads, --ranges, or both")
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    begun = CheckpointLog(checkpoint)
-    if not once and not begun.exists():
-        typer.echo(f"{node_id}: waits for a query to begin in {begun.root}", err=True)
-        while not begun.exists():
-            if ended.wait(ATTACH_LOOK_INTERVAL_S):
-                return
+    ended = ended_by_signals()
+    if not once and not _wait_begun(checkpoint, node_id, ended):
+        return
     try:
         followed = AttachedQuery(
             target, pipeline, node_id, checkpoint,
-            reads=_reads(reads or []),
-            ranges=_ranges(ranges or []),
-            creates=creates or (), sink=sink, rows=_pairs("--rows", rows or []),
-            untracked=untracked or (), first_batch=from_batch, take_over=take_over,
+            reads=_reads(reads or []), ranges=_ranges(ranges or []), creates=creates or (), sink=sink,
+            rows=_pairs("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
+            take_over=take_over,
         ).start()  # fmt: skip
-        try:
-            while once and not ended.is_set():
-                if followed.wait_durable(ATTACH_LOOK_INTERVAL_S):
-                    break
-            while not once and not ended.wait(ATTACH_LOOK_INTERVAL_S) and followed.failure is None:
-                pass
-        finally:
-            clean = followed.close(ATTACH_DRAIN_TIMEOUT_S)
-        if followed.failure is not None:
-            raise followed.failure
+        clean = _follow(followed, once, ended)
     except TrackingError as error:
         fail(error, EXIT_REFUSED)
-    if as_json:
-        print_json({"node": node_id, "last_batch": followed.last_durable_batch})
-    else:
-        typer.echo(f"{node_id}: told up to batch {followed.last_durable_batch}")
+    last = followed.last_durable_batch
+    show(as_json, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")
     if not clean:
-        fail(
-            f"{node_id}: not all batches that are over are told; start again to tell the rest",
-            EXIT_REFUSED,
-        )
+        untold = "not all batches that are over are told; start again to tell the rest"
+        fail(f"{node_id}: {untold}", EXIT_REFUSED)
+
+
+def _wait_begun(checkpoint: str, node_id: str, ended: threading.Event) -> bool:
+    """Waits for a query to begin there; returns whether one has, before the command was ended."""
+    from local_tracker.spark.logs import CheckpointLog
+
+    log = CheckpointLog(checkpoint)
+    if not log.exists():
+        typer.echo(f"{node_id}: waits for a query to begin in {log.root}", err=True)
+    while not log.exists():
+        if ended.wait(ATTACH_LOOK_INTERVAL_S):
+            return False
+    return True
+
+
+def _follow(followed: AttachedQuery, once: bool, ended: threading.Event) -> bool:
+    """Until the command is ended, or with `once` until all that is over is committed. Returns whether
+    all that is over has been committed. Raises TrackingError if following has failed."""
+    try:
+        while not ended.is_set() and followed.failure is None:
+            if not once:
+                ended.wait(ATTACH_LOOK_INTERVAL_S)
+            elif followed.wait_durable(ATTACH_LOOK_INTERVAL_S):
+                break
+    finally:
+        clean = followed.close(ATTACH_DRAIN_TIMEOUT_S)
+    if followed.failure is not None:
+        raise followed.failure
+    return clean
 
 
 def _reads(given: list[str]) -> str | dict[str, str]:

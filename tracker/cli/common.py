@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -39,6 +41,22 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask, for scripts")]
 
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value))
+
+
+def show(as_json: bool, values: Any, text: str) -> None:
+    """What a command has found or done: as JSON for scripts, or in words."""
+    if as_json:
+        print_json(values)
+    else:
+        typer.echo(text)
+
+
+def ended_by_signals() -> threading.Event:
+    """Set when somebody ends the command by SIGTERM or SIGINT."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    return ended
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:

@@ -16,7 +16,7 @@ from tracker.cli.common import (
     SegmentName,
     Target,
     fail,
-    print_json,
+    show,
 )
 from tracker.client import Subscriber
 from tracker.client.moments import parse_slot
@@ -63,40 +63,32 @@ def rescale_query(
     if at is not None and pipeline is None:
         raise typer.BadParameter("--at needs --pipeline: whose time is it?")
     try:
-        from local_tracker.spark.rescaling import (
-            RescaleError,
-            check_rescale,
-            checkpoint_state,
-            repartition_state,
-        )
+        from local_tracker.spark import rescaling
     except ImportError as missing:
         fail(f"rescale-query needs {missing.name}: pip install 'lowmark[spark]'", EXIT_REFUSED)
     spark = _session()
     try:
-        before = check_rescale(spark, checkpoint, partitions)
+        before = rescaling.check_rescale(spark, checkpoint, partitions)
         if at is not None and pipeline is not None:
             _wait(target, pipeline, segment, at, timeout)
         stopped_s = time.monotonic()
         _run(stop, "--stop")
-        state = checkpoint_state(checkpoint)
-        if state.begun != state.committed and finish is not None:
+        state = rescaling.checkpoint_state(checkpoint)
+        if state.begun != state.committed:
             _run(finish, "--finish")
-        batch = repartition_state(spark, checkpoint, partitions)
+        batch = rescaling.repartition_state(spark, checkpoint, partitions)
         _run(start, "--start")
         pause_s = time.monotonic() - stopped_s
-    except RescaleError as error:
+    except rescaling.RescaleError as error:
         fail(str(error), EXIT_REFUSED)
     finally:
         spark.stop()
-    if as_json:
-        print_json(
-            {"from": before.partitions, "to": partitions, "batch": batch, "pause_s": pause_s}
-        )
-    else:
-        typer.echo(
-            f"{checkpoint}: {before.partitions} -> {partitions} state partitions, as batch {batch}; "
-            f"the query was away for {pause_s:.1f} s"
-        )
+    show(
+        as_json,
+        {"from": before.partitions, "to": partitions, "batch": batch, "pause_s": pause_s},
+        f"{checkpoint}: {before.partitions} -> {partitions} state partitions, as batch {batch}; the query "
+        f"was away for {pause_s:.1f} s",
+    )
 
 
 def _wait(target: str, pipeline: str, segment: str | None, at: str, timeout: float | None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class Dashboard:
             return await self._json(self._looker.pipelines)
         pipeline = request.query.get("pipeline", "")
         if request.path == "/api/look":
-            return await self._json(lambda: self._looker.look(pipeline))
+            return await self._json(partial(self._looker.look, pipeline))
         if request.path == "/api/events":
             return self._events(pipeline)
         return text(404, "there is no such page")
@@ -140,7 +141,9 @@ class Dashboard:
         misses some and holds nothing up."""
         watched = self._watched.get(pipeline)
         if watched is None:
-            watched = self._watched[pipeline] = _Watched(self, pipeline)
+            watched = self._watched[pipeline] = _Watched(
+                pipeline, partial(self._ask, partial(self._looker.look, pipeline))
+            )
         watched.viewers += 1
         self.viewers += 1
         try:
@@ -166,12 +169,12 @@ class Dashboard:
 class _Watched:
     """A pipeline that somebody looks at."""
 
-    def __init__(self, dashboard: Dashboard, pipeline: str) -> None:
+    def __init__(self, pipeline: str, look: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         self.viewers = 0
         self.event = b""
         self._number = 0
         self._news = asyncio.Condition()
-        self._task = asyncio.get_running_loop().create_task(self._look(dashboard, pipeline))
+        self._task = asyncio.get_running_loop().create_task(self._follow(pipeline, look))
 
     def stop(self) -> None:
         self._task.cancel()
@@ -182,11 +185,10 @@ class _Watched:
             await self._news.wait_for(lambda: self._number > seen)
             return self._number
 
-    async def _look(self, dashboard: Dashboard, pipeline: str) -> None:
+    async def _follow(self, pipeline: str, look: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         while True:
             try:
-                told = await dashboard._ask(lambda: dashboard._looker.look(pipeline))
-                event = _event("look", told)
+                event = _event("look", await look())
             except LowmarkError as error:
                 event = _event("trouble", {"error": str(error)})
             except Exception:

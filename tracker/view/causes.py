@@ -17,74 +17,65 @@ SHOWN_KEYS = 3
 
 def cause_text(cause: Cause, spec: PipelineSpec) -> str:
     """A cause as half a sentence: `front jfk of node airport has ended (...)`."""
-    shards, node = _shards(cause), _node(cause)
-    where = _where(cause, spec)
-    silent = f" for {span_text(cause.silent_ms * 10**6)}" if cause.silent_ms >= 0 else ""
-    match cause.kind:
-        case CauseKind.STORE_AWAY:
-            why = f": {cause.detail}" if cause.detail else ""
-            return f"the store of {shards} has taken nothing{silent}{why}"
-        case CauseKind.SHARD_DOWN:
-            return f"{shards} {_verb(cause, 'does', 'do')} not answer"
-        case CauseKind.SHARD_CUT_OFF:
-            return f"{shards} {_verb(cause, 'is', 'are')} cut off from the other shards"
-        case CauseKind.SHARD_LAGS:
-            return f"{shards} {_verb(cause, 'lags', 'lag')} behind{_missing(cause)}"
-        case CauseKind.FRONT_MISSING:
-            front = cause.front or "one of the declared number"
-            return f"front {front} has never joined"
-        case CauseKind.FRONT_GONE:
-            return (
-                f"front {cause.front} is gone: node {cause.node_id} is not connected, and has "
-                f"promised nothing beyond {_moment(cause, spec)}"
-            )
-        case CauseKind.FRONT_SILENT:
-            return (
-                f"front {cause.front} is connected and has said nothing{silent}: it promises nothing "
-                f"beyond {_moment(cause, spec)}"
-            )
-        case CauseKind.FRONT_WAITS:
-            return f"front {cause.front} is at work, and promises nothing beyond {_moment(cause, spec)}"
-        case CauseKind.FRONT_EVICTED:
-            return (
-                f"front {cause.front} of node {cause.node_id} was evicted after a silence, and no other "
-                f"feeds its segment: it stands at {_moment(cause, spec)}"
-            )
-        case CauseKind.FRONT_JOINING:
-            return f"front {cause.front} joins or leaves, and {shards} has not said so yet"
-        case CauseKind.BATCH_STAGED:
-            more = f"; {cause.detail}" if cause.detail else ""
-            return (
-                f"batch {cause.batch} of query {cause.query} is staged and not committed by node "
-                f"{cause.node_id}{more}; it holds {where}"
-            )
-        case CauseKind.NODE_REFUSED:
-            front = f"front {cause.front} of " if cause.front else ""
-            if cause.wait is not None:
-                return f"{front}{node} is refused{_batch(cause)}{silent}: {cause.detail}"
-            return f"the last tick of {front}{node} was refused: {cause.detail}"
-        case CauseKind.NODE_WAITS:
-            front = f"front {cause.front} of " if cause.front else ""
-            return f"{front}{node} waits{_batch(cause)}{silent} for {cause.detail}"
-        case CauseKind.NODE_GONE:
-            return f"{node} is not connected{silent}; it consumes from {where}, which is open"
-        case CauseKind.NODE_CLOSED:
-            return f"{node} was {cause.detail}; {where} is open, and may be what it left"
-        case CauseKind.NODE_SILENT:
-            return f"{node} is connected and has committed nothing{silent}; {where} is open"
-        case CauseKind.NO_READER:
-            return f"nobody has ever consumed from {where}, which is open{_more(cause)}"
-        case CauseKind.AWAITS_REPLAY if cause.front or cause.segment < 0:
-            return f"the pipeline was restarted, and front {cause.front or ''} has not joined again"
-        case CauseKind.AWAITS_REPLAY:
-            return f"the pipeline was restarted, and nobody has consumed from {where} since{_more(cause)}"
-        case CauseKind.GOES_ROUND:
-            names = ", ".join(spec.segments[number] for number in cause.segments)
-            return f"items go round in {names}: {node} is at work there, and {where} is open"
-        case CauseKind.AT_WORK:
-            return f"{node} is at work on {where}"
-        case CauseKind.KEPT_OPEN:
-            return f"the pipeline is declared open and has no front{_more(cause)}"
+    text = _TEXTS[cause.kind]
+    if cause.kind is CauseKind.NODE_REFUSED and cause.wait is None:
+        text = "the last tick of {of_front}{node} was refused: {detail}"
+    if cause.kind is CauseKind.AWAITS_REPLAY and (cause.front or cause.segment < 0):
+        text = "the pipeline was restarted, and front {front} has not joined again"
+    one = len(cause.shards) == 1
+    return text.format(
+        s="s" if one else "",
+        does="does" if one else "do",
+        is_="is" if one else "are",
+        shards=_shards(cause),
+        lacking=_missing(cause),
+        node=_node(cause),
+        node_id=cause.node_id,
+        front=cause.front,
+        declared=cause.front or "one of the declared number",
+        of_front=f"front {cause.front} of " if cause.front else "",
+        query=cause.query,
+        batch=cause.batch,
+        in_batch=f" in batch {cause.batch}" if cause.batch >= 0 else "",
+        silent=f" for {span_text(cause.silent_ms * 10**6)}" if cause.silent_ms >= 0 else "",
+        moment=_moment(cause, spec),
+        where=_where(cause, spec),
+        names=", ".join(spec.segments[number] for number in cause.segments),
+        detail=cause.detail,
+        why=f": {cause.detail}" if cause.detail else "",
+        more=f"; {cause.detail}" if cause.detail else "",
+        also=f" ({cause.detail})" if cause.detail else "",
+    )
+
+
+_TEXTS = {
+    CauseKind.STORE_AWAY: "the store of {shards} has taken nothing{silent}{why}",
+    CauseKind.SHARD_DOWN: "{shards} {does} not answer",
+    CauseKind.SHARD_CUT_OFF: "{shards} {is_} cut off from the other shards",
+    CauseKind.SHARD_LAGS: "{shards} lag{s} behind{lacking}",
+    CauseKind.FRONT_MISSING: "front {declared} has never joined",
+    CauseKind.FRONT_GONE: "front {front} is gone: node {node_id} is not connected, and has promised "
+    "nothing beyond {moment}",
+    CauseKind.FRONT_SILENT: "front {front} is connected and has said nothing{silent}: it promises "
+    "nothing beyond {moment}",
+    CauseKind.FRONT_WAITS: "front {front} is at work, and promises nothing beyond {moment}",
+    CauseKind.FRONT_EVICTED: "front {front} of node {node_id} was evicted after a silence, and no other "
+    "feeds its segment: it stands at {moment}",
+    CauseKind.FRONT_JOINING: "front {front} joins or leaves, and {shards} has not said so yet",
+    CauseKind.BATCH_STAGED: "batch {batch} of query {query} is staged and not committed by node "
+    "{node_id}{more}; it holds {where}",
+    CauseKind.NODE_REFUSED: "{of_front}{node} is refused{in_batch}{silent}: {detail}",
+    CauseKind.NODE_WAITS: "{of_front}{node} waits{in_batch}{silent} for {detail}",
+    CauseKind.NODE_GONE: "{node} is not connected{silent}; it consumes from {where}, which is open",
+    CauseKind.NODE_CLOSED: "{node} was {detail}; {where} is open, and may be what it left",
+    CauseKind.NODE_SILENT: "{node} is connected and has committed nothing{silent}; {where} is open",
+    CauseKind.NO_READER: "nobody has ever consumed from {where}, which is open{also}",
+    CauseKind.AWAITS_REPLAY: "the pipeline was restarted, and nobody has consumed from {where} "
+    "since{also}",
+    CauseKind.GOES_ROUND: "items go round in {names}: {node} is at work there, and {where} is open",
+    CauseKind.AT_WORK: "{node} is at work on {where}",
+    CauseKind.KEPT_OPEN: "the pipeline is declared open and has no front{also}",
+}
 
 
 _ADVICE = {
@@ -176,14 +167,6 @@ def _shards(cause: Cause) -> str:
     return f"shard {numbers}" if len(cause.shards) == 1 else f"shards {numbers}"
 
 
-def _batch(cause: Cause) -> str:
-    return f" in batch {cause.batch}" if cause.batch >= 0 else ""
-
-
-def _verb(cause: Cause, one: str, many: str) -> str:
-    return one if len(cause.shards) == 1 else many
-
-
 def _node(cause: Cause) -> str:
     kind = cause.node_kind if cause.node_kind not in ("", "other") else "node"
     return f"{kind} {cause.node_id}"
@@ -205,7 +188,3 @@ def _missing(cause: Cause) -> str:
     told = [f"{m.ticks} ticks of node {m.key.node_id}" for m in cause.missing[:SHOWN_KEYS]]
     more = len(cause.missing) - len(told)
     return f", and lacks {', '.join(told)}" + (f" and of {more} more nodes" if more else "")
-
-
-def _more(cause: Cause) -> str:
-    return f" ({cause.detail})" if cause.detail else ""

@@ -66,90 +66,209 @@ def explanation_to_pb(
     explanation: PipelineExplanation, spec: PipelineSpec, addresses: dict[int, str]
 ) -> pipeline_pb.ExplainPipelineResponse:
     names = spec.segments
-    message = pipeline_pb.ExplainPipelineResponse(
+    strip = explanation.strip
+    return pipeline_pb.ExplainPipelineResponse(
         shard=explanation.shard,
         open_cells=explanation.open_cells,
         generation=explanation.generation,
         store=pipeline_pb.StoreState(
             waiting_ms=explanation.store.waiting_ms, error=explanation.store.error
         ),
+        segments=[_segment_to_pb(segment, names) for segment in explanation.segments],
+        cells=[
+            pipeline_pb.OpenCell(
+                segment=names[c.segment], slot=c.slot, checksum=c.checksum, items=c.items
+            )
+            for c in explanation.cells
+        ],
+        nodes=[_node_to_pb(node, names) for node in explanation.nodes],
+        written_off=[_written_off_to_pb(cell, names) for cell in explanation.written_off],
+        restarts=[_restart_to_pb(dropped, names) for dropped in explanation.restarts],
+        shards=[
+            pipeline_pb.ShardState(
+                shard=shard.shard,
+                address=addresses.get(shard.shard, ""),
+                connected=shard.connected,
+                entries_behind=shard.entries_behind,
+            )
+            for shard in explanation.shards
+        ],
+        missing=[
+            pipeline_pb.MissingTicks(
+                shard=m.shard, key=key_to_pb(m.key), first=m.first, last=m.last, ticks=m.ticks
+            )
+            for m in explanation.missing
+        ],
+        strip=None if strip is None else _strip_to_pb(strip, names),
     )
-    for segment in explanation.segments:
-        message.segments.add(
-            segment=segment.segment,
-            min_time=segment.min_time,
-            standing_ms=segment.standing_ms,
-            holds=[_hold_to_pb(hold, names) for hold in segment.holds],
-            units=[unit_to_pb(unit) for unit in segment.units],
-        )
-    for cell in explanation.cells:
-        message.cells.add(
-            segment=names[cell.segment], slot=cell.slot, checksum=cell.checksum, items=cell.items
-        )
-    for node in explanation.nodes:
-        message.nodes.add(
-            key=key_to_pb(node.key),
-            kind=node.kind,
-            node_time=node.node_time,
-            connected=node.connected,
-            silent_ms=node.silent_ms,
-            gone=node.gone,
-            consumes=[names[number] for number in node.consumes],
-            creates=[names[number] for number in node.creates],
-            fronts=node.fronts,
-            staged=[_staged_to_pb(staged, names) for staged in node.staged],
-            last_batches=[
-                pipeline_pb.CommittedBatch(scope=scope, id=number)
-                for scope, number in node.last_batches
-            ],
-            refused=node.refused,
-            waits=[wait_to_pb(wait) for wait in node.waits],
-            waits_ms=node.waits_ms,
-        )
-    for lost in explanation.written_off:
-        message.written_off.add(
-            segment=names[lost.segment],
-            slot=lost.slot,
-            items=lost.items,
-            node_id=lost.node_id,
-            at_ms=lost.at_ms,
-            came_back=lost.came_back,
-        )
-    for begun in explanation.restarts:
-        start = message.restarts.add(
-            generation=begun.restart.generation, from_slot=begun.floor, at_ms=begun.restart.at_ms
-        )
-        for dropped in begun.cells:
-            start.dropped.add(
-                segment=names[dropped.segment],
-                cells=dropped.cells,
-                items=dropped.items,
-                lowest=dropped.lowest,
-                highest=dropped.highest,
+
+
+def explanation_from_pb(
+    message: pipeline_pb.ExplainPipelineResponse, spec: PipelineSpec
+) -> PipelineExplanation:
+    """Reasons of a kind that this version does not know are left out."""
+    number = {name: index for index, name in enumerate(spec.segments)}
+    return PipelineExplanation(
+        message.shard,
+        tuple(_segment_from_pb(segment, number) for segment in message.segments),
+        tuple(OpenCell(number[c.segment], c.slot, c.checksum, c.items) for c in message.cells),
+        message.open_cells,
+        tuple(_node_from_pb(node, number) for node in message.nodes),
+        tuple(_written_off_from_pb(cell, number) for cell in message.written_off),
+        tuple(_restart_from_pb(restart, number) for restart in message.restarts),
+        tuple(ShardDescription(s.shard, s.connected, s.entries_behind) for s in message.shards),
+        tuple(
+            MissingTicks(m.shard, key_from_pb(m.key), m.first, m.last, m.ticks)
+            for m in message.missing
+        ),
+        message.generation,
+        StoreState(message.store.waiting_ms, message.store.error),
+        _strip_from_pb(message.strip, number) if message.HasField("strip") else None,
+    )
+
+
+def _segment_to_pb(
+    segment: SegmentExplanation, names: tuple[str, ...]
+) -> pipeline_pb.SegmentExplanation:
+    return pipeline_pb.SegmentExplanation(
+        segment=segment.segment,
+        min_time=segment.min_time,
+        standing_ms=segment.standing_ms,
+        holds=[_hold_to_pb(hold, names) for hold in segment.holds],
+        units=[unit_to_pb(unit) for unit in segment.units],
+    )
+
+
+def _segment_from_pb(
+    message: pipeline_pb.SegmentExplanation, number: dict[str, int]
+) -> SegmentExplanation:
+    return SegmentExplanation(
+        message.segment,
+        message.min_time,
+        message.standing_ms,
+        tuple(_hold_from_pb(h, number) for h in message.holds if h.kind in _KINDS),
+        tuple(unit_from_pb(unit) for unit in message.units),
+    )
+
+
+def _node_to_pb(node: NodeExplanation, names: tuple[str, ...]) -> pipeline_pb.NodeExplanation:
+    return pipeline_pb.NodeExplanation(
+        key=key_to_pb(node.key),
+        kind=node.kind,
+        node_time=node.node_time,
+        connected=node.connected,
+        silent_ms=node.silent_ms,
+        gone=node.gone,
+        consumes=[names[number] for number in node.consumes],
+        creates=[names[number] for number in node.creates],
+        fronts=node.fronts,
+        staged=[_staged_to_pb(staged, names) for staged in node.staged],
+        last_batches=[
+            pipeline_pb.CommittedBatch(scope=scope, id=number)
+            for scope, number in node.last_batches
+        ],
+        refused=node.refused,
+        waits=[wait_to_pb(wait) for wait in node.waits],
+        waits_ms=node.waits_ms,
+    )
+
+
+def _node_from_pb(message: pipeline_pb.NodeExplanation, number: dict[str, int]) -> NodeExplanation:
+    return NodeExplanation(
+        key_from_pb(message.key),
+        message.kind,
+        message.node_time,
+        message.connected,
+        message.silent_ms,
+        message.gone,
+        tuple(number[name] for name in message.consumes),
+        tuple(number[name] for name in message.creates),
+        tuple(message.fronts),
+        tuple(_staged_from_pb(staged, number) for staged in message.staged),
+        tuple((batch.scope, batch.id) for batch in message.last_batches),
+        message.refused,
+        tuple(wait_from_pb(wait) for wait in message.waits),
+        message.waits_ms,
+    )
+
+
+def _written_off_to_pb(cell: WrittenOffCell, names: tuple[str, ...]) -> pipeline_pb.WrittenOffCell:
+    return pipeline_pb.WrittenOffCell(
+        segment=names[cell.segment],
+        slot=cell.slot,
+        items=cell.items,
+        node_id=cell.node_id,
+        at_ms=cell.at_ms,
+        came_back=cell.came_back,
+    )
+
+
+def _written_off_from_pb(
+    message: pipeline_pb.WrittenOffCell, number: dict[str, int]
+) -> WrittenOffCell:
+    return WrittenOffCell(
+        number[message.segment],
+        message.slot,
+        0,
+        message.items,
+        message.node_id,
+        message.at_ms,
+        message.came_back,
+        False,
+    )
+
+
+def _restart_to_pb(dropped: Dropped, names: tuple[str, ...]) -> pipeline_pb.GenerationStart:
+    return pipeline_pb.GenerationStart(
+        generation=dropped.restart.generation,
+        from_slot=dropped.floor,
+        at_ms=dropped.restart.at_ms,
+        dropped=[
+            pipeline_pb.DroppedCells(
+                segment=names[cells.segment],
+                cells=cells.cells,
+                items=cells.items,
+                lowest=cells.lowest,
+                highest=cells.highest,
             )
-    for shard in explanation.shards:
-        message.shards.add(
-            shard=shard.shard,
-            address=addresses.get(shard.shard, ""),
-            connected=shard.connected,
-            entries_behind=shard.entries_behind,
-        )
-    for missing in explanation.missing:
-        message.missing.add(
-            shard=missing.shard,
-            key=key_to_pb(missing.key),
-            first=missing.first,
-            last=missing.last,
-            ticks=missing.ticks,
-        )
-    if explanation.strip is not None:
-        message.strip.from_slot = explanation.strip.from_slot
-        message.strip.width = explanation.strip.width
-        for strip in explanation.strip.segments:
-            message.strip.segments.add(
-                segment=names[strip.segment], cells=strip.cells, items=strip.items
+            for cells in dropped.cells
+        ],
+    )
+
+
+def _restart_from_pb(message: pipeline_pb.GenerationStart, number: dict[str, int]) -> Dropped:
+    return Dropped(
+        Restart(message.generation, message.from_slot, message.at_ms),
+        message.from_slot,
+        tuple(
+            DroppedCells(number[d.segment], d.cells, d.items, d.lowest, d.highest)
+            for d in message.dropped
+        ),
+    )
+
+
+def _strip_to_pb(strip: Strip, names: tuple[str, ...]) -> pipeline_pb.Strip:
+    return pipeline_pb.Strip(
+        from_slot=strip.from_slot,
+        width=strip.width,
+        segments=[
+            pipeline_pb.SegmentStrip(
+                segment=names[each.segment], cells=each.cells, items=each.items
             )
-    return message
+            for each in strip.segments
+        ],
+    )
+
+
+def _strip_from_pb(message: pipeline_pb.Strip, number: dict[str, int]) -> Strip:
+    return Strip(
+        message.from_slot,
+        message.width,
+        tuple(
+            SegmentStrip(number[each.segment], tuple(each.cells), tuple(each.items))
+            for each in message.segments
+        ),
+    )
 
 
 def _staged_to_pb(staged: StagedBatch, names: tuple[str, ...]) -> pipeline_pb.StagedBatch:
@@ -183,81 +302,6 @@ def _hold_to_pb(hold: Hold, names: tuple[str, ...]) -> pipeline_pb.Hold:
         entries=hold.entries,
         node_id=hold.node_id,
         front=hold.front,
-    )
-
-
-def explanation_from_pb(
-    message: pipeline_pb.ExplainPipelineResponse, spec: PipelineSpec
-) -> PipelineExplanation:
-    """Reasons of a kind that this version does not know are left out."""
-    number = {name: place for place, name in enumerate(spec.segments)}
-    return PipelineExplanation(
-        message.shard,
-        tuple(
-            SegmentExplanation(
-                segment.segment,
-                segment.min_time,
-                segment.standing_ms,
-                tuple(_hold_from_pb(h, number) for h in segment.holds if h.kind in _KINDS),
-                tuple(unit_from_pb(unit) for unit in segment.units),
-            )
-            for segment in message.segments
-        ),
-        tuple(OpenCell(number[c.segment], c.slot, c.checksum, c.items) for c in message.cells),
-        message.open_cells,
-        tuple(
-            NodeExplanation(
-                key_from_pb(node.key),
-                node.kind,
-                node.node_time,
-                node.connected,
-                node.silent_ms,
-                node.gone,
-                tuple(number[name] for name in node.consumes),
-                tuple(number[name] for name in node.creates),
-                tuple(node.fronts),
-                tuple(_staged_from_pb(staged, number) for staged in node.staged),
-                tuple((batch.scope, batch.id) for batch in node.last_batches),
-                node.refused,
-                tuple(wait_from_pb(wait) for wait in node.waits),
-                node.waits_ms,
-            )
-            for node in message.nodes
-        ),
-        tuple(
-            WrittenOffCell(
-                number[c.segment], c.slot, 0, c.items, c.node_id, c.at_ms, c.came_back, False
-            )
-            for c in message.written_off
-        ),
-        tuple(
-            Dropped(
-                Restart(begun.generation, begun.from_slot, begun.at_ms),
-                begun.from_slot,
-                tuple(
-                    DroppedCells(number[d.segment], d.cells, d.items, d.lowest, d.highest)
-                    for d in begun.dropped
-                ),
-            )
-            for begun in message.restarts
-        ),
-        tuple(ShardDescription(s.shard, s.connected, s.entries_behind) for s in message.shards),
-        tuple(
-            MissingTicks(m.shard, key_from_pb(m.key), m.first, m.last, m.ticks)
-            for m in message.missing
-        ),
-        message.generation,
-        StoreState(message.store.waiting_ms, message.store.error),
-        Strip(
-            message.strip.from_slot,
-            message.strip.width,
-            tuple(
-                SegmentStrip(number[each.segment], tuple(each.cells), tuple(each.items))
-                for each in message.strip.segments
-            ),
-        )
-        if message.HasField("strip")
-        else None,
     )
 
 
