@@ -127,7 +127,8 @@ def copy_code(target: Path, source: Path = ROOT) -> None:
     leave_out = shutil.ignore_patterns("__pycache__", "*.toml", "*.pyc")
     for place in _COPIED:
         shutil.copytree(source / place, target / place, ignore=leave_out)
-    shutil.copy(source / "tests" / "__init__.py", target / "tests" / "__init__.py")
+    for module in ("__init__.py", "inside.py"):
+        shutil.copy(source / "tests" / module, target / "tests" / module)
 
 
 def apply_mutation(mutation: Mutation, target: Path) -> None:

@@ -22,7 +22,7 @@ BLOCK_SEEDS = 250
 PROGRESS = BUILD / "sim-progress.jsonl"
 SIMULATED = (
     "tracker/core", "local_tracker/core", "local_tracker/spark/compose.py", "tests/simulation",
-    "tests/core/graphs.py",
+    "tests/core/graphs.py", "tests/inside.py",
 )  # fmt: skip
 _NOT_RUN = ("__main__.py", "run.py", "progress.py", "cut_rules.py", "digest.py")
 """Files of the simulator that do not decide what a seed does."""
