@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT
 from tests.processes.running import shards
 from tracker.client.embedded import free_ports
 from tracker.core.model import Edge, PipelineSpec
-from tracker.dashboard import looks
+from tracker.dashboard import query
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -118,7 +118,7 @@ CONTRAST = """(() => {
 def test_it_is_live_and_says_why_a_segment_is_stuck(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looks, "STUCK_AFTER_MS", 500)
+    monkeypatch.setattr(query, "STUCK_AFTER_MS", 500)
     with scene() as here:
         here.items("sessions", [90, 100])
         here.consume("sessions", [90])

@@ -8,7 +8,7 @@ from tracker.client import PipelineInfo
 from tracker.core.describe import FrontDescription, PipelineDescription
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.dashboard.looks import STRIP_BINS, strip_span
+from tracker.dashboard.query import STRIP_BINS, strip_span
 
 
 def info(low: int, promise: int) -> PipelineInfo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks, table_rows
-from tracker.service.rpc import access, nodes, progress, waiting
+from tracker.service.rpc import access, nodes, progress, waiters
 from tracker.service.rpc.limits import Limits
 from tracker.service.rpc.tokens import Right, parse_tokens
 from tracker.wire import grpc_options
@@ -40,5 +40,5 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert shown["handshake"] == f"{grpc_options.HANDSHAKE_TIMEOUT_MS // 1000} s"
     assert shown["idle"] == f"{grpc_options.MAX_IDLE_MS // 60_000} min"
     assert shown["pipelines of one stream of subscriptions"] == f"{progress.MAX_SUBSCRIPTIONS:,}"
-    assert shown["calls that wait"] == f"{waiting.MAX_WAITERS:,}"
+    assert shown["calls that wait"] == f"{waiters.MAX_WAITERS:,}"
     assert shown["unread answers of a stream of ticks"] == f"{nodes.MAX_UNANSWERED:,}"

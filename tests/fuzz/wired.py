@@ -21,7 +21,7 @@ from tracker.service.rpc.errors import STATUS
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer
-from tracker.service.rpc.waiting import Waiting
+from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
 from tracker.service.stats import Stats
 from tracker.wire.frames import frame_from_pb, frame_to_pb
@@ -209,7 +209,7 @@ class Services:
 
     def __init__(self, cluster: Wired, shard: int) -> None:
         engine: Any = WiredEngine(cluster, shard)
-        units: Waiting[tuple[str, int]] = Waiting()
+        units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self.nodes = NodeServicer(engine, ADDRESSES, units)
         self.pipelines = PipelineServicer(engine, ADDRESSES, Sampler(engine.process))
         self.progress = ProgressServicer(engine, ADDRESSES, cluster.hubs[shard])

@@ -23,7 +23,7 @@ from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
 from tracker.service.cluster.peers import TO_SHARD_KEY
 from tracker.service.config import ServerConfig
-from tracker.service.rpc.waiting_room import LIVE_SERVICE, WaitingRoom
+from tracker.service.rpc.redirect import LIVE_SERVICE, RedirectServer
 from tracker.service.server import TrackerServer
 from tracker.store import Fenced, MemoryStore, SqliteStore, StoreError, StoreUnavailable
 from tracker.wire.frames import frame_to_pb
@@ -187,8 +187,8 @@ def test_a_store_that_cannot_be_used_ends_its_owner_but_not_a_standby(tmp_path: 
 def test_whoever_waits_says_that_it_lives_and_sends_callers_elsewhere() -> None:
     async def story() -> None:
         (port,) = free_ports(1)
-        room = WaitingRoom(f"127.0.0.1:{port}")
-        await room.open()
+        redirect = RedirectServer(f"127.0.0.1:{port}")
+        await redirect.open()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             health: Any = health_pb2_grpc.HealthStub(channel)
             for name, status in (("", "NOT_SERVING"), (LIVE_SERVICE, "SERVING")):
@@ -202,8 +202,8 @@ def test_whoever_waits_says_that_it_lives_and_sends_callers_elsewhere() -> None:
             for error in (unary.value, stream.value):
                 refused = refusal_of(error)
                 assert refused is not None and refused.refusal.code is RefusalCode.NOT_READY
-        await room.close()
-        again = WaitingRoom(f"127.0.0.1:{port}")  # the port is free for whoever serves there
+        await redirect.close()
+        again = RedirectServer(f"127.0.0.1:{port}")  # the port is free for whoever serves there
         await again.open()
         await again.close()
 

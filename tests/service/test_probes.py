@@ -15,7 +15,7 @@ from tracker.client import Admin, Subscriber
 from tracker.client.embedded import free_ports
 from tracker.core.model import PipelineSpec
 from tracker.service.rpc.probes import READY_SERVICE, SERVES_SERVICE
-from tracker.service.rpc.waiting_room import LIVE_SERVICE
+from tracker.service.rpc.redirect import LIVE_SERVICE
 
 SERVICES = (LIVE_SERVICE, READY_SERVICE, SERVES_SERVICE)
 SERVES, WAITS, ALONE = (True, True, True), (True, True, False), (True, False, False)

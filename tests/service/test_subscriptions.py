@@ -18,7 +18,7 @@ from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.core.model import Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.service.rpc.progress import Hub, ProgressServicer
-from tracker.service.rpc.waiting import Waiting
+from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import Stats
 
 WAIT_S = 20.0
@@ -244,7 +244,7 @@ def test_a_slow_reader_gets_the_newest_value_and_nothing_gathers_for_it() -> Non
 
 def test_news_between_the_look_and_the_wait_is_not_missed() -> None:
     async def story() -> None:
-        waiting: Waiting[str] = Waiting()
+        waiting: WaiterRegistry[str] = WaiterRegistry()
         with waiting.waiter("x") as waiter:
             waiting.news("x")
             assert await waiter.until(None)

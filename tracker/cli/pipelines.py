@@ -16,17 +16,17 @@ from tracker.client.pipeline_file import load_pipeline
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 
 
-def look(admin: Admin, pipeline: str, looks: Any, as_json: bool) -> bool:
+def look(admin: Admin, pipeline: str, history: Any, as_json: bool) -> bool:
     """Shows a pipeline once; returns whether it is complete."""
     from tracker.cli.render.pipelines import pipeline_view
     from tracker.view.pipelines import pipeline_json, shards_json
 
-    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+    info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
     if as_json:
         print_json({**pipeline_json(info), "shards": shards_json(shards)})
         sys.stdout.flush()
     else:
-        Console().print(pipeline_view(info, shards, looks))
+        Console().print(pipeline_view(info, shards, history))
     return bool(info.state.complete)
 
 
@@ -83,7 +83,7 @@ def pipelines_show(
     as_json: AsJson = False,
 ) -> None:
     """Show one pipeline and its state; as registered too, with --json."""
-    from tracker.view.pipelines import Looks
+    from tracker.view.pipelines import WatchHistory
 
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
-        look(admin, pipeline, Looks(), as_json)
+        look(admin, pipeline, WatchHistory(), as_json)

@@ -30,18 +30,18 @@ def watch(
 
     Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
     """
-    from tracker.view.pipelines import Looks
+    from tracker.view.pipelines import WatchHistory
 
-    looks = Looks()
+    history = WatchHistory()
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
         name = pipeline or _only_pipeline(admin)
         if once or as_json:
-            while not look(admin, name, looks, as_json) and not once:
+            while not look(admin, name, history, as_json) and not once:
                 time.sleep(interval)
             return
         admin.pipeline(name)  # what cannot be is said before the screen is taken
     with Admin(target, WATCH_TIMEOUT_S) as admin:
-        _watch_live(admin, name, looks, interval)
+        _watch_live(admin, name, history, interval)
 
 
 def _only_pipeline(admin: Admin) -> str:
@@ -55,19 +55,19 @@ def _only_pipeline(admin: Admin) -> str:
     return names[0]
 
 
-def _watch_live(admin: Admin, pipeline: str, looks: Any, interval_s: float) -> None:
+def _watch_live(admin: Admin, pipeline: str, history: Any, interval_s: float) -> None:
     from tracker.cli.render.pipelines import pipeline_view
 
-    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+    info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
     try:
-        with Live(pipeline_view(info, shards, looks), auto_refresh=False) as live:
+        with Live(pipeline_view(info, shards, history), auto_refresh=False) as live:
             while not info.state.complete:
                 time.sleep(interval_s)
                 trouble = ""
                 try:
-                    info, shards = looks.take(admin.pipeline(pipeline)), admin.shards()
+                    info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
                 except UnavailableError as error:
                     trouble = f"{error}; trying again"
-                live.update(pipeline_view(info, shards, looks, trouble), refresh=True)
+                live.update(pipeline_view(info, shards, history, trouble), refresh=True)
     except KeyboardInterrupt:
         return

@@ -15,7 +15,7 @@ import structlog
 
 from tracker.client import Admin, LowmarkError, RefusedError
 from tracker.core.model import RefusalCode
-from tracker.dashboard.looks import ANSWER_TIMEOUT_S, Looker
+from tracker.dashboard.query import ANSWER_TIMEOUT_S, DashboardQuery
 from tracker.http import HttpServer, Request, Response, text
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class Dashboard:
         self._files = {
             path: (kind, (_STATIC / name).read_bytes()) for path, (name, kind) in _PAGES.items()
         }
-        self._looker = Looker(lambda: Admin(target, ANSWER_TIMEOUT_S))
+        self._query = DashboardQuery(lambda: Admin(target, ANSWER_TIMEOUT_S))
         # Threads of its own: those of the loop write leases, and must not wait for a page.
         self._asking = ThreadPoolExecutor(MAX_ASKING_THREADS, "lowmark-dashboard")
         self._watched: dict[str, _Watched] = {}
@@ -103,10 +103,10 @@ class Dashboard:
             kind, body = self._files[request.path]
             return Response(200, [("content-type", kind)], body)
         if request.path == "/api/pipelines":
-            return await self._json(self._looker.pipelines)
+            return await self._json(self._query.pipelines)
         pipeline = request.query.get("pipeline", "")
         if request.path == "/api/look":
-            return await self._json(partial(self._looker.look, pipeline))
+            return await self._json(partial(self._query.look, pipeline))
         if request.path == "/api/events":
             return self._events(pipeline)
         return text(404, "there is no such page")
@@ -142,7 +142,7 @@ class Dashboard:
         watched = self._watched.get(pipeline)
         if watched is None:
             watched = self._watched[pipeline] = _Watched(
-                pipeline, partial(self._ask, partial(self._looker.look, pipeline))
+                pipeline, partial(self._ask, partial(self._query.look, pipeline))
             )
         watched.viewers += 1
         self.viewers += 1

@@ -22,8 +22,8 @@ from tracker.service.cluster.peers import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.rpc.probes import Probes
+from tracker.service.rpc.redirect import RedirectServer
 from tracker.service.rpc.tokens import Tokens
-from tracker.service.rpc.waiting_room import WaitingRoom
 from tracker.service.server import TrackerServer
 from tracker.store import Fenced, StoreError, StoreUnavailable
 from tracker.store.redacting import redacted
@@ -59,7 +59,7 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class AuxiliaryEndpoints:
     """What a process answers on ports of their own, whether it serves a shard or waits for one."""
 
     probes: Probes
@@ -90,16 +90,16 @@ async def serve(config: ServerConfig) -> int:
     except CredentialsError as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
-    beside = Beside(Probes(config.health_listen), ServiceMetrics())
-    telling = beside.metrics.listen(config.metrics_listen) if config.metrics_listen else None
+    auxiliary = AuxiliaryEndpoints(Probes(config.health_listen), ServiceMetrics())
+    telling = auxiliary.metrics.listen(config.metrics_listen) if config.metrics_listen else None
     try:
-        await beside.probes.open()
+        await auxiliary.probes.open()
         if telling is not None:
             await telling.start()
             log.info("tells_metrics", address=telling.address)
         if showing is not None:
             await showing.start()
-        return await _serve_until(config, stop, beside)
+        return await _serve_until(config, stop, auxiliary)
     except OSError as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
@@ -108,7 +108,7 @@ async def serve(config: ServerConfig) -> int:
             await showing.stop()
         if telling is not None:
             await telling.stop()
-        await beside.probes.close()
+        await auxiliary.probes.close()
 
 
 def secure(config: ServerConfig) -> None:
@@ -145,15 +145,17 @@ def _dashboard(config: ServerConfig) -> Dashboard | None:
     return Dashboard(config.dashboard_listen, SecureTarget(addresses, credentials))
 
 
-async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
+async def _serve_until(
+    config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints
+) -> int:
     while not stop.is_set():
         if bool(config.left_file) and await asyncio.to_thread(Path(config.left_file).exists):
-            return await _stay(config, stop, beside)
+            return await _stay(config, stop, auxiliary)
         try:
-            owned = await _own(config, stop, beside.probes)
+            owned = await _own(config, stop, auxiliary.probes)
             if owned is None:
                 break
-            failure, left = await _serve_owned(config, owned, stop, beside)
+            failure, left = await _serve_owned(config, owned, stop, auxiliary)
         except (Fenced, StoreUnavailable) as error:
             # Taken over, or the store went away, before it served: it waits again.
             log.warning("not_serving", reason=str(error))
@@ -196,18 +198,18 @@ async def _serve_until(config: ServerConfig, stop: asyncio.Event, beside: Beside
     return 0
 
 
-async def _stay(config: ServerConfig, stop: asyncio.Event, beside: Beside) -> int:
+async def _stay(config: ServerConfig, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints) -> int:
     """Of a set from whose end it is about to be taken: it is as ready as it can be, and does nothing."""
     log.info(
         "stays", reason=f"its shard has left: {config.left_file} says so; it waits to be ended"
     )
-    room = WaitingRoom(config.listen or config.own_address, config.security)
-    await room.open()
+    redirect = RedirectServer(config.listen or config.own_address, config.security)
+    await redirect.open()
     try:
-        await beside.probes.waits(all_served=True)
+        await auxiliary.probes.waits(all_served=True)
         await stop.wait()
     finally:
-        await room.close()
+        await redirect.close()
     return 0
 
 
@@ -220,18 +222,18 @@ async def _mark_gone(config: ServerConfig, owned: Owned) -> None:
 
 
 async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Owned | None:
-    room = WaitingRoom(config.listen or config.own_address, config.security)
+    redirect = RedirectServer(config.listen or config.own_address, config.security)
 
     async def looked(serving: Sequence[str], all_served: bool) -> None:
-        room.send_to(serving[0] if serving else "")
+        redirect.send_to(serving[0] if serving else "")
         await probes.waits(all_served)
 
     if config.join:
         await probes.waits(all_served=False)
         try:
-            return await Newcomer(config, room.open).own(stop)
+            return await Newcomer(config, redirect.open).own(stop)
         finally:
-            await room.close()
+            await redirect.close()
     claim = Claim(
         store=config.store,
         name=config.own_address,
@@ -240,28 +242,28 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
         own=None if config.standby else config.shard,
     )
     try:
-        return await Claimant(claim, room.open, looked).own(stop)
+        return await Claimant(claim, redirect.open, looked).own(stop)
     finally:
-        await room.close()
+        await redirect.close()
 
 
 async def _serve_owned(
-    config: ServerConfig, owned: Owned, stop: asyncio.Event, beside: Beside
+    config: ServerConfig, owned: Owned, stop: asyncio.Event, auxiliary: AuxiliaryEndpoints
 ) -> tuple[BaseException | None, bool]:
     """Serves a shard until it is told to stop, or cannot go on: then returns why; or until the shard has
     left the tracker: then returns True."""
-    await beside.probes.busy()
+    await auxiliary.probes.busy()
     here = replace(config, shard=owned.shard, address=config.own_address)
     server = TrackerServer(here, owned.store, owned.epoch)
     await server.start()
-    await beside.probes.serves()
-    beside.metrics.server = server
+    await auxiliary.probes.serves()
+    auxiliary.metrics.server = server
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-    await beside.probes.busy()
-    beside.metrics.server = None
+    await auxiliary.probes.busy()
+    auxiliary.metrics.server = None
     if server.left:
         moved = server.parts.engine.process.moved_cells
         log.info("handed_over", shard=owned.shard, moved_cells=moved)

@@ -36,10 +36,10 @@ from tracker.service.rpc.limits import CallRate, Quotas
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer
+from tracker.service.rpc.redirect import LIVE_SERVICE
 from tracker.service.rpc.security import add_port
 from tracker.service.rpc.tokens import Tokens
-from tracker.service.rpc.waiting import Waiting
-from tracker.service.rpc.waiting_room import LIVE_SERVICE
+from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
 from tracker.store import Leases, Store, StoreError, open_leases, open_store, shown_store
 from tracker.wire.grpc_options import SERVER_OPTIONS
@@ -64,7 +64,7 @@ class Parts:
 
     engine: Engine
     hub: Hub
-    units: Waiting[tuple[str, int]]
+    units: WaiterRegistry[tuple[str, int]]
     peers: Mapping[int, PeerLink]
     sampler: Sampler
 
@@ -90,7 +90,7 @@ class TrackerServer:
         self._peers: dict[int, PeerLink] = {}
         self._hub = Hub(config.limits.max_subscribers)
         self._hub.elsewhere = -1 if config.shard == SEQUENCER else SEQUENCER
-        self._units: Waiting[tuple[str, int]] = Waiting()
+        self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self._tokens: Tokens | None = None

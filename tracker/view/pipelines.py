@@ -64,7 +64,7 @@ def age_ns(slot: int, info: PipelineInfo) -> int | None:
     return time.time_ns() - slot_start_ns(slot, info.spec.slack_ns)
 
 
-class Looks:
+class WatchHistory:
     """Repeated looks at one pipeline, perhaps by way of several processes of the tracker: what is
     shown never goes back, and the last lags make a chart."""
 

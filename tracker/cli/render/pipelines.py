@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.core.slots import LOWEST_SLOT
-from tracker.view.pipelines import Looks, age_ns, lag_ns, slot_text, span_text
+from tracker.view.pipelines import WatchHistory, age_ns, lag_ns, slot_text, span_text
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LATE_S = 10.0
@@ -40,10 +40,10 @@ def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
 
 
 def pipeline_view(
-    info: PipelineInfo, shards: list[ShardInfo], looks: Looks, trouble: str = ""
+    info: PipelineInfo, shards: list[ShardInfo], history: WatchHistory, trouble: str = ""
 ) -> RenderableType:
     """The live view of one pipeline: segments, fronts, shards."""
-    parts: list[RenderableType] = [_headline(info), _segments(info, looks)]
+    parts: list[RenderableType] = [_headline(info), _segments(info, history)]
     if info.state.fronts:
         parts.append(_fronts(info))
     parts.append(_shards(shards))
@@ -70,7 +70,7 @@ def _headline(info: PipelineInfo) -> Text:
     return text
 
 
-def _segments(info: PipelineInfo, looks: Looks) -> Table:
+def _segments(info: PipelineInfo, history: WatchHistory) -> Table:
     table = Table("segment")
     table.add_column("min time", no_wrap=True)
     table.add_column("lag", no_wrap=True)
@@ -83,7 +83,7 @@ def _segments(info: PipelineInfo, looks: Looks) -> Table:
             segment.segment,
             slot_text(segment.min_time, info.spec.slack_ns),
             "-" if lag is None else span_text(lag),
-            Text(chart(looks.lags(segment.segment)), "cyan"),
+            Text(chart(history.lags(segment.segment)), "cyan"),
             f"{segment.open_slots:,}",
             f"{segment.open_items:,}",
         )

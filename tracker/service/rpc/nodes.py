@@ -13,7 +13,7 @@ from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context, abort
 from tracker.service.rpc.limits import Bucket, Quotas
-from tracker.service.rpc.waiting import Waiting
+from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
@@ -148,7 +148,7 @@ class NodeServicer:
         self,
         engine: Engine,
         addresses: Mapping[int, str],
-        units: Waiting[tuple[str, int]],
+        units: WaiterRegistry[tuple[str, int]],
         quotas: Quotas | None = None,
     ) -> None:
         self._quotas = quotas or Quotas()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from tracker.service.rpc.waiting_room import LIVE_SERVICE
+from tracker.service.rpc.redirect import LIVE_SERVICE
 from tracker.wire.grpc_options import SERVER_OPTIONS
 
 READY_SERVICE = "ready"

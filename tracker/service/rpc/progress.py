@@ -20,7 +20,7 @@ from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context, abort
 from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
-from tracker.service.rpc.waiting import Waiter, Waiting
+from tracker.service.rpc.waiters import Waiter, WaiterRegistry
 
 MAX_HISTORY_SLOTS = 10_000
 """Slots that one call may ask the history for."""
@@ -115,7 +115,7 @@ class Hub:
         self.elsewhere = -1
         """The shard where whoever listens may go on when this process stops; -1: any other."""
         self._subscribers: dict[str, dict[_Subscriber, None]] = {}
-        self.waiting: Waiting[str] = Waiting()
+        self.waiting: WaiterRegistry[str] = WaiterRegistry()
         self._all: dict[_Subscriber, None] = {}
         self._closed = False
 

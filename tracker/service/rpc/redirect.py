@@ -36,7 +36,7 @@ class _Elsewhere(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-class WaitingRoom:
+class RedirectServer:
     """A server on the address that the process will serve at."""
 
     def __init__(self, listen: str, security: Security | None = None) -> None:

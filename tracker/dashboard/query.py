@@ -41,7 +41,7 @@ Span = tuple[int, int, int]
 """The slots from the first to below the second, and into how many bins they are cut."""
 
 
-class Looker:
+class DashboardQuery:
     """Asks a tracker; from any thread, one call at a time each."""
 
     def __init__(self, make_admin: Callable[[], Admin]) -> None:

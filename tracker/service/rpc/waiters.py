@@ -1,4 +1,4 @@
-"""Waiting for news of something by name, without polling."""
+"""Who waits for news of something by name: calls that wait without polling."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Waiter:
         return True
 
 
-class Waiting(Generic[Name]):
+class WaiterRegistry(Generic[Name]):
     """Who waits for what. A waiter is registered before its condition is looked at, so that no news
     falls between the look and the wait."""
 
