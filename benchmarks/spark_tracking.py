@@ -34,7 +34,7 @@ from benchmarks import flights
 from benchmarks.figures import Bar, Budget, Figure, ratios, shown
 from benchmarks.scratch import scratch
 from examples.flights.data import FLIGHTS
-from fronts import FileFront
+from fronts.files import FileFront
 from local_tracker import acks
 from local_tracker.spark import Tracked
 from local_tracker.spark.rows import row_cells

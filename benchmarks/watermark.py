@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 import tracker
 from benchmarks.figures import Figure
 from benchmarks.spark_tracking import session
-from fronts import FileFront
+from fronts.files import FileFront
 from local_tracker.spark import Tracked
 from tracker.client import Subscriber
 from tracker.core.model import PipelineSpec

@@ -14,34 +14,28 @@ from __future__ import annotations
 import io
 import json
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fronts.batches import PublishedBatch, items_batch, units_batch
-from fronts.client import (
-    HEARTBEAT_INTERVAL_MS,
-    JOIN_TIMEOUT_S,
+from fronts.durable import DurableFront, RecordedBatch, sync
+from fronts.front import (
     PUBLISH_TIMEOUT_S,
-    Clock,
     Front,
     FrontFailedError,
-    Node,
+    FrontOptions,
     NotPublishedError,
     OpenBatch,
 )
-from fronts.core import MAX_WAITING_BATCHES, RolledBackError
-from fronts.locks import left_after, note_leave, take_lock
 from tracker.client.known import known_beside
-from tracker.core.model import Batch
 from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.units import LabelledFile, file_name, parse_file_name, unit_name
 
@@ -75,9 +69,15 @@ class PublishedFile:
     batch: int
 
 
-class FileFront:
+class FileFront(DurableFront):
     """A front that publishes files in a local directory. Thread-safe; one at a time may run under one
     name in a directory."""
+
+    _KEEPS_LAST = False
+    _ROLLED_BACK = (
+        "files must not be removed or added before the tracker has them: restore them, or start under a "
+        "new front name"
+    )
 
     def __init__(
         self,
@@ -89,14 +89,9 @@ class FileFront:
         *,
         format: Format | str = Format.PARQUET,
         items: Items | str = Items.FILES,
-        node_id: str | None = None,
-        clock: Clock = time.time_ns,
-        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
-        max_waiting_batches: int = MAX_WAITING_BATCHES,
-        pass_over_late: bool = False,
-        node: Node | None = None,
         lock_directory: str | os.PathLike[str] | None = None,
         comes_again: bool = True,
+        **options: Unpack[FrontOptions],
     ) -> None:
         """directory: made if missing; name it as readers do, since a unit's name holds it (symbolic
         links are not followed). format: `parquet` (needs pyarrow) or `json` (lines). lock_directory:
@@ -104,52 +99,15 @@ class FileFront:
         front of this name is started after it has left; then it leaves no such file behind. The rest
         as for `Front`."""
         self.directory = Path(os.path.abspath(directory))
-        self._lock_directory = Path(os.path.abspath(lock_directory or directory))
+        locks = Path(os.path.abspath(lock_directory or directory))
         self._comes_again = comes_again
-        self._known = known_beside(self._lock_directory, pipeline, node_id or front)
+        self._known = known_beside(locks, pipeline, options.get("node_id") or front)
         self.format, self.items = Format(format), Items(items)
-        self._front = Front(
-            target, pipeline, front, segment, node_id=node_id, clock=clock,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            max_waiting_batches=max_waiting_batches, pass_over_late=pass_over_late, node=node,
-            known=self._known,
-        )  # fmt: skip
+        beneath = Front(target, pipeline, front, segment, known=self._known, **options)
+        lock = locks / f".{quote(beneath.identity, safe='')}.lock"
+        super().__init__(beneath, self.directory, lock)
         # Refuses a name that would be too long one day.
-        file_name(LOWEST_SLOT, self._front.identity, HIGHEST_SLOT, self.format.value)
-        self._lock_fd: int | None = None
-
-    @property
-    def front(self) -> Front:
-        """The front beneath: its labels, waits and failure."""
-        return self._front
-
-    def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> FileFront:
-        """Takes the directory, joins, and commits what earlier runs published; then as
-        `Front.start`. Raises FrontStateError if another process has the front, RolledBackError if
-        files are gone that the tracker has not seen, or differ from those it has."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock_directory.mkdir(parents=True, exist_ok=True)
-        # Two runs of a front would give different files one number, so a lock keeps the second out.
-        return self.start_locked(
-            take_lock(self.lock_path, timeout_s, self._front.identity), timeout_s
-        )
-
-    @property
-    def lock_path(self) -> Path:
-        """The file that is locked while the front runs."""
-        return self._lock_directory / f".{quote(self._front.identity, safe='')}.lock"
-
-    def start_locked(self, lock_fd: int, timeout_s: float = JOIN_TIMEOUT_S) -> FileFront:
-        """As `start`, with `lock_path` open and locked already; it is closed in the end."""
-        self._lock_fd = lock_fd
-        try:
-            self._remove_unpublished()
-            after, generation = left_after(self._lock_fd)
-            self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
-        except BaseException:
-            self._release_directory()
-            raise
-        return self
+        file_name(LOWEST_SLOT, beneath.identity, HIGHEST_SLOT, self.format.value)
 
     def write(
         self,
@@ -166,18 +124,8 @@ class FileFront:
         count = len(table)
         if not count:
             return None
-        written: list[PublishedFile] = []
-
-        def send(batch: OpenBatch) -> Sequence[str] | None:
-            written.append(self._publish(table, batch))
-            return [unit_name(str(written[0].path))] if self.items is Items.FILES else None
-
-        try:
-            self._front.publish_now(count if self.items is Items.ROWS else 1, send, timeout_s)
-        except NotPublishedError as error:
-            assert error.__cause__ is not None
-            raise error.__cause__ from None
-        return written[0]
+        items = count if self.items is Items.ROWS else 1
+        return self._publish_file(items, partial(self._write, table), timeout_s)
 
     def take(
         self, path: str | os.PathLike[str], timeout_s: float = PUBLISH_TIMEOUT_S
@@ -192,20 +140,10 @@ class FileFront:
                 "a front with items='files', or write() its rows"
             )
         source = Path(os.path.abspath(path))
-        taken: list[PublishedFile] = []
-
-        def send(batch: OpenBatch) -> Sequence[str]:
-            taken.append(self._move(source, batch))
-            return [unit_name(str(taken[0].path))]
-
         try:
-            self._front.publish_now(1, send, timeout_s)
-        except NotPublishedError as error:
-            assert error.__cause__ is not None
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise error.__cause__ from None
-        return taken[0]
+            return self._publish_file(1, partial(self._move, source), timeout_s)
+        except FileNotFoundError:
+            return None
 
     def published(self) -> list[PublishedFile]:
         """This front's files in the directory, by their numbers."""
@@ -214,34 +152,21 @@ class FileFront:
             for labelled, name in self._files()
         ]
 
-    def wait_durable(self, timeout_s: float | None = None) -> bool:
-        """As `Front.wait_durable`."""
-        return self._front.wait_durable(timeout_s)
-
-    def leave(self) -> None:
-        """As `Front.leave`; a front of this name that is started later goes on from here."""
-        fd = self._lock_fd
-        note = None if fd is None else partial(note_leave, fd, self._front.generation)
-        self._front.leave(note=note)
-        if not self._comes_again:
-            self._known.unlink(missing_ok=True)
-            self.lock_path.unlink(missing_ok=True)  # while it is locked
-        self._release_directory()
-
-    def close(self) -> None:
-        """As `Front.close`."""
-        self._front.close()
-        self._release_directory()
-
-    def __enter__(self) -> FileFront:
-        return self if self._lock_fd is not None else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # --- writing ----------------------------------------------------------------------------------
 
-    def _publish(
+    def _publish_file(
+        self, items: int, publish: Callable[[OpenBatch], PublishedFile], timeout_s: float
+    ) -> PublishedFile:
+        published: list[PublishedFile] = []
+
+        def send(batch: OpenBatch) -> Sequence[str] | None:
+            published.append(publish(batch))
+            return [unit_name(str(published[0].path))] if self.items is Items.FILES else None
+
+        self._publish_now(items, send, timeout_s)
+        return published[0]
+
+    def _write(
         self, table: pa.Table | Sequence[Mapping[str, Any]], batch: OpenBatch
     ) -> PublishedFile:
         """Until the rename nothing has got out, and nothing will; then it has, whatever follows."""
@@ -266,7 +191,7 @@ class FileFront:
         try:
             name = file_name(slot, self._front.identity, batch.number, suffix)
             path = self.directory / name
-            _sync(source, os.O_RDONLY)  # who wrote it may not have
+            sync(source)  # who wrote it may not have
             os.rename(source, path)
         except (OSError, ValueError) as error:
             raise NotPublishedError(f"{source} was not published: {error}") from error
@@ -277,7 +202,7 @@ class FileFront:
         """Makes the rename to `path` durable, which readers can see already."""
         try:
             for directory in directories:
-                _sync(directory, os.O_RDONLY | os.O_DIRECTORY)
+                sync(directory)
         except OSError as error:
             raise FrontFailedError(
                 f"{path} can be read and may not survive a power failure ({error}); start front "
@@ -286,12 +211,8 @@ class FileFront:
 
     # --- recovering -------------------------------------------------------------------------------
 
-    def _release_directory(self) -> None:
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
-
-    def _remove_unpublished(self) -> None:
+    def _prepare(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
         with os.scandir(self.directory) as entries:
             for entry in entries:
                 if entry.name.startswith(".") and entry.name.endswith(".tmp"):
@@ -310,36 +231,18 @@ class FileFront:
         ]
         return sorted(files, key=lambda file: file[0].batch)
 
-    def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
-        """The batches that the tracker may not have, and the last one that it has, to compare. It has
-        none where the pipeline was restarted: files below the first slot then are complete, and may
-        be gone."""
-        files = self._files()
-        newest_durable = max(self._front.left_after, -1 if last is None else last.id)
-        if newest_durable < 0 and self._front.replay_from > LOWEST_SLOT:
-            # The last one tells the next number, if nothing else does.
-            files = [f for f in files if f[0].slot >= self._front.replay_from] or files[-1:]
-            newest_durable = files[0][0].batch - 1 if files else -1
-        recovered = [
-            self._batch(segment, labelled, name)
-            for labelled, name in files
-            if labelled.batch >= newest_durable
-        ]
-        numbers = [batch.number for batch in recovered if batch.number > newest_durable]
-        expected = list(range(newest_durable + 1, newest_durable + 1 + len(numbers)))
-        if numbers != expected:
-            wrong = next(
-                i for i, (n, e) in enumerate(zip(numbers, expected, strict=True)) if n != e
-            )
-            raise RolledBackError(
-                f"front {self._front.identity!r}: {self.directory} holds file {numbers[wrong]} where "
-                f"file {expected[wrong]} was expected; the tracker has those up to {newest_durable}. "
-                "Files must not be removed or added before the tracker has them: restore them, or "
-                "start under a new front name"
-            )
-        return recovered
+    def _forget(self) -> None:
+        if not self._comes_again:
+            self._known.unlink(missing_ok=True)
+            self.lock_path.unlink(missing_ok=True)
 
-    def _batch(self, segment: int, labelled: LabelledFile, name: str) -> PublishedBatch:
+    def _recorded(self) -> list[RecordedBatch]:
+        return [
+            RecordedBatch(file.batch, file.slot, partial(self._batch, file, name))
+            for file, name in self._files()
+        ]
+
+    def _batch(self, labelled: LabelledFile, name: str, segment: int) -> PublishedBatch:
         if self.items is Items.FILES:
             names = [unit_name(str(self.directory / name))]
             return units_batch(segment, labelled.batch, labelled.slot, names)
@@ -349,14 +252,6 @@ class FileFront:
 
 def _hidden(name: str) -> str:
     return f".{name}.tmp"
-
-
-def _sync(path: Path, flags: int) -> None:
-    fd = os.open(path, flags)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_durably(path: Path, data: bytes | memoryview) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from fronts.core import FrontHeldError
 
 _RETRY_S = 0.05
-_LONGEST_NOTE = 64
-_WHOLE_NOTE = re.compile(rb"(-?\d+) (\d+)\n")
+_MAX_RECORD_BYTES = 64
+_WHOLE_RECORD = re.compile(rb"(-?\d+) (\d+)\n")
 
 
 def take_lock(path: Path, timeout_s: float, front: str) -> int:
@@ -65,14 +65,14 @@ def _is_file(fd: int, path: Path) -> bool:
 
 def left_after(fd: int) -> tuple[int, int]:
     """The number of the last batch when the front left, by its lock file, and the pipeline's generation
-    then; -1 and 0 if it has not left. A note that was not written whole counts as none: then the front
+    then; -1 and 0 if it has not left. A record that was not written whole counts as none: then the front
     had not left yet."""
-    said = _WHOLE_NOTE.fullmatch(os.pread(fd, _LONGEST_NOTE, 0))
-    return (int(said[1]), int(said[2])) if said else (-1, 0)
+    found = _WHOLE_RECORD.fullmatch(os.pread(fd, _MAX_RECORD_BYTES, 0))
+    return (int(found[1]), int(found[2])) if found else (-1, 0)
 
 
-def note_leave(fd: int, generation: int, batch: int) -> None:
-    """Notes durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
-    one width always: an older note is never half gone."""
+def record_leave(fd: int, generation: int, batch: int) -> None:
+    """Records durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
+    one width always: an older record is never half gone."""
     os.pwrite(fd, b"%020d %020d\n" % (batch, generation), 0)
     os.fsync(fd)

@@ -14,30 +14,26 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 from fronts.batches import PublishedBatch, ranges_batch
-from fronts.client import (
-    HEARTBEAT_INTERVAL_MS,
-    JOIN_TIMEOUT_S,
+from fronts.core import RolledBackError
+from fronts.durable import DurableFront, RecordedBatch, sync
+from fronts.front import (
     PUBLISH_TIMEOUT_S,
-    Clock,
     Front,
     FrontFailedError,
-    Node,
+    FrontOptions,
     NotPublishedError,
     OpenBatch,
 )
-from fronts.core import MAX_WAITING_BATCHES, RolledBackError
-from fronts.locks import left_after, note_leave, take_lock
 from tracker.client import Admin
 from tracker.client.errors import LowmarkError
-from tracker.core.model import Batch
+from tracker.consumers.durable import write_durably
 from tracker.core.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
-from tracker.core.slots import LOWEST_SLOT
 
 PRUNE_ABOVE_BYTES = 16 * 2**20
 """A journal that is longer lets go of what is below min time: every reader has told of it."""
@@ -45,9 +41,15 @@ PRUNE_ABOVE_BYTES = 16 * 2**20
 log = logging.getLogger("lowmark.front")
 
 
-class RangeFront:
+class RangeFront(DurableFront):
     """A front of ranges of offsets. Thread-safe; one at a time may run with a journal, and nobody else
     labels offsets of its partitions."""
+
+    _KEEPS_LAST = True
+    _ROLLED_BACK = (
+        "restore the newer journal, or start under a new front name, over partitions that nobody has "
+        "labelled"
+    )
 
     def __init__(
         self,
@@ -58,61 +60,26 @@ class RangeFront:
         journal: str | os.PathLike[str],
         *,
         first: Mapping[str, int] | None = None,
-        node_id: str | None = None,
-        clock: Clock = time.time_ns,
-        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
-        max_waiting_batches: int = MAX_WAITING_BATCHES,
         prune_above_bytes: int = PRUNE_ABOVE_BYTES,
-        pass_over_late: bool = False,
-        node: Node | None = None,
         min_time: Callable[[], int] | None = None,
+        **options: Unpack[FrontOptions],
     ) -> None:
         """journal: a local file, made if it is not there. first: where partitions begin, 0 if not
         named. min_time: the segment's, asked of the tracker if not given. The rest as for `Front`."""
         self.journal = Path(os.path.abspath(journal))
+        beneath = Front(target, pipeline, front, segment, **options)
+        super().__init__(beneath, self.journal, self.journal.with_name(f"{self.journal.name}.lock"))
         self._first = dict(first or {})
-        self._front = Front(
-            target, pipeline, front, segment, node_id=node_id, clock=clock,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            max_waiting_batches=max_waiting_batches, pass_over_late=pass_over_late, node=node,
-        )  # fmt: skip
         self._min_time = min_time or (lambda: _min_time(target, pipeline, segment))
         self._prune_above_bytes = prune_above_bytes
         self._publishing = threading.Lock()
         self._ends: dict[str, int] = {}
-        self._segment = -1
-        self._lock_fd: int | None = None
-
-    @property
-    def front(self) -> Front:
-        """The front beneath: its waits and failure."""
-        return self._front
 
     @property
     def ends(self) -> dict[str, int]:
         """The end of each partition, as published last."""
         with self._publishing:
             return dict(self._ends)
-
-    def start(
-        self, timeout_s: float = JOIN_TIMEOUT_S, *, lock_timeout_s: float | None = None
-    ) -> RangeFront:
-        """Takes the journal, joins, and commits what earlier runs published; then as `Front.start`.
-        Raises FrontHeldError if another process has the front for `lock_timeout_s` seconds (None: as
-        `timeout_s`), RolledBackError if the journal is older than what the tracker has, or was
-        rewritten."""
-        self.journal.parent.mkdir(parents=True, exist_ok=True)
-        lock = self.journal.with_name(self.journal.name + ".lock")
-        patience_s = timeout_s if lock_timeout_s is None else lock_timeout_s
-        self._lock_fd = take_lock(lock, patience_s, self._front.identity)
-        try:
-            self._cut_torn_line()
-            after, generation = left_after(self._lock_fd)
-            self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
-        except BaseException:
-            self._release()
-            raise
-        return self
 
     def publish(self, ends: Mapping[str, int], timeout_s: float = PUBLISH_TIMEOUT_S) -> int | None:
         """Labels what lies between the ends told last and these, and publishes it as one batch, under
@@ -127,37 +94,11 @@ class RangeFront:
             def send(batch: OpenBatch) -> PublishedBatch:
                 noted = NotedRanges(batch.number, int(batch.slots[0]), new)
                 self._append(noted)
-                return self._batch(self._segment, noted)
+                return _batch(noted, self._segment_number)
 
-            try:
-                number = self._front.publish_now(1, send, timeout_s)
-            except NotPublishedError as error:
-                assert error.__cause__ is not None
-                raise error.__cause__ from None
+            number = self._publish_now(1, send, timeout_s)
             self._ends |= {partition: end for partition, _, end in new}
             return number
-
-    def wait_durable(self, timeout_s: float | None = None) -> bool:
-        """As `Front.wait_durable`."""
-        return self._front.wait_durable(timeout_s)
-
-    def leave(self) -> None:
-        """As `Front.leave`; a front of this name that is started later goes on from here."""
-        fd = self._lock_fd
-        note = None if fd is None else partial(note_leave, fd, self._front.generation)
-        self._front.leave(note=note)
-        self._release()
-
-    def close(self) -> None:
-        """As `Front.close`."""
-        self._front.close()
-        self._release()
-
-    def __enter__(self) -> RangeFront:
-        return self if self._lock_fd is not None else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -174,55 +115,28 @@ class RangeFront:
                 new.append((partition, begin, end))
         return tuple(new)
 
-    def _batch(self, segment: int, noted: NotedRanges) -> PublishedBatch:
-        return ranges_batch(segment, noted.number, noted.slot, noted.ranges)
-
-    def _recover(self, segment: int, last: Batch | None) -> list[PublishedBatch]:
-        """The batches that the tracker may not have, and the last one that it has, to compare. It has
-        none where the pipeline was restarted: those below the first slot then are complete, and may
-        have been let go."""
-        self._segment = segment
-        noted = self._noted()
-        for batch in noted:
-            self._ends |= {partition: end for partition, _, end in batch.ranges}
-        durable = max(self._front.left_after, -1 if last is None else last.id)
-        if durable < 0 and self._front.replay_from > LOWEST_SLOT:
-            # The last one tells the next number, if nothing else does.
-            noted = [b for b in noted if b.slot >= self._front.replay_from] or noted[-1:]
-            durable = noted[0].number - 1 if noted else -1
-        numbers = [batch.number for batch in noted if batch.number > durable]
-        newest = noted[-1].number if noted else -1
-        if newest < durable or numbers != list(range(durable + 1, durable + 1 + len(numbers))):
-            raise RolledBackError(
-                f"front {self._front.identity!r}: {self.journal} ends with batch {newest}, and of those "
-                f"behind {durable}, which the tracker has, it holds {numbers[:5]}: restore the newer "
-                f"journal, or start under a new front name, over partitions that nobody has labelled"
-            )
-        return [self._batch(segment, batch) for batch in noted if batch.number >= durable]
-
     # --- the journal ------------------------------------------------------------------------------
 
-    def _noted(self) -> list[NotedRanges]:
-        try:
-            return [parse_note(line) for line in self.journal.read_text().splitlines()]
-        except ValueError as error:
-            raise RolledBackError(f"{self.journal} is damaged: {error}; restore it") from None
-
-    def _cut_torn_line(self) -> None:
+    def _prepare(self) -> None:
         """What a killed run did not write to its end was not published."""
         with open(self.journal, "a+b") as file:
             file.seek(0)
             whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)
             os.fsync(file.fileno())
-        self._sync_directory()
+        sync(self.journal.parent)
 
-    def _sync_directory(self) -> None:
-        fd = os.open(self.journal.parent, os.O_RDONLY | os.O_DIRECTORY)
+    def _recorded(self) -> list[RecordedBatch]:
+        journal = self._read()
+        for batch in journal:
+            self._ends |= {partition: end for partition, _, end in batch.ranges}
+        return [RecordedBatch(each.number, each.slot, partial(_batch, each)) for each in journal]
+
+    def _read(self) -> list[NotedRanges]:
         try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            return [parse_note(line) for line in self.journal.read_text().splitlines()]
+        except ValueError as error:
+            raise RolledBackError(f"{self.journal} is damaged: {error}; restore it") from None
 
     def _append(self, noted: NotedRanges) -> None:
         """When it raises NotPublishedError, the journal is as it was."""
@@ -248,24 +162,17 @@ class RangeFront:
     def _prune(self) -> None:
         """Let go of what every reader has told of; what is left sets the next limit."""
         try:
-            kept = _needed(self._noted(), self._min_time())
-            hidden = self.journal.with_name(f".{self.journal.name}.tmp")
-            with open(hidden, "w") as file:
-                file.writelines(f"{note(batch)}\n" for batch in kept)
-                file.flush()
-                os.fsync(file.fileno())
-                size = file.tell()
-            os.replace(hidden, self.journal)
-            self._sync_directory()
-            self._prune_above_bytes = max(self._prune_above_bytes, 2 * size)
+            kept = _needed(self._read(), self._min_time())
+            contents = "".join(f"{note(batch)}\n" for batch in kept).encode()
+            write_durably(self.journal, contents)
+            self._prune_above_bytes = max(self._prune_above_bytes, 2 * len(contents))
         except (OSError, LowmarkError) as error:
             self._prune_above_bytes *= 2
             log.warning("front %r: %s is not pruned: %s", self._front.identity, self.journal, error)
 
-    def _release(self) -> None:
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+
+def _batch(noted: NotedRanges, segment: int) -> PublishedBatch:
+    return ranges_batch(segment, noted.number, noted.slot, noted.ranges)
 
 
 def _needed(noted: Iterable[NotedRanges], min_time: int) -> list[NotedRanges]:

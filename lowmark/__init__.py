@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from lowmark._shadows import import_ours, warn_if_hidden
 
 if TYPE_CHECKING:
-    from fronts import (
-        FileFront,
-        FileGroup,
+    from fronts.batches import PublishedBatch
+    from fronts.core import FrontStateError, RolledBackError
+    from fronts.files import FileFront, PublishedFile
+    from fronts.front import (
         Front,
         FrontFailedError,
         FrontFullError,
+        Label,
+        Labels,
         NotPublishedError,
-        PartitionGroup,
-        RangeFront,
+        OpenBatch,
     )
-    from fronts.batches import PublishedBatch
-    from fronts.client import Label, Labels, OpenBatch
-    from fronts.core import FrontStateError, RolledBackError
-    from fronts.files import PublishedFile
+    from fronts.groups import FileGroup, PartitionGroup
+    from fronts.ranges import RangeFront
     from fronts.spark import SparkFront
     from local_tracker import acks
     from local_tracker.spark import (
@@ -119,14 +119,15 @@ if TYPE_CHECKING:
     from tracker.core.waits import WaitCause, WaitKind
 
 _NAMES = {
-    "fronts": (
-        "FileFront", "FileGroup", "Front", "FrontFailedError", "FrontFullError",
-        "NotPublishedError", "PartitionGroup", "RangeFront",
-    ),
     "fronts.batches": ("PublishedBatch",),
-    "fronts.client": ("Label", "Labels", "OpenBatch"),
     "fronts.core": ("FrontStateError", "RolledBackError"),
-    "fronts.files": ("PublishedFile",),
+    "fronts.files": ("FileFront", "PublishedFile"),
+    "fronts.front": (
+        "Front", "FrontFailedError", "FrontFullError", "Label", "Labels", "NotPublishedError",
+        "OpenBatch",
+    ),
+    "fronts.groups": ("FileGroup", "PartitionGroup"),
+    "fronts.ranges": ("RangeFront",),
     "fronts.spark": ("SparkFront",),
     "local_tracker.spark": (
         "BatchWriter", "CompletedReader", "FollowerLimits", "NotYetPublished", "OffsetRanges",

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from fronts import FileFront
+from fronts.files import FileFront
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker.cli import common
 from tracker.cli.app import app

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from examples.history import Recorder
-from fronts import FileGroup
+from fronts.groups import FileGroup
 from tests.spark_matrix.recording import recording
 
 PIPELINE, GROUP = "shared", "group"

@@ -29,7 +29,7 @@ from examples.word_count.run import (
     start_counting,
 )
 from examples.word_count.text import counted, lines
-from fronts import FileFront
+from fronts.files import FileFront
 from local_tracker.spark import Tracked
 from tests.elastic.fleet import Fleet
 from tests.elastic.serving import end_with_parent

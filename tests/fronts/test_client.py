@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from fronts import Front, FrontFailedError, FrontFullError, NotPublishedError
 from fronts.batches import PublishedBatch
-from fronts.client import OpenBatch
 from fronts.clock import ClockFault
 from fronts.core import FrontStateError, RolledBackError
+from fronts.front import Front, FrontFailedError, FrontFullError, NotPublishedError, OpenBatch
 from tests.fronts.fake_node import SPEC, WAIT_S, FakeTracker, refusal
 from tracker.client import LowmarkError, UnavailableError
 from tracker.core.ack_values import root_value, root_values, unit_value

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 import tracker
-from fronts import FileFront, Front, FrontFailedError
-from fronts.client import OpenBatch
-from fronts.files import PublishedFile
+from fronts.files import FileFront, PublishedFile
+from fronts.front import Front, FrontFailedError, OpenBatch
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, NodeClient
 from tracker.core.ack_values import unit_value

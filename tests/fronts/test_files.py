@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fronts import FileFront, FrontFailedError, files
+from fronts import files
 from fronts.core import FrontStateError, RolledBackError
-from fronts.files import SLOT_COLUMN, VALUE_COLUMN, PublishedFile
+from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
+from fronts.front import FrontFailedError
 from tests.fronts.fake_node import WAIT_S, FakeTracker
 from tracker.core.ack_values import root_values, unit_value
 from tracker.core.units import parse_file_name, slot_in_name, unit_name
@@ -41,7 +42,7 @@ class Directory:
         """The last run ends as its process would: no commit, and the lock is gone."""
         assert self.tracker.node is not None
         self.tracker.node.crash(arrived)
-        self.runs[-1]._release_directory()
+        self.runs[-1]._release()
         self.tracker.holding = False
 
     def visible(self) -> list[str]:
@@ -157,7 +158,7 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
 ) -> None:
     """After the rename readers may have it: it is not withdrawn, and the next run commits it."""
     front = directory.start(format="json")
-    monkeypatch.setattr(files, "_sync", _fails_for_directories)
+    monkeypatch.setattr(files, "sync", _fails_for_directories)
     with pytest.raises(FrontFailedError, match="may not survive a power failure"):
         front.write(ROWS)
     monkeypatch.undo()
@@ -171,7 +172,7 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
     assert len(directory.created_units()) == 1
 
 
-def _fails_for_directories(path: Path, flags: int) -> None:
+def _fails_for_directories(path: Path) -> None:
     if path.is_dir():
         raise OSError(5, "Input/output error")
 
@@ -300,9 +301,7 @@ def test_a_file_that_is_gone_before_the_tracker_has_it_is_an_error(directory: Di
     directory.kill()
     assert files[1] is not None
     files[1].path.unlink()
-    with pytest.raises(
-        RolledBackError, match="holds file 2 where file 1 was expected; the tracker"
-    ):
+    with pytest.raises(RolledBackError, match="holds batch 2 where 1 was expected; the tracker"):
         directory.start(format="json")
     assert directory.tracker.created == []
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fronts import RangeFront
 from fronts.core import FrontStateError, RolledBackError
+from fronts.ranges import RangeFront
 from local_tracker.spark.ranges import (
     NotYetPublished,
     OffsetRanges,

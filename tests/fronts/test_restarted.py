@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import tracker
-from fronts import FileFront, FrontFailedError, RangeFront
-from fronts.files import PublishedFile
+from fronts.files import FileFront, PublishedFile
+from fronts.front import FrontFailedError
+from fronts.ranges import RangeFront
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.ack_values import range_value, unit_value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from fronts import FileFront
+from fronts.files import FileFront
 from tests.processes.told import told_to_finish
 
 PAUSE_S = 0.015

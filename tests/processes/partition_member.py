@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fronts import PartitionGroup
+from fronts.groups import PartitionGroup
 from tests.processes.told import told_to_finish
 
 PAUSE_S = 0.01

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tracker
-from fronts import FileGroup
+from fronts.groups import FileGroup
 from fronts.members import meant_for
 from tests.processes.running import WAIT_S, Running, until
 from tracker import EmbeddedTracker
@@ -145,7 +145,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     member._stopping.set()
     assert member._thread is not None
     member._thread.join(WAIT_S)
-    member._front._release_directory()
+    member._front._release()
     shared.member("b")
     subscriber = shared.embedded.subscriber("p")
     first = min(

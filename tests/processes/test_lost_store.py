@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fronts import FileFront
+from fronts.files import FileFront
 from local_tracker.worker.handle import Handle
 from tests.local_tracker.fakes import one_cell
 from tests.processes.everything import PIPELINE

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import tracker
-from fronts import RangeFront
+from fronts.ranges import RangeFront
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follower import Follower, FollowerLimits, Stopping, TrackingError
 from local_tracker.spark.logs import CheckpointLog, LogError

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fronts import FileFront
+from fronts.files import FileFront
 from local_tracker.spark import Tracked, TrackedQuery, TrackingError
 from local_tracker.spark.logs import SinkLog
 from tests.spark.conftest import ONLY_LOCAL

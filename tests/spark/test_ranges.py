@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from fronts import RangeFront
+from fronts.ranges import RangeFront
 from local_tracker.spark import OffsetRanges, PublishedRanges, Tracked, TrackedQuery
 from local_tracker.spark.logs import CheckpointLog
 from tests.spark.conftest import ONLY_LOCAL

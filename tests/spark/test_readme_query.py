@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from fronts import FileFront
+from fronts.files import FileFront
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S

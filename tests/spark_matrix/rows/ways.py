@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from examples.children import ROOT
-from fronts import FileFront
+from fronts.files import FileFront
 from local_tracker.spark import OffsetRanges, TrackedQuery, TrackingError
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.jobs import JobNode

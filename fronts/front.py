@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -111,6 +111,17 @@ class Node(Protocol):
     def commit(self, content: TickContent) -> Future[int]: ...
     def leave(self, timeout_s: float) -> None: ...
     def close(self) -> None: ...
+
+
+class FrontOptions(TypedDict, total=False):
+    """What every kind of front may be given beside what it publishes; see `Front`."""
+
+    node_id: str | None
+    clock: Clock
+    heartbeat_interval_ms: float
+    max_waiting_batches: int
+    pass_over_late: bool
+    node: Node | None
 
 
 class Front:
