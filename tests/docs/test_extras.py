@@ -30,7 +30,6 @@ sys.meta_path.insert(0, Missing())
     ("statement", "installed"),
     [
         ("from tracker.client import NodeClient, Subscriber, AsyncSubscriber, Admin", PLAIN),
-        ("from fronts import Front, FileFront", PLAIN),
         ("import local_tracker.agent.main", PLAIN),
         ("from local_tracker import acks", WORKER),
         ("import lowmark", ()),
