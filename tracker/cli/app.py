@@ -10,9 +10,10 @@ from typer.core import TyperGroup
 from tracker import __version__
 from tracker.cli import (
     attach,
+    explain,
     fit,
     freshness,
-    operations,
+    nodes,
     periods,
     pipelines,
     rescale,
@@ -23,20 +24,21 @@ from tracker.cli import (
     watch,
     webhook,
 )
-from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE, AsJson, fail, print_json
+from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE, AsJson, fail, show
 from tracker.cli.store import store_app
 from tracker.client import LowmarkError, UnavailableError
+from tracker.store import StoreError
 
 
 class _Commands(TyperGroup):
-    """Errors of the client become one line and an exit status."""
+    """Errors of the client and of stores become one line and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except UnavailableError as error:
             fail(error, EXIT_UNAVAILABLE)
-        except (LowmarkError, ValueError) as error:
+        except (LowmarkError, StoreError, ValueError) as error:
             fail(error, EXIT_REFUSED)
 
 
@@ -47,10 +49,10 @@ app = typer.Typer(
     help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
 )
 app.add_typer(pipelines.pipelines_app, name="pipelines")
-app.add_typer(operations.nodes_app, name="nodes")
+app.add_typer(nodes.nodes_app, name="nodes")
 app.callback()(security.use_credentials)
 app.command()(serve.serve)
-app.command()(operations.explain)
+app.command()(explain.explain)
 app.command()(freshness.freshness)
 app.command("min-time")(wait.min_time)
 app.command()(wait.wait)
@@ -58,7 +60,6 @@ app.command()(rescale.shards)
 app.command()(rescale.rescale)
 app.command()(fit.fit)
 app.command("rescale-query")(rescale_query.rescale_query)
-pipelines.pipelines_app.command("restart")(operations.restart)
 app.add_typer(store_app, name="store")
 app.add_typer(security.tokens_app, name="tokens")
 app.add_typer(periods.periods_app, name="periods")
@@ -73,10 +74,7 @@ def main() -> None:
 @app.command()
 def version(as_json: AsJson = False) -> None:
     """Print the version."""
-    if as_json:
-        print_json({"version": __version__})
-    else:
-        typer.echo(__version__)
+    show(as_json, {"version": __version__}, __version__)
 
 
 @app.command(

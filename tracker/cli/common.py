@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.console import Console, RenderableType
+
+from tracker.client import Admin
 
 EXIT_REFUSED = 1
 """The tracker refused, or what was given cannot be."""
@@ -39,16 +47,37 @@ SegmentName = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask, for scripts")]
 
 
+def connect(target: str) -> Admin:
+    """The tracker, for questions that a command waits for."""
+    return Admin(target, ANSWER_TIMEOUT_S)
+
+
 def print_json(value: Any) -> None:
     typer.echo(json.dumps(value))
 
 
-def show(as_json: bool, values: Any, text: str) -> None:
-    """What a command has found or done: as JSON for scripts, or in words."""
+def show(as_json: bool, values: Any, shown: str | RenderableType) -> None:
+    """What a command has found or done: as JSON for scripts, or as text or a table for people."""
     if as_json:
         print_json(values)
+    elif isinstance(shown, str):
+        typer.echo(shown)
     else:
-        typer.echo(text)
+        Console().print(shown)
+
+
+def show_waiting(why: str) -> None:
+    """What a command waits for, where its output does not carry it."""
+    typer.echo(f"waiting: {why}", err=True)
+
+
+@contextmanager
+def wrong_usage() -> Iterator[None]:
+    """A ValueError about what was given becomes wrong usage."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def ended_by_signals() -> threading.Event:
@@ -57,6 +86,21 @@ def ended_by_signals() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     return ended
+
+
+def end_by_signals() -> None:
+    """From now on SIGTERM and SIGINT end the command, with exit status 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
+def write_secret(out: Path, secret: str) -> None:
+    """Makes a file that only its owner may read; one that is there is left as it is."""
+    try:
+        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{secret}\n")
+    except FileExistsError:
+        raise typer.BadParameter(f"--out {out} exists; name a new file") from None
 
 
 def fail(error: Exception | str, status: int) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, EXIT_REFUSED, Target, fail
+from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, Target, connect, fail, show_waiting
 from tracker.client import Admin, RoutingInfo, UnavailableError
 from tracker.client.connection import parse_targets
 from tracker.core.describe import ShardRole
@@ -54,7 +54,7 @@ def fit(
     size of the set; may be repeated."""
     wanted = parse_targets(members)
     fitting = Fitting(wanted, time.monotonic() + timeout)
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         try:
             (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
         except Misfit as misfit:
@@ -114,19 +114,21 @@ class Fitting:
 
     def _rescale(self, admin: Admin, shards: int, *, evacuate: bool = False) -> None:
         admin.rescale(
-            shards, evacuate=evacuate, timeout_s=max(0.0, self._deadline - time.monotonic()),
-            on_progress=lambda waits_for: typer.echo(f"waiting: {waits_for}", err=True),
-        )  # fmt: skip
+            shards,
+            evacuate=evacuate,
+            timeout_s=max(0.0, self._deadline - time.monotonic()),
+            on_progress=show_waiting,
+        )
 
     def _until(self, admin: Admin, wanted: Callable[[RoutingInfo], bool], why: str) -> None:
         """Looks until the shards are as wanted. Raises UnavailableError when the time is up."""
-        said = False
+        shown = False
         while not wanted(admin.routing()):
             if time.monotonic() >= self._deadline:
                 raise UnavailableError(f"{why} in the time that was given; see lowmark shards")
-            if not said:
-                typer.echo(f"waiting: {why}", err=True)
-                said = True
+            if not shown:
+                show_waiting(why)
+                shown = True
             time.sleep(_LOOK_INTERVAL_S)
 
 

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from tracker.cli.common import (
-    ANSWER_TIMEOUT_S,
-    DEFAULT_TARGET,
-    AsJson,
-    PipelineName,
-    Target,
-    print_json,
-)
-from tracker.client import Admin
-from tracker.core.freshness import NONE_MS, Level, SegmentFreshness
-from tracker.view.pipelines import span_text
+from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, connect, show
+from tracker.cli.render.freshness import freshness_json, freshness_table
 
 
 def freshness(
@@ -36,60 +24,7 @@ def freshness(
 ) -> None:
     """Show how far each segment's min time is behind, now and over the last 5 minutes and hour: half of
     the time, 95 and 99 of 100 times, at most. As one process has seen it since it was started."""
-    within_ms = int((within or 0) * 1000)
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
-        segments = admin.freshness(pipeline, within_ms)
-    if as_json:
-        print_json({"pipeline": pipeline, "segments": [freshness_json(s) for s in segments]})
-    else:
-        Console().print(_table(segments, within, clock))
-
-
-def freshness_json(segment: SegmentFreshness) -> dict[str, Any]:
-    """A segment's levels; null where there is nothing to compare."""
-    return {
-        "segment": segment.segment or None,
-        "lag_ms": _known(segment.now.lag_ms),
-        "age_ms": _known(segment.now.age_ms),
-        "windows": [
-            {
-                "seconds": window.seconds,
-                "lag": _level_json(window.lag),
-                "age": _level_json(window.age),
-            }
-            for window in segment.windows
-        ],
-    }
-
-
-def _level_json(level: Level) -> dict[str, Any]:
-    return {
-        name: _known(value) if name.endswith("_ms") else value
-        for name, value in asdict(level).items()
-    }
-
-
-def _known(milliseconds: int) -> int | None:
-    return None if milliseconds == NONE_MS else milliseconds
-
-
-def _table(segments: tuple[SegmentFreshness, ...], within: float | None, clock: bool) -> Table:
-    table = Table("segment", "now", "window", "p50", "p95", "p99", "most")
-    if within is not None:
-        table.add_column(f"within {within:g} s", justify="right")
-    for segment in segments:
-        name = segment.segment or "the whole pipeline"
-        now = _text(segment.now.age_ms if clock else segment.now.lag_ms)
-        for place, window in enumerate(segment.windows):
-            level = window.age if clock else window.lag
-            row = [name, now] if place == 0 else ["", ""]
-            row.append(span_text(window.seconds * 10**9).replace(".00", "").replace(".0", ""))
-            row += [_text(v) for v in (level.p50_ms, level.p95_ms, level.p99_ms, level.most_ms)]
-            if within is not None:
-                row.append(f"{100 * level.within:.1f} %" if level.samples else "-")
-            table.add_row(*row)
-    return table
-
-
-def _text(milliseconds: int) -> str:
-    return "-" if milliseconds == NONE_MS else span_text(milliseconds * 10**6)
+    with connect(target) as admin:
+        segments = admin.freshness(pipeline, int((within or 0) * 1000))
+    document = {"pipeline": pipeline, "segments": [freshness_json(s) for s in segments]}
+    show(as_json, document, freshness_table(segments, within, clock))

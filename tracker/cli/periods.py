@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from tracker.cli.common import (
-    ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     AsJson,
     PipelineName,
     SegmentName,
     Target,
+    connect,
+    end_by_signals,
     print_json,
+    show,
 )
-from tracker.client import Admin
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.consumers.markers import MARKER, Markers
@@ -48,7 +48,7 @@ def periods_of(spec: PipelineSpec, every: str) -> Periods:
 
 
 def spec_of(target: str, pipeline: str) -> PipelineSpec:
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         return admin.pipeline(pipeline).spec
 
 
@@ -72,17 +72,15 @@ def periods_list(
             f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
         )
     listed = [
-        periods.period(pipeline, segment, first + place * periods.slots) for place in range(count)
+        periods.period(pipeline, segment, first + index * periods.slots) for index in range(count)
     ]
-    told = history(target, pipeline, [periods.completes(p.to_slot) for p in listed], segment)
-    for period, reached in zip(listed, told, strict=True):
+    answers = history(target, pipeline, [periods.completes(p.to_slot) for p in listed], segment)
+    for period, reached in zip(listed, answers, strict=True):
         at = moment(reached.at_ms).isoformat(timespec="milliseconds") if reached.at_ms else None
-        if as_json:
-            print_json({**period.fields(), "complete": reached.reached, "complete_at": at})
-            continue
         span = f"{period.start or period.from_slot} .. {period.end or period.to_slot}"
         state = (at or "before what is remembered") if reached.reached else "not complete"
-        typer.echo(f"{span}  {state}")
+        document = {**period.fields(), "complete": reached.reached, "complete_at": at}
+        show(as_json, document, f"{span}  {state}")
 
 
 def follower_of(
@@ -118,8 +116,7 @@ def periods_follow(
 ) -> None:
     """Print a JSON line for each period when it is complete, in order, none skipped and none twice; or,
     with --table, write a marker file instead. Until SIGTERM, --timeout, or the end of the pipeline."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+    end_by_signals()
     with follower_of(target, pipeline, segment, every, record, since) as follower:
         if table is not None:
             Markers(follower, table, layout, marker).run(timeout)

@@ -1,32 +1,30 @@
-"""`lowmark pipelines`: registering pipelines and looking at them."""
+"""`lowmark pipelines`: registering pipelines, looking at them, beginning them anew."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from tracker.cli.common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, AsJson, Target, print_json
+from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, Yes, connect, show
+from tracker.cli.render.pipelines import pipeline_view, pipelines_table
 from tracker.client import Admin
+from tracker.client.moments import parse_slot
 from tracker.client.pipeline_file import load_pipeline
+from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json
 
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 
 
-def look(admin: Admin, pipeline: str, history: Any, as_json: bool) -> bool:
+def look(admin: Admin, pipeline: str, history: WatchHistory, as_json: bool) -> bool:
     """Shows a pipeline once; returns whether it is complete."""
-    from tracker.cli.render.pipelines import pipeline_view
-    from tracker.view.pipelines import pipeline_json, shards_json
 
     info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
-    if as_json:
-        print_json({**pipeline_json(info), "shards": shards_json(shards)})
-        sys.stdout.flush()
-    else:
-        Console().print(pipeline_view(info, shards, history))
+    document = {**pipeline_json(info), "shards": shards_json(shards)}
+    show(as_json, document, pipeline_view(info, shards, history))
+    sys.stdout.flush()
     return bool(info.state.complete)
 
 
@@ -48,32 +46,25 @@ def pipelines_apply(
     if not files:
         raise typer.BadParameter(f"{file} has no *.yaml")
     specs = [load_pipeline(each.read_text(), str(each)) for each in files]
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         for spec in specs:
             applied = admin.apply(spec)
             changes = applied.changes
-            if as_json:
-                print_json({"pipeline": spec.name, "created": applied.created, "changes": changes})
-                continue
             said = "registered" if applied.created else "unchanged"
             if changes:
                 texts = (f"{name} from {old} to {new}" for name, (old, new) in changes.items())
                 said = f"changed {', '.join(texts)}"
-            typer.echo(f"pipeline {spec.name}: {said}")
+            document = {"pipeline": spec.name, "created": applied.created, "changes": changes}
+            show(as_json, document, f"pipeline {spec.name}: {said}")
 
 
 @pipelines_app.command("list")
 def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """List the pipelines."""
-    from tracker.cli.render.pipelines import pipelines_table
-    from tracker.view.pipelines import pipeline_json
 
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         pipelines = admin.pipelines()
-    if as_json:
-        print_json([pipeline_json(info) for info in pipelines])
-    else:
-        Console().print(pipelines_table(pipelines))
+    show(as_json, [pipeline_json(info) for info in pipelines], pipelines_table(pipelines))
 
 
 @pipelines_app.command("show")
@@ -83,7 +74,55 @@ def pipelines_show(
     as_json: AsJson = False,
 ) -> None:
     """Show one pipeline and its state; as registered too, with --json."""
-    from tracker.view.pipelines import WatchHistory
 
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         look(admin, pipeline, WatchHistory(), as_json)
+
+
+@pipelines_app.command("restart")
+def restart(
+    pipeline: PipelineName,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="a slot, or an ISO date or time; not before min time, where it begins if not given",
+        ),
+    ] = None,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a pipeline anew from its min time: a new generation. What is open is dropped and listed,
+    all nodes are closed and must join again, and whatever they send of before is refused.
+
+    Fronts are told from which slot on to commit anew what they have published. Nothing that was
+    announced is taken back. What is open is shown, and asked for, before it is dropped.
+    """
+    if as_json and not yes:
+        raise typer.BadParameter("--json cannot ask: add --yes")
+    with connect(target) as admin:
+        info = admin.pipeline(pipeline)
+        from_slot = _from_slot(from_, info.spec.slack_ns)
+        if not as_json:
+            for segment in info.state.segments:
+                typer.echo(
+                    f"{segment.segment}: {segment.open_items} items open in {segment.open_slots} slots"
+                )
+        if not yes:
+            question = f"Drop what is open in {pipeline}, close its nodes and begin anew?"
+            typer.confirm(question, abort=True)
+        generation, began = admin.restart(pipeline, info.state.generation, from_slot)
+    show(
+        as_json, {"pipeline": pipeline, "generation": generation, "from_slot": began},
+        f"{pipeline} is in generation {generation}, from slot {began} on; start its nodes again",
+    )  # fmt: skip
+
+
+def _from_slot(text: str | None, slack_ns: int) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return parse_slot(text, slack_ns)

@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-except ImportError as missing:  # an executor installs the client alone
-    raise SystemExit(
-        f"the lowmark command needs {missing.name}: pip install 'lowmark[server]'"
-    ) from None
+import typer
 
 from tracker.cli.common import (
-    ANSWER_TIMEOUT_S,
     DEFAULT_TARGET,
     EXIT_REFUSED,
     AsJson,
     Target,
+    connect,
     fail,
-    print_json,
+    show,
+    show_waiting,
 )
-from tracker.client import Admin, RefusedError, RoutingInfo
+from tracker.cli.render.shards import routing_json, routing_table
+from tracker.client import RefusedError
 from tracker.core.describe import ShardRole
 from tracker.core.model import RefusalCode
-from tracker.view.pipelines import shards_json
 
 RESCALE_TIMEOUT_S = 600.0
-
-_ROLES = {
-    ShardRole.OWNER: "owns slots",
-    ShardRole.SPARE: "spare",
-    ShardRole.JOINING: "joins",
-    ShardRole.DRAINING: "drains",
-    ShardRole.LEAVING: "leaves",
-}
 
 
 def shards(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """Show the shards: which own slots, which are joining, draining or leaving, and by which version of
     the table slots are dealt."""
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         routing = admin.routing()
-    if as_json:
-        print_json(_as_json(routing))
-    else:
-        Console().print(_table(routing))
+    show(as_json, routing_json(routing), routing_table(routing))
 
 
 def rescale(
@@ -71,13 +53,11 @@ def rescale(
 
     For more than there are, start a process for each first: lowmark serve --join HOST:PORT --listen ...
     """
-
-    def say(waits_for: str) -> None:
-        typer.echo(f"waiting: {waits_for}", err=True)
-
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         try:
-            routing = admin.rescale(number, evacuate=evacuate, timeout_s=timeout, on_progress=say)
+            routing = admin.rescale(
+                number, evacuate=evacuate, timeout_s=timeout, on_progress=show_waiting
+            )
         except RefusedError as error:
             if error.refusal.code is RefusalCode.FULL:
                 fail(
@@ -86,38 +66,7 @@ def rescale(
                     EXIT_REFUSED,
                 )
             raise
-    if as_json:
-        print_json(_as_json(routing))
-    else:
-        owners = [str(shard.state.shard) for shard in routing.of(ShardRole.OWNER)]
-        typer.echo(
-            f"{number} shard{'s' if number > 1 else ''}: {', '.join(owners)} "
-            f"(version {routing.table.version} of the table)"
-        )
-
-
-def _as_json(routing: RoutingInfo) -> dict[str, Any]:
-    table = routing.table
-    return {
-        "version": table.version,
-        "changing": table.changing,
-        "asked": list(table.asked),
-        "shards": shards_json(list(routing.shards)),
-    }
-
-
-def _table(routing: RoutingInfo) -> Table:
-    changing = ", changing" if routing.table.changing else ""
-    caption = f"version {routing.table.version} of the table{changing}"
-    table = Table("shard", "address", "link", "behind", "state", "open slots", caption=caption)
-    for shard in routing.shards:
-        state = shard.state
-        table.add_row(
-            str(state.shard),
-            shard.address,
-            Text("up", "green") if state.connected else Text("down", "red"),
-            f"{state.entries_behind:,}",
-            Text(_ROLES[state.role], "" if state.role is ShardRole.OWNER else "yellow"),
-            f"{state.open_slots:,}",
-        )
-    return table
+    owners = ", ".join(str(shard.state.shard) for shard in routing.of(ShardRole.OWNER))
+    version = f"(version {routing.table.version} of the table)"
+    text = f"{number} shard{'s' if number > 1 else ''}: {owners} {version}"
+    show(as_json, routing_json(routing), text)

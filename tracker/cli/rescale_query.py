@@ -17,6 +17,7 @@ from tracker.cli.common import (
     Target,
     fail,
     show,
+    wrong_usage,
 )
 from tracker.client import Subscriber
 from tracker.client.moments import parse_slot
@@ -93,10 +94,8 @@ def rescale_query(
 
 def _wait(target: str, pipeline: str, segment: str | None, at: str, timeout: float | None) -> None:
     with Subscriber(target, pipeline) as subscriber:
-        try:
+        with wrong_usage():
             slot = parse_slot(at, subscriber.slack_ns(), up=True)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
         if not subscriber.wait_until(slot, segment, timeout):
             fail(f"{at} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
 

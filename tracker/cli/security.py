@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tracker.cli.common import write_secret
 from tracker.client.credentials import (
     CA_VARIABLE,
     CERT_VARIABLE,
@@ -47,20 +47,6 @@ def use_credentials(
             os.environ[variable] = path
 
 
-def warn_of_arguments(store: str) -> None:
-    """Says so where a password stands in the arguments of this process."""
-    import structlog
-
-    from tracker.store import shown_store
-
-    if shown_store(store) != store and any(store in argument for argument in sys.argv):
-        structlog.get_logger(__name__).warning(
-            "insecure",
-            reason="the password of the store stands in the arguments of this process, which everybody "
-            "on this machine can read; give the address in LOWMARK_STORE",
-        )
-
-
 tokens_app = typer.Typer(no_args_is_help=True, help="Make tokens for clients.")
 
 
@@ -95,9 +81,5 @@ def create(
     entry = {"name": name, "sha256": digest_of(token).hex(), "pipelines": rights}
     text = yaml.safe_dump([{**entry, **({"peer": True} if peer else {})}], sort_keys=False)
     parse_tokens(f"tokens:\n{text}".encode(), "the entry")  # raises what cannot be
-    try:
-        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{token}\n")
-    except FileExistsError:
-        raise typer.BadParameter(f"--out {out} exists; name a new file") from None
+    write_secret(out, token)
     typer.echo(text, nl=False)

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tracker.cli import security
-from tracker.cli.common import print_json
+from tracker.cli.common import show
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     DEFAULT_LISTEN,
@@ -54,7 +53,7 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
     if show_config:
         return _show(settings)
     configure_logging(process.log_level, as_json=process.as_json or None)
-    security.warn_of_arguments(process.store)
+    _warn_of_arguments(process.store)
     if process.shards == 1:
         raise typer.Exit(run_process(run))
     raise typer.Exit(supervise(_shards(settings, addresses)))
@@ -79,6 +78,20 @@ def _shards(settings: ServeSettings, addresses: tuple[str, ...]) -> list[ServeSe
     ]  # fmt: skip
 
 
+def _warn_of_arguments(store: str) -> None:
+    """Says so where a password stands in the arguments of this process."""
+    import structlog
+
+    from tracker.store import shown_store
+
+    if shown_store(store) != store and any(store in argument for argument in sys.argv):
+        structlog.get_logger(__name__).warning(
+            "insecure",
+            reason="the password of the store stands in the arguments of this process, which everybody "
+            "on this machine can read; give the address in LOWMARK_STORE",
+        )
+
+
 def _read(config: str) -> tuple[str, str]:
     """The text of a file of settings, and what it is called."""
     if not config:
@@ -94,10 +107,8 @@ def _read(config: str) -> tuple[str, str]:
 def _show(settings: ServeSettings) -> None:
     import yaml
 
-    if settings.as_json:
-        print_json(settings.shown())
-    else:
-        typer.echo(yaml.safe_dump(settings.shown(), sort_keys=False), nl=False)
+    shown = settings.shown()
+    show(settings.as_json, shown, yaml.safe_dump(shown, sort_keys=False).rstrip("\n"))
 
 
 def _options() -> list[inspect.Parameter]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from tracker.cli.common import AsJson, show
 from tracker.store import Store, StoreError, open_leases, open_store
 from tracker.store.archive import (
     Contents,
@@ -34,35 +34,19 @@ OneShard = Annotated[
 AllShards = Annotated[
     int | None, typer.Option("--shards", min=1, help="all shards in one file: how many there are")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-
-
-@contextmanager
-def _said_by_the_store() -> Iterator[None]:
-    """A store's errors become one line and exit status 1."""
-    try:
-        yield
-    except StoreError as error:
-        typer.echo(f"lowmark: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 @contextmanager
 def _opened(url: str, shard: int, *, new: bool = False, lossy: bool = False) -> Iterator[Store]:
     """The store. lossy: with it may be lost who has owned it."""
-    with _said_by_the_store():
-        if not new:
-            with closing(open_leases(url)) as leases:
-                lease = leases.read(shard)
-                there = lossy and shard in leases.shards()
-            if not there and (lease is None or lease.epoch == 0):
-                raise StoreError(f"there is no shard {shard} in this store, or it does not answer")
-        with closing(open_store(url, shard)) as store:
-            yield store
-
-
-def _show(as_json: bool, values: dict[str, Any], text: str) -> None:
-    typer.echo(json.dumps(values) if as_json else text)
+    if not new:
+        with closing(open_leases(url)) as leases:
+            lease = leases.read(shard)
+            there = lossy and shard in leases.shards()
+        if not there and (lease is None or lease.epoch == 0):
+            raise StoreError(f"there is no shard {shard} in this store, or it does not answer")
+    with closing(open_store(url, shard)) as store:
+        yield store
 
 
 @contextmanager
@@ -84,15 +68,13 @@ def _check_which(shard: int | None, shards: int | None) -> int:
 
 
 def _show_contents(as_json: bool, found: list[Contents], file: Path, one: bool) -> None:
-    if as_json:
-        shown = [asdict(contents) for contents in found]
-        typer.echo(json.dumps(shown[0] if one else {"shards": shown}))
-        return
-    for contents in found:
-        typer.echo(
-            f"{file}: shard {contents.shard}, a snapshot of {contents.snapshot_bytes} bytes and "
-            f"{contents.records} records"
-        )
+    documents = [asdict(contents) for contents in found]
+    text = "\n".join(
+        f"{file}: shard {contents.shard}, a snapshot of {contents.snapshot_bytes} bytes and "
+        f"{contents.records} records"
+        for contents in found
+    )
+    show(as_json, documents[0] if one else {"shards": documents}, text)
 
 
 @store_app.command("export")
@@ -109,7 +91,7 @@ def export_command(
         with _opened(store, one) as opened:
             found = [export_shard(opened, one, to)]
     else:
-        with _said_by_the_store(), _all_opened(store, shards) as all_opened:
+        with _all_opened(store, shards) as all_opened:
             found = export_tracker(all_opened, to)
     _show_contents(as_json, found, to, shards is None)
 
@@ -128,7 +110,7 @@ def import_command(
         with _opened(store, one, new=True) as opened:
             found = [import_shard(opened, one, source)]
     else:
-        with _said_by_the_store(), _all_opened(store, shards, new=True) as all_opened:
+        with _all_opened(store, shards, new=True) as all_opened:
             found = import_tracker(all_opened, source)
     _show_contents(as_json, found, source, shards is None)
 
@@ -139,7 +121,5 @@ def accept_loss_command(store: StoreUrl, shard: Shard = 0, as_json: AsJson = Fal
     be open for ever, or have been announced as complete while they are not."""
     with _opened(store, shard, lossy=True) as opened:
         missing = opened.accept_loss()
-    _show(
-        as_json, {"shard": shard, "accepted": missing},
-        f"shard {shard}: accepted: {missing}" if missing else f"shard {shard}: nothing was missing",
-    )  # fmt: skip
+    outcome = f"accepted: {missing}" if missing else "nothing was missing"
+    show(as_json, {"shard": shard, "accepted": missing}, f"shard {shard}: {outcome}")

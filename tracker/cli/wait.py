@@ -15,14 +15,17 @@ from tracker.cli.common import (
     PipelineName,
     SegmentName,
     Target,
+    connect,
     fail,
-    print_json,
+    show,
+    wrong_usage,
 )
-from tracker.client import Admin, Subscriber, UnavailableError
+from tracker.client import Subscriber, UnavailableError
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
 from tracker.core.model import TimeKind
 from tracker.core.slots import FOREVER
+from tracker.view.pipelines import min_time_json
 
 
 def min_time(
@@ -40,19 +43,13 @@ def min_time(
 def _show_min_time(
     target: str, pipeline: str, segment: str | None, slot: int, as_json: bool, **more: object
 ) -> None:
-    from tracker.view.pipelines import min_time_json
-
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         spec = admin.pipeline(pipeline).spec
     shown = min_time_json(slot, spec.slack_ns)
     if spec.time is TimeKind.NUMBER:  # it is no moment
         shown["time"] = None
-    if as_json:
-        print_json({"pipeline": pipeline, "segment": segment, **shown, **more})
-    elif slot == FOREVER:
-        typer.echo("complete")
-    else:
-        typer.echo(shown["time"] or f"slot:{slot}")
+    text = "complete" if slot == FOREVER else shown["time"] or f"slot:{slot}"
+    show(as_json, {"pipeline": pipeline, "segment": segment, **shown, **more}, text)
 
 
 def wait(
@@ -80,11 +77,9 @@ def wait(
     depends on is silent, or has not joined, or was evicted; 1 refused (an unknown pipeline, say); 2 wrong usage; 4 no
     process of the tracker answered at first.
     """
-    try:
+    with wrong_usage():
         parse_slot(until, 1)
         silent_s = None if silent_after == "never" else parse_duration_ns(silent_after) / 1e9
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
     with Subscriber(target, pipeline) as subscriber:
         first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
         slack_ns = subscriber.slack_ns(first_s)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.live import Live
 
-from tracker.cli.common import ANSWER_TIMEOUT_S, DEFAULT_TARGET, AsJson, Target
+from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect
 from tracker.cli.pipelines import look
+from tracker.cli.render.pipelines import pipeline_view
 from tracker.client import Admin, UnavailableError
+from tracker.view.pipelines import WatchHistory
 
 WATCH_TIMEOUT_S = 2.0
 """How long one look of `watch` may take before it says that the tracker does not answer."""
@@ -30,10 +32,8 @@ def watch(
 
     Lag is how far min time is behind the newest promise of a front. With --json, one line a look.
     """
-    from tracker.view.pipelines import WatchHistory
-
     history = WatchHistory()
-    with Admin(target, ANSWER_TIMEOUT_S) as admin:
+    with connect(target) as admin:
         name = pipeline or _only_pipeline(admin)
         if once or as_json:
             while not look(admin, name, history, as_json) and not once:
@@ -55,9 +55,7 @@ def _only_pipeline(admin: Admin) -> str:
     return names[0]
 
 
-def _watch_live(admin: Admin, pipeline: str, history: Any, interval_s: float) -> None:
-    from tracker.cli.render.pipelines import pipeline_view
-
+def _watch_live(admin: Admin, pipeline: str, history: WatchHistory, interval_s: float) -> None:
     info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
     try:
         with Live(pipeline_view(info, shards, history), auto_refresh=False) as live:

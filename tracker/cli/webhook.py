@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +13,9 @@ from tracker.cli.common import (
     PipelineName,
     SegmentName,
     Target,
+    end_by_signals,
     fail,
+    write_secret,
 )
 from tracker.cli.periods import Every, Since, follower_of
 from tracker.client.moments import parse_duration_ns
@@ -33,11 +32,7 @@ def secret(
     out: Annotated[Path, typer.Option(help="new file for the secret, which is shown nowhere else")],
 ) -> None:
     """Make a secret that messages are signed with, for the sender and for the receiver."""
-    try:
-        with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{new_secret()}\n")
-    except FileExistsError:
-        raise typer.BadParameter(f"--out {out} exists; name a new file") from None
+    write_secret(out, new_secret())
 
 
 @webhook_app.command("follow")
@@ -76,8 +71,7 @@ def follow(
 ) -> None:
     """Post a signed message for each period when it is complete, in order, none skipped, until the
     receiver has answered with 2xx. Until SIGTERM, --timeout, or the end of the pipeline."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+    end_by_signals()
     patience = Patience(
         attempt_s=parse_duration_ns(answer_within) / 1e9,
         give_up_s=parse_duration_ns(give_up_after) / 1e9,

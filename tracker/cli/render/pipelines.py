@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tracker.cli.render.shards import shards_table
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.core.slots import LOWEST_SLOT
 from tracker.view.pipelines import WatchHistory, age_ns, lag_ns, slot_text, span_text
@@ -46,7 +47,7 @@ def pipeline_view(
     parts: list[RenderableType] = [_headline(info), _segments(info, history)]
     if info.state.fronts:
         parts.append(_fronts(info))
-    parts.append(_shards(shards))
+    parts.append(shards_table(shards))
     if trouble:
         parts.append(Text(trouble, "red"))
     return Group(*parts)
@@ -107,14 +108,4 @@ def _fronts(info: PipelineInfo) -> Table:
             promise,
             Text(f"{silent_s:,.1f} s", "yellow" if silent_s > _LATE_S else ""),
         )
-    return table
-
-
-def _shards(shards: list[ShardInfo]) -> Table:
-    table = Table("shard", "address", "link", "entries behind", "state")
-    for shard in shards:
-        state = shard.state
-        link = Text("up", "green") if state.connected else Text("down", "red")
-        behind = f"{state.entries_behind:,}"
-        table.add_row(str(state.shard), shard.address, link, behind, state.role.value)
     return table

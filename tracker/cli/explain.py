@@ -1,0 +1,66 @@
+"""`lowmark explain`: why min time stands, and what would let it move."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tracker.cli.common import (
+    DEFAULT_TARGET,
+    AsJson,
+    PipelineName,
+    SegmentName,
+    Target,
+    connect,
+    show,
+    wrong_usage,
+)
+from tracker.cli.slots import parse_slots
+from tracker.client.moments import parse_slot
+from tracker.core.diagnosis import SILENT_AFTER_MS
+from tracker.core.explain import MAX_EXPLAINED_CELLS
+from tracker.core.slots import FOREVER, LOWEST_SLOT
+
+
+def explain(
+    pipeline: PipelineName,
+    segment: SegmentName = None,
+    slots: Annotated[
+        str | None, typer.Option(help="list open cells at these slots alone: FROM..TO, or one")
+    ] = None,
+    cells: Annotated[
+        int,
+        typer.Option(min=0, max=MAX_EXPLAINED_CELLS, help="open cells to list, of each shard"),
+    ] = 100,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="what keeps min time from this moment: an ISO date or time, now, or slot:N; if not "
+            "given, what keeps it from moving"
+        ),
+    ] = None,
+    silent_after: Annotated[
+        float,
+        typer.Option(
+            min=0, help="seconds: a node that says nothing for longer is taken to be stuck"
+        ),
+    ] = SILENT_AFTER_MS / 1000,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Say why min time is where it is, and what would let it move: the front that has not promised more,
+    the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
+    from tracker.view.explanations import explanation_json, explanation_text
+
+    first, last = parse_slots(slots) if slots else (LOWEST_SLOT, FOREVER - 1)
+    with wrong_usage():
+        parse_slot(at or "now", 1)
+    with connect(target) as admin:
+        slack_ns = admin.pipeline(pipeline).spec.slack_ns if at is not None else 0
+        explanation = admin.explain(
+            pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=cells,
+            at=None if at is None else parse_slot(at, slack_ns, up=True),
+            silent_after_ms=int(silent_after * 1000),
+        )  # fmt: skip
+    show(as_json, explanation_json(explanation), explanation_text(explanation))

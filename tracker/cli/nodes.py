@@ -1,0 +1,137 @@
+"""`lowmark nodes`: looking after nodes that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from tracker.cli.common import (
+    DEFAULT_TARGET,
+    EXIT_REFUSED,
+    AsJson,
+    PipelineName,
+    Target,
+    Yes,
+    connect,
+    fail,
+    show,
+)
+from tracker.cli.render.nodes import loss_text, retired_json, retired_text
+from tracker.cli.slots import Slots, parse_segment_slots
+from tracker.client import Admin, Explanation
+from tracker.core.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
+from tracker.core.model import Cells
+from tracker.view.explanations import cells_of, node_text, nodes_of
+
+nodes_app = typer.Typer(no_args_is_help=True, help="Look after nodes that are gone.")
+
+
+@nodes_app.command("retire")
+def retire(
+    node_id: Annotated[str, typer.Argument(help="id of the node")],
+    pipeline: PipelineName,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="what it left open is waited for (if nothing is said)")
+    ] = False,
+    write_off: Annotated[
+        bool, typer.Option("--write-off", help="give up what is open at --slots")
+    ] = False,
+    slots: Annotated[
+        list[str] | None,
+        typer.Option(help="SEGMENT=FROM..TO, or SEGMENT=SLOT: what is lost; may be repeated"),
+    ] = None,
+    yes: Yes = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Close a node that is gone for good; its fronts end with it. What it left open is waited for:
+    others may still consume it. Or it is written off, where it is named.
+
+    Nobody can tell whose the open items are: lowmark explain shows which slots are open and which nodes
+    are silent. What is open at the named slots is shown, and asked for, before it is given up.
+    """
+    if wait and write_off:
+        raise typer.BadParameter("--wait and --write-off are two ways; choose one")
+    if write_off != bool(slots):
+        raise typer.BadParameter("--write-off and --slots go together: name what is lost")
+    named = [parse_segment_slots(text) for text in slots or ()]
+    if as_json and not yes:
+        raise typer.BadParameter("--json cannot ask: add --yes")
+    with connect(target) as admin:
+        node = _find_node(admin, pipeline, node_id)
+        names = admin.pipeline(pipeline).spec.segments
+        if not as_json:
+            typer.echo(node_text(node, names))
+        lost: dict[tuple[int, int], OpenCell] = {}
+        for segment, explanation in _explained(admin, pipeline, named):
+            _check_whole(explanation)
+            cells = cells_of(explanation)
+            lost |= {(cell.segment, cell.slot): cell for cell in cells}
+            if not as_json:
+                typer.echo(loss_text(segment, cells))
+        if not yes:
+            typer.confirm(_question(node, len(lost)), abort=True)
+        admin.retire(pipeline, node_id, _checksums(lost.values()))
+        open_still = {
+            (cell.segment, cell.slot)
+            for _, explanation in _explained(admin, pipeline, named)
+            for cell in cells_of(explanation)
+        }
+    gone = [cell for at, cell in lost.items() if at not in open_still]
+    stayed = [cell for at, cell in lost.items() if at in open_still]
+    show(as_json, retired_json(node_id, names, gone, stayed), retired_text(node_id, gone, stayed))
+    if stayed:
+        fail("some cells hold other items by now and stay; look again with lowmark explain", 1)
+
+
+def _find_node(admin: Admin, pipeline: str, node_id: str) -> NodeExplanation:
+    explanation = admin.explain(pipeline, max_cells=0)
+    for node in nodes_of(explanation):
+        if node.key.node_id == node_id:
+            return node
+    _check_all_answer(explanation)
+    fail(
+        f"pipeline {pipeline!r} has no node {node_id!r}; lowmark explain lists the nodes",
+        EXIT_REFUSED,
+    )
+
+
+def _explained(
+    admin: Admin, pipeline: str, named: Sequence[tuple[str, Slots]]
+) -> Iterator[tuple[str, Explanation]]:
+    """What is open at the named slots now, with the name of each segment."""
+    for segment, (first, last) in named:
+        yield (
+            segment,
+            admin.explain(
+                pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=MAX_EXPLAINED_CELLS
+            ),
+        )
+
+
+def _check_whole(explanation: Explanation) -> None:
+    """Every shard has listed every open cell: nothing is given up that was not shown."""
+    _check_all_answer(explanation)
+    if len(cells_of(explanation)) < sum(part.open_cells for part in explanation.parts):
+        fail(
+            f"more than {MAX_EXPLAINED_CELLS} cells of a shard are open there: name fewer",
+            EXIT_REFUSED,
+        )
+
+
+def _check_all_answer(explanation: Explanation) -> None:
+    for shard, why in explanation.silent_shards.items():
+        fail(
+            f"shard {shard} does not answer, so what it holds cannot be shown: {why}", EXIT_REFUSED
+        )
+
+
+def _question(node: NodeExplanation, cells: int) -> str:
+    given_up = f" and give up {cells} cells: nobody waits for their items any more" if cells else ""
+    return f"Close {node.key} for good{given_up}?"
+
+
+def _checksums(cells: Iterable[OpenCell]) -> Cells:
+    return Cells.of((cell.segment, cell.slot, cell.checksum, cell.items) for cell in cells)
