@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,7 @@ from tracker.core.model import (
 from tracker.core.process import Process
 from tracker.core.routing import RoutingTable
 from tracker.wire.cells import cells_from_pb
+from tracker.wire.codec import derived
 from tracker.wire.frames import frame_from_pb, frame_to_pb
 from tracker.wire.refusals import refusal_from_pb, refusal_to_pb
 from tracker.wire.storage import (
@@ -290,3 +291,37 @@ def test_stored_bytes_that_are_no_record_are_refused_not_believed(data: bytes) -
 def test_every_refusal_survives_the_wire(code: RefusalCode) -> None:
     refusal = Refusal(code, "why", home=2, expected=5)
     assert refusal_from_pb(refusal_to_pb(refusal)) == refusal
+
+
+@dataclass(frozen=True, slots=True)
+class LessThanAnEdge:
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoreThanAnEdge:
+    source: str
+    target: str
+    delay: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherThanAnEdge:
+    source: str
+    target: int
+    delay: int
+
+
+@pytest.mark.parametrize(
+    ("declared", "missing"),
+    [
+        (LessThanAnEdge, "LessThanAnEdge has no field for Edge.*delay"),
+        (MoreThanAnEdge, "Edge has no field for MoreThanAnEdge.until"),
+        (OtherThanAnEdge, "nothing is known between <class 'int'> and <class 'str'>"),
+    ],
+)
+def test_what_is_declared_in_one_place_alone_has_no_codec(declared: type, missing: str) -> None:
+    with pytest.raises(TypeError, match=missing):
+        derived(declared, pb.Edge)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from acker.v1 import types_pb2 as pb
 from tracker.core.model import Cells
+from tracker.wire.codec import Codec
 from tracker.wire.refusals import invalid
 
 _I4, _I8, _U8 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<u8")
@@ -56,3 +57,6 @@ def cells_from_pb(cells: pb.Cells) -> Cells:
         np.frombuffer(checksums, _U8),
         np.frombuffer(counts, _I8),
     )
+
+
+CELLS = Codec(Cells, pb.Cells, cells_to_pb, cells_from_pb)

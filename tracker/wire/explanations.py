@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+from operator import attrgetter
+
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core.describe import ShardDescription
 from tracker.core.explain import (
@@ -23,8 +27,10 @@ from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.pipeline import Dropped, DroppedCells
 from tracker.core.slots import FOREVER, LOWEST_SLOT
 from tracker.core.written_off import WrittenOffCell
-from tracker.wire.nodes import wait_from_pb, wait_to_pb
-from tracker.wire.ticks import key_from_pb, key_to_pb, unit_from_pb, unit_to_pb
+from tracker.wire.codec import Codec, derived
+from tracker.wire.nodes import WAIT
+from tracker.wire.refusals import invalid
+from tracker.wire.ticks import KEY, UNIT
 
 
 def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpec) -> ExplainQuery:
@@ -36,9 +42,7 @@ def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpe
             f"{', '.join(spec.segments[:20])}",
         )
     if message.max_cells < 0:
-        raise Refused(
-            RefusalCode.INVALID, f"max_cells is {message.max_cells}; it must not be negative"
-        )
+        raise invalid(f"max_cells is {message.max_cells}; it must not be negative")
     if message.strip_bins < 0 or (
         message.strip_bins
         and not (
@@ -47,8 +51,7 @@ def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpe
             and message.from_slot < message.to_slot
         )
     ):
-        raise Refused(
-            RefusalCode.INVALID,
+        raise invalid(
             f"strip_bins is {message.strip_bins}; it must not be negative, and bins need a from_slot "
             "below a to_slot",
         )
@@ -62,260 +65,119 @@ def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpe
     )
 
 
+# --- answers --------------------------------------------------------------------------------------
+
+
 def explanation_to_pb(
     explanation: PipelineExplanation, spec: PipelineSpec, addresses: dict[int, str]
 ) -> pipeline_pb.ExplainPipelineResponse:
-    names = spec.segments
-    strip = explanation.strip
-    return pipeline_pb.ExplainPipelineResponse(
-        shard=explanation.shard,
-        open_cells=explanation.open_cells,
-        generation=explanation.generation,
-        store=pipeline_pb.StoreState(
-            waiting_ms=explanation.store.waiting_ms, error=explanation.store.error
-        ),
-        segments=[_segment_to_pb(segment, names) for segment in explanation.segments],
-        cells=[
-            pipeline_pb.OpenCell(
-                segment=names[c.segment], slot=c.slot, checksum=c.checksum, items=c.items
-            )
-            for c in explanation.cells
-        ],
-        nodes=[_node_to_pb(node, names) for node in explanation.nodes],
-        written_off=[_written_off_to_pb(cell, names) for cell in explanation.written_off],
-        restarts=[_restart_to_pb(dropped, names) for dropped in explanation.restarts],
-        shards=[
-            pipeline_pb.ShardState(
-                shard=shard.shard,
-                address=addresses.get(shard.shard, ""),
-                connected=shard.connected,
-                entries_behind=shard.entries_behind,
-            )
-            for shard in explanation.shards
-        ],
-        missing=[
-            pipeline_pb.MissingTicks(
-                shard=m.shard, key=key_to_pb(m.key), first=m.first, last=m.last, ticks=m.ticks
-            )
-            for m in explanation.missing
-        ],
-        strip=None if strip is None else _strip_to_pb(strip, names),
-    )
+    message = _explanations(spec.segments).to_pb(explanation)
+    for shard in message.shards:
+        shard.address = addresses.get(shard.shard, "")
+    return message
 
 
 def explanation_from_pb(
     message: pipeline_pb.ExplainPipelineResponse, spec: PipelineSpec
 ) -> PipelineExplanation:
     """Reasons of a kind that this version does not know are left out."""
-    number = {name: index for index, name in enumerate(spec.segments)}
-    return PipelineExplanation(
-        message.shard,
-        tuple(_segment_from_pb(segment, number) for segment in message.segments),
-        tuple(OpenCell(number[c.segment], c.slot, c.checksum, c.items) for c in message.cells),
-        message.open_cells,
-        tuple(_node_from_pb(node, number) for node in message.nodes),
-        tuple(_written_off_from_pb(cell, number) for cell in message.written_off),
-        tuple(_restart_from_pb(restart, number) for restart in message.restarts),
-        tuple(ShardDescription(s.shard, s.connected, s.entries_behind) for s in message.shards),
-        tuple(
-            MissingTicks(m.shard, key_from_pb(m.key), m.first, m.last, m.ticks)
-            for m in message.missing
-        ),
-        message.generation,
-        StoreState(message.store.waiting_ms, message.store.error),
-        _strip_from_pb(message.strip, number) if message.HasField("strip") else None,
-    )
-
-
-def _segment_to_pb(
-    segment: SegmentExplanation, names: tuple[str, ...]
-) -> pipeline_pb.SegmentExplanation:
-    return pipeline_pb.SegmentExplanation(
-        segment=segment.segment,
-        min_time=segment.min_time,
-        standing_ms=segment.standing_ms,
-        holds=[_hold_to_pb(hold, names) for hold in segment.holds],
-        units=[unit_to_pb(unit) for unit in segment.units],
-    )
-
-
-def _segment_from_pb(
-    message: pipeline_pb.SegmentExplanation, number: dict[str, int]
-) -> SegmentExplanation:
-    return SegmentExplanation(
-        message.segment,
-        message.min_time,
-        message.standing_ms,
-        tuple(_hold_from_pb(h, number) for h in message.holds if h.kind in _KINDS),
-        tuple(unit_from_pb(unit) for unit in message.units),
-    )
-
-
-def _node_to_pb(node: NodeExplanation, names: tuple[str, ...]) -> pipeline_pb.NodeExplanation:
-    return pipeline_pb.NodeExplanation(
-        key=key_to_pb(node.key),
-        kind=node.kind,
-        node_time=node.node_time,
-        connected=node.connected,
-        silent_ms=node.silent_ms,
-        gone=node.gone,
-        consumes=[names[number] for number in node.consumes],
-        creates=[names[number] for number in node.creates],
-        fronts=node.fronts,
-        staged=[_staged_to_pb(staged, names) for staged in node.staged],
-        last_batches=[
-            pipeline_pb.CommittedBatch(scope=scope, id=number)
-            for scope, number in node.last_batches
-        ],
-        refused=node.refused,
-        waits=[wait_to_pb(wait) for wait in node.waits],
-        waits_ms=node.waits_ms,
-    )
-
-
-def _node_from_pb(message: pipeline_pb.NodeExplanation, number: dict[str, int]) -> NodeExplanation:
-    return NodeExplanation(
-        key_from_pb(message.key),
-        message.kind,
-        message.node_time,
-        message.connected,
-        message.silent_ms,
-        message.gone,
-        tuple(number[name] for name in message.consumes),
-        tuple(number[name] for name in message.creates),
-        tuple(message.fronts),
-        tuple(_staged_from_pb(staged, number) for staged in message.staged),
-        tuple((batch.scope, batch.id) for batch in message.last_batches),
-        message.refused,
-        tuple(wait_from_pb(wait) for wait in message.waits),
-        message.waits_ms,
-    )
-
-
-def _written_off_to_pb(cell: WrittenOffCell, names: tuple[str, ...]) -> pipeline_pb.WrittenOffCell:
-    return pipeline_pb.WrittenOffCell(
-        segment=names[cell.segment],
-        slot=cell.slot,
-        items=cell.items,
-        node_id=cell.node_id,
-        at_ms=cell.at_ms,
-        came_back=cell.came_back,
-    )
-
-
-def _written_off_from_pb(
-    message: pipeline_pb.WrittenOffCell, number: dict[str, int]
-) -> WrittenOffCell:
-    return WrittenOffCell(
-        number[message.segment],
-        message.slot,
-        0,
-        message.items,
-        message.node_id,
-        message.at_ms,
-        message.came_back,
-        False,
-    )
-
-
-def _restart_to_pb(dropped: Dropped, names: tuple[str, ...]) -> pipeline_pb.GenerationStart:
-    return pipeline_pb.GenerationStart(
-        generation=dropped.restart.generation,
-        from_slot=dropped.floor,
-        at_ms=dropped.restart.at_ms,
-        dropped=[
-            pipeline_pb.DroppedCells(
-                segment=names[cells.segment],
-                cells=cells.cells,
-                items=cells.items,
-                lowest=cells.lowest,
-                highest=cells.highest,
-            )
-            for cells in dropped.cells
-        ],
-    )
-
-
-def _restart_from_pb(message: pipeline_pb.GenerationStart, number: dict[str, int]) -> Dropped:
-    return Dropped(
-        Restart(message.generation, message.from_slot, message.at_ms),
-        message.from_slot,
-        tuple(
-            DroppedCells(number[d.segment], d.cells, d.items, d.lowest, d.highest)
-            for d in message.dropped
-        ),
-    )
-
-
-def _strip_to_pb(strip: Strip, names: tuple[str, ...]) -> pipeline_pb.Strip:
-    return pipeline_pb.Strip(
-        from_slot=strip.from_slot,
-        width=strip.width,
-        segments=[
-            pipeline_pb.SegmentStrip(
-                segment=names[each.segment], cells=each.cells, items=each.items
-            )
-            for each in strip.segments
-        ],
-    )
-
-
-def _strip_from_pb(message: pipeline_pb.Strip, number: dict[str, int]) -> Strip:
-    return Strip(
-        message.from_slot,
-        message.width,
-        tuple(
-            SegmentStrip(number[each.segment], tuple(each.cells), tuple(each.items))
-            for each in message.segments
-        ),
-    )
-
-
-def _staged_to_pb(staged: StagedBatch, names: tuple[str, ...]) -> pipeline_pb.StagedBatch:
-    return pipeline_pb.StagedBatch(
-        query=staged.query,
-        batch=staged.batch,
-        parts=staged.parts,
-        consumes=[
-            pipeline_pb.StagedSlot(segment=names[segment], slot=slot)
-            for segment, slot in staged.consumes
-        ],
-    )
-
-
-def _staged_from_pb(message: pipeline_pb.StagedBatch, number: dict[str, int]) -> StagedBatch:
-    return StagedBatch(
-        message.query,
-        message.batch,
-        message.parts,
-        tuple((number[each.segment], each.slot) for each in message.consumes),
-    )
-
-
-def _hold_to_pb(hold: Hold, names: tuple[str, ...]) -> pipeline_pb.Hold:
-    return pipeline_pb.Hold(
-        kind=hold.kind.value,
-        segment=names[hold.segment] if hold.segment >= 0 else "",
-        slot=hold.slot if hold.slot != LOWEST_SLOT else None,
-        shard=hold.shard,
-        home=hold.home,
-        entries=hold.entries,
-        node_id=hold.node_id,
-        front=hold.front,
-    )
+    for segment in message.segments:
+        unknown = [place for place, hold in enumerate(segment.holds) if hold.kind not in _KINDS]
+        for place in reversed(unknown):
+            del segment.holds[place]
+    return _explanations(spec.segments).from_pb(message)
 
 
 _KINDS = {kind.value for kind in HoldKind}
+_HOLD_KIND = Codec(HoldKind, str, attrgetter("value"), HoldKind)
 
 
-def _hold_from_pb(message: pipeline_pb.Hold, number: dict[str, int]) -> Hold:
-    return Hold(
-        HoldKind(message.kind),
-        number[message.segment] if message.segment else -1,
-        message.slot if message.HasField("slot") else LOWEST_SLOT,
-        message.shard,
-        message.home,
-        message.entries,
-        message.node_id,
-        message.front,
+def _shard_to_pb(shard: ShardDescription) -> pipeline_pb.ShardState:
+    return pipeline_pb.ShardState(
+        shard=shard.shard, connected=shard.connected, entries_behind=shard.entries_behind
     )
+
+
+def _shard_from_pb(s: pipeline_pb.ShardState) -> ShardDescription:
+    return ShardDescription(s.shard, s.connected, s.entries_behind)
+
+
+@lru_cache(maxsize=64)
+def _explanations(
+    segments: tuple[str, ...],
+) -> Codec[PipelineExplanation, pipeline_pb.ExplainPipelineResponse]:
+    """Of a pipeline with these segments, which the contract names, and the core numbers."""
+    numbers = {name: number for number, name in enumerate(segments)}
+    # A hold may be in no segment.
+    by_name = Codec(int, str, (*segments, "").__getitem__, {**numbers, "": -1}.__getitem__)
+    batch = derived(StagedBatch, pipeline_pb.StagedBatch, by_name)
+    strip = derived(SegmentStrip, pipeline_pb.SegmentStrip, by_name)
+    return derived(
+        PipelineExplanation,
+        pipeline_pb.ExplainPipelineResponse,
+        derived(SegmentExplanation, pipeline_pb.SegmentExplanation, _hold(by_name), UNIT),
+        derived(OpenCell, pipeline_pb.OpenCell, by_name),
+        derived(NodeExplanation, pipeline_pb.NodeExplanation, KEY, WAIT, batch, by_name),
+        _written_off(by_name),
+        _restart(derived(DroppedCells, pipeline_pb.DroppedCells, by_name)),
+        Codec(ShardDescription, pipeline_pb.ShardState, _shard_to_pb, _shard_from_pb),
+        derived(MissingTicks, pipeline_pb.MissingTicks, KEY),
+        derived(StoreState, pipeline_pb.StoreState),
+        derived(Strip, pipeline_pb.Strip, strip),
+    )
+
+
+def _hold(by_name: Codec[int, str]) -> Codec[Hold, pipeline_pb.Hold]:
+    codec = derived(Hold, pipeline_pb.Hold, by_name, _HOLD_KIND)
+
+    def to_pb(hold: Hold) -> pipeline_pb.Hold:
+        message = codec.to_pb(hold)
+        if hold.slot == LOWEST_SLOT:
+            message.ClearField("slot")
+        return message
+
+    def from_pb(message: pipeline_pb.Hold) -> Hold:
+        hold = codec.from_pb(message)
+        return hold if message.HasField("slot") else replace(hold, slot=LOWEST_SLOT)
+
+    return Codec(Hold, pipeline_pb.Hold, to_pb, from_pb)
+
+
+def _written_off(by_name: Codec[int, str]) -> Codec[WrittenOffCell, pipeline_pb.WrittenOffCell]:
+    """Without the checksum, and whether it is watched, which are the process's own."""
+
+    def to_pb(cell: WrittenOffCell) -> pipeline_pb.WrittenOffCell:
+        return pipeline_pb.WrittenOffCell(
+            segment=by_name.to_pb(cell.segment),
+            slot=cell.slot,
+            items=cell.items,
+            node_id=cell.node_id,
+            at_ms=cell.at_ms,
+            came_back=cell.came_back,
+        )
+
+    def from_pb(c: pipeline_pb.WrittenOffCell) -> WrittenOffCell:
+        segment = by_name.from_pb(c.segment)
+        return WrittenOffCell(segment, c.slot, 0, c.items, c.node_id, c.at_ms, c.came_back, False)
+
+    return Codec(WrittenOffCell, pipeline_pb.WrittenOffCell, to_pb, from_pb)
+
+
+def _restart(
+    dropped: Codec[DroppedCells, pipeline_pb.DroppedCells],
+) -> Codec[Dropped, pipeline_pb.GenerationStart]:
+    """From which slot it was asked for is not told, but where it began."""
+
+    def to_pb(begun: Dropped) -> pipeline_pb.GenerationStart:
+        return pipeline_pb.GenerationStart(
+            generation=begun.restart.generation,
+            from_slot=begun.floor,
+            at_ms=begun.restart.at_ms,
+            dropped=map(dropped.to_pb, begun.cells),
+        )
+
+    def from_pb(begun: pipeline_pb.GenerationStart) -> Dropped:
+        restart = Restart(begun.generation, begun.from_slot, begun.at_ms)
+        return Dropped(restart, begun.from_slot, tuple(map(dropped.from_pb, begun.dropped)))
+
+    return Codec(Dropped, pipeline_pb.GenerationStart, to_pb, from_pb)

@@ -8,6 +8,7 @@ from tracker.core import messages as m
 from tracker.core.model import PipelineSpec
 from tracker.core.slots import LOWEST_SLOT
 from tracker.core.waits import WaitCause, WaitKind
+from tracker.wire.codec import Codec
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb
 from tracker.wire.ticks import batch_from_pb, batch_to_pb, key_from_pb, key_to_pb
 
@@ -43,6 +44,9 @@ def wait_from_pb(message: pb.WaitCause) -> WaitCause:
     known = message.kind in {kind.value for kind in WaitKind}
     kind = WaitKind(message.kind) if known else WaitKind.OTHER
     return WaitCause(kind, message.text, message.segment, message.batch)
+
+
+WAIT = Codec(WaitCause, pb.WaitCause, wait_to_pb, wait_from_pb)
 
 
 def joined_to_pb(joined: m.Joined) -> node_pb.JoinNodeResponse:

@@ -13,7 +13,8 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.wire.cells import cells_from_pb, cells_to_pb, write_cells
+from tracker.wire.cells import CELLS, cells_from_pb, write_cells
+from tracker.wire.codec import Codec, derived
 
 
 def key_to_pb(key: NodeKey) -> pb.NodeKey:
@@ -82,33 +83,8 @@ def content_from_pb(message: pb.TickContent) -> TickContent:
     )
 
 
-def contribution_to_pb(contribution: StagedContribution) -> pb.StagedContribution:
-    c = contribution
-    return pb.StagedContribution(
-        query=c.query,
-        run=c.run,
-        batch=c.batch,
-        execution=c.execution,
-        operator=c.operator,
-        stage=c.stage,
-        partition=c.partition,
-        attempt=c.attempt,
-        created=cells_to_pb(c.created),
-        consumed=cells_to_pb(c.consumed),
-    )
-
-
-def contribution_from_pb(message: pb.StagedContribution) -> StagedContribution:
-    """Raises Refused(INVALID) where packed cells are malformed."""
-    return StagedContribution(
-        message.query,
-        message.run,
-        message.batch,
-        message.execution,
-        message.operator,
-        message.stage,
-        message.partition,
-        message.attempt,
-        cells_from_pb(message.created),
-        cells_from_pb(message.consumed),
-    )
+KEY = Codec(NodeKey, pb.NodeKey, key_to_pb, key_from_pb)
+BATCH = Codec(Batch, pb.Batch, batch_to_pb, batch_from_pb)
+UNIT = Codec(Unit, pb.Unit, unit_to_pb, unit_from_pb)
+CONTRIBUTION = derived(StagedContribution, pb.StagedContribution, CELLS)
+contribution_to_pb, contribution_from_pb = CONTRIBUTION.to_pb, CONTRIBUTION.from_pb
