@@ -9,9 +9,10 @@ import pytest
 from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.home import KEPT_SCOPES, MAX_SCOPES
-from tracker.core.messages import Pinned, PipelineReport, SegmentLow
+from tracker.core.messages import FrontsGranted, Pinned, PipelineReport, SegmentLow
 from tracker.core.model import Batch, FrontPin, PipelineSpec, RefusalCode
 from tracker.core.process import ProcessConfig
+from tracker.core.routing import RoutingTable
 from tracker.core.slots import LOWEST_SLOT
 
 SPEC = PipelineSpec("p", ("a", "b"), fronts=("x", "y"), open=True)
@@ -219,6 +220,26 @@ def test_a_front_takes_its_grant_along_to_a_new_home() -> None:
     assert moved.grants[-1].slot == slots[moved.key], "nobody has to be heard to know it"
     again = cluster.processes[1].snapshot().pipelines[0]
     assert all(len(node.grants) == 1 for node in again.nodes)
+
+
+def test_a_front_that_its_new_home_has_granted_is_not_granted_again_after_a_restart() -> None:
+    spec = replace(SPEC, fronts=(), front_count=1)
+    cluster = Cluster(1, config=ProcessConfig(rescale_margin_ms=40))
+    cluster.register(spec)
+    cluster.join_shard()
+    two = RoutingTable.uniform(2)
+    name = next(f"front{n}" for n in range(20) if two.home("p", f"front{n}") == 1)
+    cluster.node(spec, name).begin(joins={"f": 0})
+
+    def grants_of(shard: int) -> list[FrontsGranted]:
+        return [record for _, record in cluster.stored[shard] if isinstance(record, FrontsGranted)]
+
+    cluster.rescale(2)
+    assert not grants_of(0), "it was still waiting when it moved"
+    (granted,) = grants_of(1)
+    cluster.restart(1)
+    cluster.settle()
+    assert grants_of(1) == [granted]
 
 
 def test_a_promise_below_the_pin_may_grow_after_a_restart_as_it_might_have_before() -> None:

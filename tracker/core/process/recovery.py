@@ -124,7 +124,9 @@ class Recovery(Timers):
     def _recover_home(self, pipeline: Pipeline, now_ns: int) -> None:
         closed = {key for _, name, key in self._closed_keys if name == pipeline.spec.name}
         claims = pipeline.claims()
-        pipeline.home.newest.clear()  # one that was moved here may have left since
+        # One that was moved here may have left since, or have been granted what it waited for.
+        pipeline.home.newest.clear()
+        pipeline.home.waiting.clear()
         for node in pipeline.home.nodes.values():
             node.pending.clear()
             node.heard(now_ns)
