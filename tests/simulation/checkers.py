@@ -174,7 +174,7 @@ that has just restarted none is confirmed since its snapshot."""
 MAX_NOT_DURABLE = 48
 """Records that wait for the store, while it stalls for as long as a run lets it."""
 MAX_HELD_REPORTS = 24
-"""Reports that wait for a pin to be durable: one an interval, for the same time."""
+"""Reports to one shard that wait for a pin to be durable: one an interval, for the same time."""
 MAX_CLOSED_KEYS = 48
 """Closed keys that some shard has not heard of."""
 MAX_RUNS = 48
@@ -188,7 +188,7 @@ def check_bounds(process: Process) -> None:
         or len(inside.outbox(process))
         > MAX_UNCONFIRMED * (1 + 2 * bool(process.membership.joining))
         or len(inside.pending(process)) > MAX_NOT_DURABLE
-        or len(inside.held_frames(process)) > MAX_HELD_REPORTS
+        or len(inside.held_frames(process)) > MAX_HELD_REPORTS * max(1, len(process.links))
         or len(inside.closed_keys(process)) > MAX_CLOSED_KEYS
     ):
         raise Failure(

@@ -16,6 +16,7 @@ from tests.simulation.plan import MS
 from tests.simulation.processes import Running, Shard
 from tests.simulation.simulator import Simulator
 from tests.simulation.store import SimulatedStore
+from tests.simulation.stories import JOINS, draw_plan
 from tracker.core.messages import (
     Answer,
     Effect,
@@ -37,7 +38,8 @@ _MOST_SHARDS = 4
 
 def rescales(seed: int) -> bool:
     """Whether shards come and go in the run of a seed."""
-    return random.Random(f"rescale {seed}").random() < SHARE
+    drawn = random.Random(f"rescale {seed}").random() < SHARE
+    return drawn or draw_plan(seed).story == JOINS
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +69,7 @@ class RescalingSimulator(Simulator):
         rng = random.Random(f"rescaling of {seed}")
         config = replace(
             self.plan.config,
-            join_timeout_ms=rng.choice([15, 30, 100]),
+            join_timeout_ms=max(rng.choice([15, 30, 100]), 100 * (self.plan.story == JOINS)),
             rescale_margin_ms=rng.choice([0, 2, 10]),
         )
         # Restarts of pipelines, retirements and write-offs are simulated in the other runs alone.

@@ -10,22 +10,24 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from tests import inside
-from tests.simulation.nodes import Node, WanderingFront, WorkerNode
+from tests.simulation.nodes import Node, VisitingFront, WanderingFront, WorkerNode
 from tests.simulation.plan import MS, QUICK, ROOMY, FrontPlan, PipelinePlan, Plan, draw_plain
 from tracker.core.messages import Entries, ShardReport
 from tracker.core.model import Edge, PipelineSpec
+from tracker.core.rescaling import SEQUENCER
 from tracker.core.routing import RoutingTable
-from tracker.core.slots import HIGHEST_SLOT
+from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
     from tests.simulation.world import Item
     from tracker.core.pipeline import Pipeline
 
-BOUNCE, VISITS, WANDERS = "bounce", "visits", "wanders"
+BOUNCE, VISITS, WANDERS, JOINS = "bounce", "visits", "wanders", "joins"
 MANY_SCOPES = 12
 LOOK_EVERY_NS = 400_000
 LOOKS = 50
@@ -42,6 +44,8 @@ def draw_plan(seed: int) -> Plan:
         return _draw_visits(rng, plan)
     if drawn < 0.11:
         return _draw_wanders(rng, plan)
+    if drawn < 0.13:
+        return _draw_joins(rng, plan)
     return plan
 
 
@@ -133,6 +137,30 @@ def _draw_wanders(rng: random.Random, plan: Plan) -> Plan:
         pause_ns=1.0 * MS,
         faults_for_ns=rng.randint(60, 90) * MS,
         part_commits=0.7,
+        late_share=0.0,
+        bad_share=0.02,
+    )
+
+
+def _draw_joins(rng: random.Random, plan: Plan) -> Plan:
+    """Shards come while a front comes and goes behind one that is far ahead: a newcomer may have heard of
+    more than the shards that do not count it yet."""
+    shards = rng.choice([2, 2, 3])
+    leader = FrontPlan(_name(rng, "front", shards), 0, 0, leaves=False, joins_ns=0, role="leader")
+    visitor = FrontPlan(
+        _name(rng, "visitor", shards), 0, 1, leaves=True, joins_ns=MS, late=True, role="visitor"
+    )
+    pipeline = _pipeline(
+        rng, ("s0",), (), (leader, visitor), _draw_workers(rng, 1, 1),
+        hops=1, child_share=0.0, is_open=rng.random() < 0.5,
+    )  # fmt: skip
+    return replace(
+        _calm(rng, plan, pipeline),
+        story=JOINS,
+        shards=shards,
+        config=rng.choice([QUICK, ROOMY]),
+        pause_ns=1.0 * MS,
+        faults_for_ns=rng.randint(60, 90) * MS,
         late_share=0.0,
         bad_share=0.02,
     )
@@ -244,6 +272,8 @@ class Story:
             self._moments = [self._unreported, self._anew, self._anew]
         elif sim.plan.story == WANDERS:
             self._moments = [self._wandered]
+        elif sim.plan.story == JOINS:
+            self._moments = [self._joined]
 
     def begin(self) -> None:
         """The next moment, if there is time for one."""
@@ -453,7 +483,7 @@ class Story:
         yield lambda: self._has_seen_off(blind) and not sim.worlds["p0"].items
         sim.deafen_link(blind, home, 40 * MS, Entries)
         ahead = 3 * sim.plan.block_slots + 3
-        yield lambda: self._promised_ahead(blind, owner, leader.name) >= ahead
+        yield lambda: self._promised(blind, owner, leader.name) - self._announced(blind) >= ahead
         sim.hold_link(owner, blind, 25 * MS)
         self.workers_wait, self.visitors_wait, self.toward = True, False, owner
         yield lambda: bool(sim.worlds["p0"].items)
@@ -504,6 +534,51 @@ class Story:
             sim.break_session(wanderer)
         yield sim.milliseconds(4, 8)
 
+    def _joined(self) -> Moment:
+        """The first words of a newcomer reach the sequencer late. It has heard promises of the leader from
+        all shards, and these have not heard them from each other, when it hears no more of them. Then a
+        front visits, and is granted what they have announced; and the newcomer is told that it counts."""
+        sim = self.sim
+        leader = next(node for node in sim.nodes.values() if node.kind == "leader")
+        visitor = next(node for node in sim.nodes.values() if isinstance(node, VisitingFront))
+        self.visitors_wait = True
+        yield lambda: bool(self._joining())
+        newcomer = self._joining()[0]
+        counted = [shard.number for shard in sim.present if shard.number != newcomer]
+        sim.hold_link(newcomer, SEQUENCER, 25 * MS)
+
+        def is_alone() -> bool:
+            """Whether the newcomer has begun, and all shards have no front but the leader, and no item."""
+            if newcomer >= len(sim.shards) or sim.worlds["p0"].items:
+                return False
+            return all(map(self._has_seen_off, [*counted, newcomer]))
+
+        yield is_alone
+        for source, target in permutations(counted, 2):
+            sim.deafen_link(source, target, 40 * MS, ShardReport)
+        yield lambda: self._knows_more(newcomer, counted, leader.name)
+        for source in counted:
+            lost = object if source == visitor.home != SEQUENCER else ShardReport
+            sim.deafen_link(source, newcomer, 40 * MS, lost)
+        self.visitors_wait, self.workers_wait = False, True
+        yield lambda: not any(map(self._has_seen_off, counted))
+        self.visitors_wait = True
+        for source, target in permutations(counted, 2):
+            sim.mend_link(source, target)
+        yield lambda: visitor.active or visitor.finished
+        yield lambda: not self._joining()
+        yield 5 * MS
+
+    def _joining(self) -> list[int]:
+        """The shards that are joining, as far as the sequencer knows."""
+        running = self.sim.shards[SEQUENCER].running
+        return [*running.process.membership.joining] if running else []
+
+    def _knows_more(self, newcomer: int, counted: list[int], leader: str) -> bool:
+        """Whether all shards have told a newcomer of more than any of them has announced."""
+        announced = max(map(self._announced, counted))
+        return all(self._promised(newcomer, other, leader) > announced + 3 for other in counted)
+
     def _is_ahead(self, shard: int, of: int, segment: int) -> bool:
         """Whether a shard has announced more than another one."""
         one, other = self._pipeline(shard), self._pipeline(of)
@@ -518,14 +593,19 @@ class Story:
         pipeline = self._pipeline(shard)
         return pipeline is not None and len(pipeline.shard.fronts) <= 1
 
-    def _promised_ahead(self, shard: int, other: int, leader: str) -> int:
-        """How far what a shard knows another one to be promised is ahead of what it announces."""
+    def _announced(self, shard: int) -> int:
+        """How far a shard has announced all segments; never more than one that is away."""
+        pipeline = self._pipeline(shard)
+        return FOREVER if pipeline is None else min(pipeline.announced)
+
+    def _promised(self, shard: int, other: int, leader: str) -> int:
+        """What a shard knows another one to be promised."""
         pipeline = self._pipeline(shard)
         if pipeline is None or other not in pipeline.combiner.views:  # it has left
-            return 0
+            return LOWEST_SLOT
         reports = pipeline.combiner.views[other].fronts.values()
         promises = [report.heartbeat for report in reports if report.node_id == leader]
-        return max(promises) - min(pipeline.announced) if promises else 0
+        return max(promises, default=LOWEST_SLOT)
 
     def _late(self) -> Moment:
         """A worker's home does not hear that min time has come to a slot that has an item; what the
