@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Answer,
     Append,
@@ -36,8 +36,8 @@ from tracker.core.model import (
     Refusal,
     TickContent,
 )
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
-from tracker.core.routing import RoutingTable
 
 TICK_NS = 25_000
 """How much the clock moves with each event: 40,000 a second."""

@@ -19,7 +19,7 @@ from benchmarks.figures import Bar, Budget, Figure
 from benchmarks.processes import RedisStore, Tracker
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
-from tracker.core.routing import RoutingTable
+from tracker.core.model.routing import RoutingTable
 
 TIMEOUT_S = 60.0
 PROMISE_EVERY_S = 0.01

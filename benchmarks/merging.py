@@ -18,7 +18,7 @@ from fronts.batches import items_batch
 from fronts.core import FrontCore
 from local_tracker.core.merge import merge_acks
 from local_tracker.worker.collector import Collector
-from tracker.core.ack_values import root_values
+from tracker.core.model.ack_values import root_values
 
 LIMIT = Bar(50e6, at_most=False)
 

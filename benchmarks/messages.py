@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.figures import Bar, Budget, Figure
 from local_tracker.core.window import FlushWindow, Step, merged_content
-from tracker.core.ack_values import child_value, root_value
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Answer,
     Append,
@@ -48,8 +47,9 @@ from tracker.core.messages import (
     WakeAt,
 )
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model.ack_values import child_value, root_value
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
-from tracker.core.routing import RoutingTable
 from tracker.service.cluster.outgoing import Outgoing
 
 ITEMS = 50_000

@@ -39,8 +39,8 @@ from benchmarks.watermark import delays
 from local_tracker.worker.collector import Collector
 from scripts.summary import BUILD
 from tracker.client import NodeClient, Subscriber
-from tracker.core.ack_values import root_values
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.core.model.ack_values import root_values
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 PER_SLOT = 1000

@@ -39,9 +39,9 @@ from local_tracker import acks
 from local_tracker.spark import Tracked
 from local_tracker.spark.rows import row_cells
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
-from tracker.core.units import slot_in_name, unit_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.units import slot_in_name, unit_name
 
 WAYS = ("untracked", "units", "rows")
 FLIGHTS_WAYS = ("untracked", "units")

@@ -14,10 +14,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracker.core.ack_values import range_value, unit_value
 from tracker.core.model import Cells, Unit
-from tracker.core.ranges import NotedRanges, note
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.ack_values import range_value, unit_value
+from tracker.core.model.ranges import NotedRanges, note
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 FINGERPRINT_BYTES = 16
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from fronts.batches import PublishedBatch
 from fronts.clock import ClockReport, ClockWatch
 from tracker.core.model import Batch, Cells, Heartbeat, TickContent
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_of, slot_start_ns
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_of, slot_start_ns
 
 MAX_OPEN_ITEMS = 1_000_000
 """Labels in one batch."""

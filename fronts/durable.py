@@ -20,7 +20,7 @@ from fronts.core import RolledBackError
 from fronts.front import JOIN_TIMEOUT_S, Front, NotPublishedError, Send
 from fronts.locks import left_after, record_leave, take_lock
 from tracker.core.model import Batch
-from tracker.core.slots import LOWEST_SLOT
+from tracker.core.model.slots import LOWEST_SLOT
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from fronts.front import (
     OpenBatch,
 )
 from tracker.client.known import known_beside
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
-from tracker.core.units import LabelledFile, file_name, parse_file_name, unit_name
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.units import LabelledFile, file_name, parse_file_name, unit_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -33,10 +33,10 @@ from tracker.client.errors import (
     UnavailableError,
 )
 from tracker.client.node import NodeClient
-from tracker.core.ack_values import root_value, root_values
-from tracker.core.messages import Grant, Joined
+from tracker.core.log import Grant, Joined
 from tracker.core.model import Batch, RefusalCode, TickContent
-from tracker.core.slots import LOWEST_SLOT
+from tracker.core.model.ack_values import root_value, root_values
+from tracker.core.model.slots import LOWEST_SLOT
 
 HEARTBEAT_INTERVAL_MS = 50
 JOIN_TIMEOUT_S = 30.0

@@ -33,7 +33,7 @@ from fronts.front import (
 from tracker.client import Admin
 from tracker.client.errors import LowmarkError
 from tracker.consumers.durable import write_durably
-from tracker.core.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
+from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
 
 PRUNE_ABOVE_BYTES = 16 * 2**20
 """A journal that is longer lets go of what is below min time: every reader has told of it."""

@@ -31,10 +31,10 @@ from tracker.client import NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
 from tracker.client.node import segment_number
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import Refusal, RefusalCode, TickContent
-from tracker.core.slots import slot_of
-from tracker.core.units import file_name
+from tracker.core.model.slots import slot_of
+from tracker.core.model.units import file_name
 
 _JOIN_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 30.0

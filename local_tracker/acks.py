@@ -42,7 +42,7 @@ from local_tracker.worker.collector import AckError, Collector
 from local_tracker.worker.protocol import HandOverError
 from local_tracker.worker.route import Route
 from local_tracker.worker.settings import SettingsError
-from tracker.core.messages import Grant
+from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat
 
 __all__ = [

@@ -77,21 +77,11 @@ if TYPE_CHECKING:
     from tracker.consumers.reorder import BufferFullError, LateItemError, Released, ReorderBuffer
     from tracker.consumers.runs import Run, Runs
     from tracker.consumers.webhook import NotDeliveredError, RefusedByReceiverError, Webhook
-    from tracker.core.ack_values import (
-        child_value,
-        child_values,
-        offset_value,
-        range_value,
-        root_value,
-        root_values,
-        string_key,
-        unit_value,
-    )
-    from tracker.core.describe import PipelineDescription, ShardRole
-    from tracker.core.diagnosis import CauseKind
-    from tracker.core.graph import SegmentGraph
-    from tracker.core.history import Reached
-    from tracker.core.messages import Grant, Joined
+    from tracker.core.cut.graph import SegmentGraph
+    from tracker.core.cut.history import Reached
+    from tracker.core.insight.describe import PipelineDescription, ShardRole
+    from tracker.core.insight.diagnosis import CauseKind
+    from tracker.core.log import Grant, Joined
     from tracker.core.model import (
         Batch,
         Cells,
@@ -105,7 +95,17 @@ if TYPE_CHECKING:
         TimeKind,
         Unit,
     )
-    from tracker.core.slots import (
+    from tracker.core.model.ack_values import (
+        child_value,
+        child_values,
+        offset_value,
+        range_value,
+        root_value,
+        root_values,
+        string_key,
+        unit_value,
+    )
+    from tracker.core.model.slots import (
         DEFAULT_SLACK_NS,
         FOREVER,
         HIGHEST_SLOT,
@@ -115,8 +115,8 @@ if TYPE_CHECKING:
         slot_start_ns,
         subtract_delay,
     )
-    from tracker.core.units import file_name, parse_file_name, slot_in_name, unit_name
-    from tracker.core.waits import WaitCause, WaitKind
+    from tracker.core.model.units import file_name, parse_file_name, slot_in_name, unit_name
+    from tracker.core.model.waits import WaitCause, WaitKind
 
 _NAMES = {
     "fronts.batches": ("PublishedBatch",),
@@ -151,25 +151,25 @@ _NAMES = {
     "tracker.consumers.reorder": ("BufferFullError", "LateItemError", "Released", "ReorderBuffer"),
     "tracker.consumers.runs": ("Run", "Runs"),
     "tracker.consumers.webhook": ("NotDeliveredError", "RefusedByReceiverError", "Webhook"),
-    "tracker.core.ack_values": (
+    "tracker.core.model.ack_values": (
         "child_value", "child_values", "offset_value", "range_value", "root_value", "root_values",
         "string_key", "unit_value",
     ),
-    "tracker.core.describe": ("PipelineDescription", "ShardRole"),
-    "tracker.core.diagnosis": ("CauseKind",),
-    "tracker.core.graph": ("SegmentGraph",),
-    "tracker.core.history": ("Reached",),
-    "tracker.core.messages": ("Grant", "Joined"),
+    "tracker.core.insight.describe": ("PipelineDescription", "ShardRole"),
+    "tracker.core.insight.diagnosis": ("CauseKind",),
+    "tracker.core.cut.graph": ("SegmentGraph",),
+    "tracker.core.cut.history": ("Reached",),
+    "tracker.core.log": ("Grant", "Joined"),
     "tracker.core.model": (
         "Batch", "Cells", "Edge", "FrontPolicy", "Heartbeat", "PipelineSpec", "RefusalCode",
         "SilentFront", "TickContent", "TimeKind", "Unit",
     ),
-    "tracker.core.slots": (
+    "tracker.core.model.slots": (
         "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "add_delay", "slot_of",
         "slot_start_ns", "subtract_delay",
     ),
-    "tracker.core.units": ("file_name", "parse_file_name", "slot_in_name", "unit_name"),
-    "tracker.core.waits": ("WaitCause", "WaitKind"),
+    "tracker.core.model.units": ("file_name", "parse_file_name", "slot_in_name", "unit_name"),
+    "tracker.core.model.waits": ("WaitCause", "WaitKind"),
     "tracker.client.credentials": ("CredentialsError",),
     "tracker.client.pipeline_file": ("PipelineFileError", "load_pipeline"),
 }  # fmt: skip

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Hashable, Sized
 
-from tracker.core.cut import Combiner, Vectors
-from tracker.core.messages import Record
+from tracker.core.cut.combiner import Combiner
+from tracker.core.cut.vectors import Vectors
+from tracker.core.log import Record
+from tracker.core.log.steps import RoutingEntry
 from tracker.core.model import NodeKey
-from tracker.core.pipeline import Pipeline
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
 from tracker.core.process.timers import _evict_after_ms
-from tracker.core.rescaling import RoutingEntry
 
 evict_after_ms = _evict_after_ms
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tracker.core.messages import KeyTick
+from tracker.core.log import KeyTick
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
-from tracker.core.shard import ShardPipeline
-from tracker.core.slots import FOREVER
+from tracker.core.shard.shard import ShardPipeline
 
 SPARED_TICKS = 20
 """Ticks with items that are applied as they should be, before the fault: a run is under way by then."""

@@ -16,7 +16,7 @@ from tracker.client import (
     Subscriber,
     UnavailableError,
 )
-from tracker.core.messages import Grant
+from tracker.core.log import Grant
 from tracker.core.model import Batch, RefusalCode, TickContent
 
 FLUSHES = "flushes"

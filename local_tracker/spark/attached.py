@@ -20,7 +20,7 @@ from local_tracker.spark.routes import Routes
 from local_tracker.spark.sources import UnaccountedError
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import Batch
 
 MAX_BATCHES_BEHIND = 10_000

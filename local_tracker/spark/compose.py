@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from local_tracker.core.merge import merge_cells
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Batch, Cells, StagedContribution, TickContent, Unit
+from tracker.core.model.ack_values import unit_value
 
 _Rows = tuple[tuple[int, int, int, int], ...]
 _NOTHING: tuple[_Rows, _Rows] = ((), ())

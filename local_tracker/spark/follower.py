@@ -28,9 +28,9 @@ from local_tracker.spark.logs import CheckpointLog
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.updates import slot_time
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.waits import WaitCause, WaitKind
 
 POLL_INTERVAL_MS = 5
 """How often the next `commits/N` is looked for: one `stat`, some microseconds."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, TickContent
-from tracker.core.slots import slot_of
+from tracker.core.model.slots import slot_of
 
 log = logging.getLogger("lowmark.spark")
 

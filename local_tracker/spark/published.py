@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local_tracker.spark.logs import LogError, local_path
-from tracker.core.units import unit_name
+from tracker.core.model.units import unit_name
 
 KEPT_MANIFESTS = 1_000
 """Manifests of this many batches stay for inspection; a checkpoint is never that far behind."""

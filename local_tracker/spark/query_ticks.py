@@ -40,9 +40,9 @@ from local_tracker.spark.sources import Sources
 from local_tracker.worker.noted import forget, is_noted, noted
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, TickContent, Unit
-from tracker.core.slots import slot_of
-from tracker.core.units import slot_in_name
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.slots import slot_of
+from tracker.core.model.units import slot_in_name
+from tracker.core.model.waits import WaitCause, WaitKind
 
 _RESOLVE_WAIT_MS = 1_000
 _NAMES_SHOWN = 3

@@ -15,9 +15,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tracker.core.ack_values import range_value
 from tracker.core.model import Cells
-from tracker.core.ranges import HIGHEST_OFFSET, parse_note
+from tracker.core.model.ack_values import range_value
+from tracker.core.model.ranges import HIGHEST_OFFSET, parse_note
 
 Pieces = Iterable[tuple[int, int, int]]
 """Parts of a range: (begin, end, slot), each end the next begin."""

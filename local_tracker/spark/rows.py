@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from local_tracker.core.merge import merge_acks, merge_cells
 from local_tracker.spark.logs import local_path
-from tracker.core.ack_values import child_values, unit_value
 from tracker.core.model import Cells
-from tracker.core.units import slot_in_name
+from tracker.core.model.ack_values import child_values, unit_value
+from tracker.core.model.units import slot_in_name
 
 VALUE_COLUMN = "ack_value"
 """The column of ack values (signed) in the files of a front by rows."""

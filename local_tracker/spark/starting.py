@@ -24,7 +24,7 @@ from local_tracker.spark.query_ticks import QueryTicks, Tracking
 from local_tracker.spark.routes import Routes
 from local_tracker.spark.sources import UnaccountedError
 from tracker.client import Admin, NodeClient
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 
 log = logging.getLogger("lowmark.spark")
 

@@ -62,7 +62,7 @@ from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 
 SUPPORTED_PYSPARK = ("4.3",)
 """The PySpark versions whose logs have been tried out."""

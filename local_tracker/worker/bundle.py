@@ -14,7 +14,10 @@ from pathlib import Path
 
 PACKAGES = (
     "local_tracker", "local_tracker.core", "local_tracker.worker", "local_tracker.agent",
-    "tracker", "tracker.core", "tracker.wire", "tracker.client", "tracker.metrics",
+    "tracker", "tracker.core", "tracker.core.cut", "tracker.core.home", "tracker.core.insight",
+    "tracker.core.log", "tracker.core.membership", "tracker.core.model", "tracker.core.pipeline",
+    "tracker.core.process", "tracker.core.replication", "tracker.core.shard",
+    "tracker.wire", "tracker.client", "tracker.metrics",
     "acker", "acker.v1",
     "lowmark",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from local_tracker.core.merge import merge_acks, merge_cells
 from local_tracker.worker.protocol import MAX_CELLS, HandOverError
 from tracker.core.model import Cells
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 _MERGE_AT_ACKS = 1 << 20
 """So many acks of one segment are merged before more are kept."""

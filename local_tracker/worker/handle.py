@@ -25,7 +25,7 @@ from local_tracker.worker.protocol import (
     receive_frame,
     send_frame,
 )
-from tracker.core.messages import Grant
+from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat, TickContent
 
 _RETRY_S = 0.05

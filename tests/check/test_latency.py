@@ -9,7 +9,7 @@ import pytest
 from examples.latency import notification_latencies_ms, percentile
 from tests.check.sound import Line, heard, line, tick
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 MS = 1_000_000
 SPEC = PipelineSpec("p", ("read", "sum"), (Edge("read", "sum", 1),), fronts=("F",), start_slot=5)

@@ -45,8 +45,8 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.slots import FOREVER
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.wire.ticks import key_to_pb
 
 NO_SLOTS = np.empty(0, np.int64)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.pipeline_file import PipelineFileError, load_pipeline
 from tracker.core.model import Edge, PipelineSpec, SilentFront
-from tracker.core.slots import HIGHEST_SLOT
+from tracker.core.model.slots import HIGHEST_SLOT
 
 SMALL = "name: p\nsegments: [a, b]\nfronts: 1\n"
 

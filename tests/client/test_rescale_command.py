@@ -16,7 +16,7 @@ from tracker.client import rescaling
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError
 from tracker.client.rescaling import Rescaling, RoutingInfo
-from tracker.core.describe import RoutingDescription
+from tracker.core.insight.describe import RoutingDescription
 from tracker.core.model import Refusal, RefusalCode
 
 BLOCK_SLOTS = 1

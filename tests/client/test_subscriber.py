@@ -35,7 +35,7 @@ from tracker.client import (
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.updates import MinTimes
 from tracker.core.model import RefusalCode
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 
 @pytest.fixture(params=[1, 2], ids=["1 shard", "2 shards"])

@@ -11,7 +11,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
 from tests.client.support import never_back
 from tracker.client.updates import Heard, Update, slot_time, slot_until, subscribe_request
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 SLACK_NS = 10_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from tracker.consumers.durable import StateError
 from tracker.consumers.markers import Markers
 from tracker.consumers.periods import Period, PeriodFollower, Periods
 from tracker.core.model import PipelineSpec, TimeKind
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 HOUR = 3_600
 START = int(datetime(2026, 3, 2, 9, 30, tzinfo=UTC).timestamp())

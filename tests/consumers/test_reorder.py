@@ -13,7 +13,7 @@ from tracker.client import LowmarkError
 from tracker.consumers import reorder
 from tracker.consumers.durable import StateError
 from tracker.consumers.reorder import BufferFullError, LateItemError, Released, ReorderBuffer
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 
 def items(*slots: int) -> list[tuple[int, str, bytes]]:

@@ -13,7 +13,7 @@ from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateError
 from tracker.consumers.runs import Run, Runs
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tests import inside
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Answer,
     Append,
@@ -45,6 +45,7 @@ from tracker.core.messages import (
     Wake,
     WakeAt,
 )
+from tracker.core.log.steps import SEQUENCER
 from tracker.core.model import (
     Batch,
     Cells,
@@ -56,11 +57,10 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.checking import check_frame
-from tracker.core.rescaling import SEQUENCER
-from tracker.core.routing import RoutingTable
-from tracker.core.snapshot import ProcessSnapshot
+from tracker.core.process.snapshot import ProcessSnapshot
 
 MS = 1_000_000
 _ROUNDS = 400

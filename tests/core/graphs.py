@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 NumberedEdge = tuple[int, int, int]
 """(source, target, delay), segments by number."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core import ack_values
+from tracker.core.model import ack_values
 
 words = st.integers(min_value=0, max_value=2**64 - 1)
 ordinals = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -79,7 +79,7 @@ def test_an_empty_range_leaves_no_trace_and_a_filled_one_does() -> None:
 def test_another_process_computes_the_same_values() -> None:
     """A retried task runs elsewhere, under another seed of Python's own string hashes."""
     code = (
-        "from tracker.core import ack_values as a;"
+        "from tracker.core.model import ack_values as a;"
         "print(a.root_value('EWR', 3, 14), a.child_value(9, 'parse', 2), a.unit_value('file:///x'))"
     )
     done = subprocess.run(

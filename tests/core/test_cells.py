@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracker.core.ack_values import root_value
-from tracker.core.cells import CellTable
 from tracker.core.model import Cells
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.ack_values import root_value
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.shard.cells import CellTable
 
 SEGMENTS = 3
 Item = tuple[int, int, int]  # segment, slot, ordinal: the ordinal tells items of one cell apart

@@ -9,8 +9,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, content, plain
-from tracker.core.links import Link
-from tracker.core.messages import (
+from tracker.core.log import (
     Entries,
     Entry,
     Frame,
@@ -30,9 +29,7 @@ from tracker.core.messages import (
     TouchedRun,
     WrittenOff,
 )
-from tracker.core.model import Cells, Edge, NodeKey, PipelineSpec, RefusalCode, Refused, Tick, Unit
-from tracker.core.process.checking import check_frame
-from tracker.core.rescaling import (
+from tracker.core.log.steps import (
     CellsMoved,
     HighestSlots,
     NodesMoved,
@@ -46,7 +43,10 @@ from tracker.core.rescaling import (
     ShardRemoved,
     SlotsAsked,
 )
-from tracker.core.routing import RoutingEntry, RoutingTable
+from tracker.core.model import Cells, Edge, NodeKey, PipelineSpec, RefusalCode, Refused, Tick, Unit
+from tracker.core.model.routing import RoutingEntry, RoutingTable
+from tracker.core.process.checking import check_frame
+from tracker.core.replication.links import Link
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), front_count=1)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import MS, Cluster, Lossy
-from tracker.core.messages import (
+from tracker.core.log import (
     Announcement,
     Answer,
     Append,
@@ -23,11 +23,11 @@ from tracker.core.messages import (
     ShardReport,
     Wake,
 )
+from tracker.core.log.steps import ShardLeft
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.checking import check_frame
-from tracker.core.rescaling import ShardLeft
-from tracker.core.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 1),), front_count=1)
 

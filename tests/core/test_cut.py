@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tests.core.driver import Cluster, HandNode
-from tracker.core.messages import ShardReport
+from tracker.core.log import ShardReport
 from tracker.core.model import PipelineSpec
 
 SPEC = PipelineSpec("p", ("work",), fronts=("a",))

@@ -9,11 +9,11 @@ import pytest
 
 from tests.core.driver import Cluster, HandNode
 from tests.core.test_explain import SPEC, begun, explained, holds
-from tracker.core.diagnosis import Cause, CauseKind, diagnose
-from tracker.core.explain import ExplainQuery, Hold, HoldKind, SegmentStrip
-from tracker.core.messages import RegisterPipeline, ReportWaits, StageContributions
+from tracker.core.insight.diagnosis import Cause, CauseKind, diagnose
+from tracker.core.insight.explain import ExplainQuery, Hold, HoldKind, SegmentStrip
+from tracker.core.log import RegisterPipeline, ReportWaits, StageContributions
 from tracker.core.model import Batch, Cells, RefusalCode, StagedContribution
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.waits import WaitCause, WaitKind
 
 NEVER_MS = 10**9
 

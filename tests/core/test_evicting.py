@@ -10,8 +10,8 @@ import pytest
 
 from tests import inside
 from tests.core.driver import MS, Cluster, HandNode
-from tracker.core.explain import ExplainQuery, Hold, HoldKind
-from tracker.core.messages import (
+from tracker.core.insight.explain import ExplainQuery, Hold, HoldKind
+from tracker.core.log import (
     Append,
     AttachSession,
     DetachSession,
@@ -25,8 +25,8 @@ from tracker.core.messages import (
     Wake,
 )
 from tracker.core.model import Cells, Edge, PipelineSpec, SilentFront
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
-from tracker.core.slots import FOREVER
 from tracker.wire.storage import snapshot_from_bytes, snapshot_to_bytes
 
 SPEC = PipelineSpec(

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import MS, Cluster, HandNode
-from tracker.core.explain import ExplainQuery, Hold, HoldKind, OpenCell, PipelineExplanation
-from tracker.core.messages import RetireNode
+from tracker.core.insight.explain import ExplainQuery, Hold, HoldKind, OpenCell, PipelineExplanation
+from tracker.core.log import RetireNode
 from tracker.core.model import Cells, Edge, PipelineSpec, Unit
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a", "b"))

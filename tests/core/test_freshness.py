@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tracker.core.freshness import NONE_MS, WINDOWS, Freshness, Lag, percentiles
+from tracker.core.insight.freshness import NONE_MS, WINDOWS, Freshness, Lag, percentiles
 
 
 def filled(lags_ms: list[int], every_s: int = 1) -> Freshness:

@@ -8,16 +8,9 @@ import pytest
 
 from tests import inside
 from tests.core.driver import MS, Cluster, HandNode, content
-from tracker.core.messages import (
-    AttachSession,
-    Joined,
-    JoinNode,
-    SessionRefused,
-    TickRefused,
-    Wake,
-)
+from tracker.core.log import AttachSession, Joined, JoinNode, SessionRefused, TickRefused, Wake
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",))
 SHARDS = [1, 2, 3]

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.graphs import reachable_lows
-from tracker.core.graph import SegmentGraph
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 
 def spec_of(segments: str, *edges: tuple[str, str, int]) -> PipelineSpec:

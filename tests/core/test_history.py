@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core.history import (
+from tracker.core.cut.history import (
     FINE_STEP_NS,
     MAX_COARSE_ENTRIES,
     MAX_FINE_ENTRIES,
     History,
     Reached,
 )
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 SECOND_NS = 10**9
 MINUTE, HOUR = 60, 3_600  # in slots of a second

@@ -8,12 +8,12 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode
-from tracker.core.home import KEPT_SCOPES, MAX_SCOPES
-from tracker.core.messages import FrontsGranted, Pinned, PipelineReport, SegmentLow
+from tracker.core.home.home import KEPT_SCOPES, MAX_SCOPES
+from tracker.core.log import FrontsGranted, Pinned, PipelineReport, SegmentLow
 from tracker.core.model import Batch, FrontPin, PipelineSpec, RefusalCode
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.process import ProcessConfig
-from tracker.core.routing import RoutingTable
-from tracker.core.slots import LOWEST_SLOT
 
 SPEC = PipelineSpec("p", ("a", "b"), fronts=("x", "y"), open=True)
 """Two segments that have nothing to do with each other."""
@@ -299,7 +299,7 @@ def test_one_scope_too_many_is_refused_not_paid_for_with_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert MAX_SCOPES > 4
-    monkeypatch.setattr("tracker.core.home.MAX_SCOPES", 4)
+    monkeypatch.setattr("tracker.core.home.home.MAX_SCOPES", 4)
     _, node = worker()
     for number in range(3):
         node.commit(batch=Batch(f"query {number}", 1, b"f"))

@@ -11,8 +11,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, plain
-from tracker.core.cells import CellTable, new_cells
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     HomeEntry,
     JoinNode,
@@ -21,7 +20,8 @@ from tracker.core.messages import (
     RestartPipeline,
 )
 from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, Unit
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
+from tracker.core.shard.cells import CellTable, new_cells
 
 SPEC = PipelineSpec(
     "p", ("in", "out"), (Edge("in", "out"),), fronts=("f",), horizon_slots=1_000, max_open_cells=3,

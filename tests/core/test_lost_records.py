@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import Cluster, HandNode, Lossy
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     AttachSession,
     EntriesReceived,
@@ -19,8 +19,8 @@ from tracker.core.messages import (
     SessionRefused,
 )
 from tracker.core.model import Cells, NodeKey, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
-from tracker.core.routing import RoutingTable
 
 SPEC = PipelineSpec("p", ("a", "b"), (), open=True, start_slot=0)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracker.core.model import Unit
-from tracker.core.names import UnitNames
+from tracker.core.shard.names import UnitNames
 
 
 def test_a_unit_is_found_until_it_is_consumed() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracker.core.home.window import TickWindow
 from tracker.core.model import Refusal, RefusalCode
-from tracker.core.node import TickWindow
 
 FULL = Refusal(RefusalCode.FULL, "there is no room")
 

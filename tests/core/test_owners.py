@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.driver import Cluster, HandNode
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     DetachSession,
     HomeEntry,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.driver import Cluster
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 SHARDS = [1, 2, 3]
 ONE = PipelineSpec("p", ("work",), fronts=("a",))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 numbers = st.integers(min_value=0, max_value=2**40)
 slots = st.integers(min_value=LOWEST_SLOT, max_value=HIGHEST_SLOT)

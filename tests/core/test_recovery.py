@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain
-from tracker.core.messages import FrameArrived, ShardReport, StageContributions
+from tracker.core.log import FrameArrived, ShardReport, StageContributions
 from tracker.core.model import Batch, Edge, PipelineSpec, StagedContribution, Unit
 from tracker.core.process import LogLost, Process
 

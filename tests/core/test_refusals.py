@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain
-from tracker.core import home
-from tracker.core.messages import (
+from tracker.core.home import home
+from tracker.core.log import (
     Append,
     AttachSession,
     JoinNode,
@@ -32,8 +32,8 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
-from tracker.core.slots import FOREVER
 from tracker.wire.pipelines import state_to_pb
 from tracker.wire.storage import snapshot_to_bytes
 

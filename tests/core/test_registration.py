@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.core.driver import MS, Cluster, plain
-from tracker.core.messages import Answer, RegisterPipeline
+from tracker.core.home.registration import MAX_DELAY_SLOTS
+from tracker.core.log import Answer, RegisterPipeline
 from tracker.core.model import (
     Edge,
     FrontPolicy,
@@ -19,9 +20,8 @@ from tracker.core.model import (
     SilentFront,
     TimeKind,
 )
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.process import ProcessConfig
-from tracker.core.registration import MAX_DELAY_SLOTS
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 SPEC = PipelineSpec(
     "flights", ("parse", "enrich"), (Edge("parse", "enrich", 2),), fronts=("EWR", "JFK")

@@ -8,8 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode
-from tracker.core.membership import Membership
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     Append,
     Effect,
@@ -27,6 +26,8 @@ from tracker.core.messages import (
     SessionRefused,
     ShardNumber,
 )
+from tracker.core.log.steps import SEQUENCER, ShardLeaving, ShardLeft
+from tracker.core.membership.membership import Membership
 from tracker.core.model import (
     Batch,
     Edge,
@@ -37,10 +38,9 @@ from tracker.core.model import (
     SilentFront,
     Unit,
 )
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
-from tracker.core.rescaling import SEQUENCER, ShardLeaving, ShardLeft
-from tracker.core.routing import RoutingTable
-from tracker.core.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 0),), front_count=1, start_slot=0)
 CONFIG = ProcessConfig(rescale_margin_ms=40)

@@ -11,7 +11,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import MS, Cluster, HandNode, content, plain
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Answer,
     Joined,
@@ -26,6 +26,7 @@ from tracker.core.messages import (
 from tracker.core.model import (
     Batch,
     Cells,
+    DroppedCells,
     Edge,
     PipelineSpec,
     Refusal,
@@ -33,8 +34,8 @@ from tracker.core.model import (
     StagedContribution,
     Unit,
 )
-from tracker.core.pipeline import MAX_LISTED_RESTARTS, DroppedCells
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipeline import MAX_LISTED_RESTARTS
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
 SHARDS = [1, 2, 3]
@@ -345,7 +346,7 @@ def test_what_becomes_durable_after_the_restart_is_of_the_older_generation() -> 
 
 
 def test_the_list_of_restarts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracker.core.pipeline.MAX_LISTED_RESTARTS", 2)
+    monkeypatch.setattr("tracker.core.pipeline.pipeline.MAX_LISTED_RESTARTS", 2)
     assert MAX_LISTED_RESTARTS > 2
     cluster, *_ = running(1)
     for generation in range(4):

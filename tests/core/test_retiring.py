@@ -10,8 +10,8 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, content, plain
-from tracker.core.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
-from tracker.core.messages import (
+from tracker.core.home.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
+from tracker.core.log import (
     Answer,
     Joined,
     JoinNode,
@@ -19,8 +19,16 @@ from tracker.core.messages import (
     SessionRefused,
     StageContributions,
 )
-from tracker.core.model import Batch, Cells, Edge, PipelineSpec, Refusal, RefusalCode
-from tracker.core.written_off import MAX_LISTED_CELLS, WrittenOffCell, WrittenOffLedger
+from tracker.core.model import (
+    Batch,
+    Cells,
+    Edge,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    WrittenOffCell,
+)
+from tracker.core.shard.written_off import MAX_LISTED_CELLS, WrittenOffLedger
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
 SHARDS = [1, 2, 3]
@@ -316,7 +324,7 @@ def test_a_node_that_has_only_just_asked_to_join_can_be_retired() -> None:
 
 
 def test_the_last_gone_nodes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracker.core.home.KEPT_GONE_NODES", 2)
+    monkeypatch.setattr("tracker.core.home.home.KEPT_GONE_NODES", 2)
     assert KEPT_GONE_NODES > 2
     world = running(1)
     for name in ("one", "two", "three"):
@@ -328,7 +336,7 @@ def test_the_last_gone_nodes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_list_is_bounded_and_the_sum_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracker.core.written_off.MAX_LISTED_CELLS", 3)
+    monkeypatch.setattr("tracker.core.shard.written_off.MAX_LISTED_CELLS", 3)
     assert MAX_LISTED_CELLS > 3
     ledger = WrittenOffLedger()
     for slot in range(5):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core.routing import RoutingEntry, RoutingTable
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.routing import RoutingEntry, RoutingTable
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 slots = st.integers(min_value=LOWEST_SLOT, max_value=HIGHEST_SLOT)
 

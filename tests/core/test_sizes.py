@@ -10,8 +10,8 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, content
-from tracker.core.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
-from tracker.core.messages import (
+from tracker.core.home.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
+from tracker.core.log import (
     Append,
     Entries,
     Entry,
@@ -20,6 +20,8 @@ from tracker.core.messages import (
     Send,
     StageContributions,
 )
+from tracker.core.log.sizes import entry_bytes, pieces
+from tracker.core.log.steps import CellsMoved, NodesMoved, ShardLeft, ShardSaid
 from tracker.core.model import (
     Cells,
     PipelineSpec,
@@ -29,9 +31,7 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.process import ProcessConfig
-from tracker.core.rescaling import CellsMoved, NodesMoved, ShardLeft, ShardSaid
-from tracker.core.shard import LateEntry
-from tracker.core.sizes import entry_bytes, pieces
+from tracker.core.shard.shard import LateEntry
 
 MOVE, FRAME = 4_000, 20_000
 CONFIG = ProcessConfig(max_bytes_per_move=MOVE, max_bytes_per_frame=FRAME, rescale_margin_ms=40)

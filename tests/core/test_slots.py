@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core.slots import (
+from tracker.core.model.slots import (
     DEFAULT_SLACK_NS,
     FOREVER,
     HIGHEST_SLOT,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.driver import Cluster, HandNode, content
-from tracker.core.home import KEPT_FINGERPRINTS
-from tracker.core.messages import (
+from tracker.core.home.home import KEPT_FINGERPRINTS
+from tracker.core.log import (
     AttachSession,
     DetachSession,
     Entries,

@@ -6,10 +6,10 @@ import pytest
 
 from tests.core.driver import MS, Cluster, HandNode, plain
 from tests.core.test_explain import SPEC, begun, explained
-from tracker.core.explain import NodeExplanation
-from tracker.core.messages import DetachSession, Effect, ReportWaits, SessionRefused
+from tracker.core.insight.explain import NodeExplanation
+from tracker.core.log import DetachSession, Effect, ReportWaits, SessionRefused
 from tracker.core.model import RefusalCode
-from tracker.core.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause, WaitKind
+from tracker.core.model.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause, WaitKind
 
 A_WAIT = WaitCause(WaitKind.NOT_TOLD, "offsets 0..9 of topic orders", segment=0, batch=3)
 ANOTHER = WaitCause(WaitKind.WRITER_BEHIND, "batch 2 of its writer")

@@ -14,7 +14,7 @@ from tests.client.support import WAIT_S, done
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
+from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.dashboard import Dashboard
 
 SEGMENTS = ("parse", "enrich", "sessions", "totals", "alerts")

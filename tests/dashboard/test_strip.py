@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tracker.client import PipelineInfo
-from tracker.core.describe import FrontDescription, PipelineDescription
+from tracker.core.insight.describe import FrontDescription, PipelineDescription
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.dashboard.query import STRIP_BINS, strip_span
 
 

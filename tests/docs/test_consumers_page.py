@@ -26,10 +26,10 @@ from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import RefusedByReceiverError, Webhook
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
-from tracker.core.units import unit_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
+from tracker.core.model.units import unit_name
 
 PAGE = ROOT / "docs" / "consumers.md"
 WAIT_S = 60.0

@@ -15,8 +15,8 @@ from tests.docs.pages import ROOT, blocks
 from tests.processes.running import until
 from tracker import EmbeddedTracker
 from tracker.core.model import PipelineSpec
-from tracker.core.ranges import parse_note
-from tracker.core.units import parse_file_name
+from tracker.core.model.ranges import parse_note
+from tracker.core.model.units import parse_file_name
 
 WAIT_S = 60.0
 FILES, PARTITIONS = [block.text for block in blocks(ROOT / "docs/fronts.md")]

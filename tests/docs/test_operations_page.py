@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.docs.pages import ROOT, blocks
-from tracker.core.explain import HoldKind
+from tracker.core.insight.explain import HoldKind
 from tracker.service.settings import (
     CONFIG_VARIABLE,
     ServeSettings,

@@ -8,8 +8,8 @@ import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, table_rows
 from tracker.client.pipeline_file import load_pipeline
+from tracker.core.home.registration import check_spec
 from tracker.core.model import Edge, PipelineSpec, SilentFront
-from tracker.core.registration import check_spec
 
 PAGE = ROOT / "docs" / "pipelines.md"
 MINIMAL = "name: p\nsegments: [s]\nfronts: 1\n"

@@ -16,7 +16,7 @@ from scripts.summary import ROOT
 from tests.processes.running import WAIT_S, Running, ends_of_logs
 from tracker.client import Admin, LowmarkError, RoutingInfo
 from tracker.client.embedded import free_ports
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 
 POLL_S = 0.02
 RESCALE_S = 120.0

@@ -21,7 +21,7 @@ from tests.elastic.record import WAIT_S, Item, Steps
 from tests.elastic.serving import end_with_parent
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
+from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
 PIPELINE = "elastic"
 SEGMENTS = ("in", "mid", "out")

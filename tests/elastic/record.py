@@ -14,8 +14,8 @@ from typing import Any
 
 from examples.history import Recorder
 from tracker.client import NodeClient
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, TickContent
+from tracker.core.model.ack_values import unit_value
 
 WAIT_S = 120.0
 Item = tuple[str, int, str]

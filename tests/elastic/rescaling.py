@@ -16,7 +16,7 @@ from tests.elastic.standing import Standing
 from tests.elastic.system import Judged, System
 from tests.elastic.system import judge as judge_history
 from tests.elastic.windows import Window, p99_ms, windows
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 
 CONTROL_S, PAUSE_S = 8.0, 4.0
 CONTROLS = (1, 2, 3, 4)

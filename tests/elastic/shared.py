@@ -18,10 +18,10 @@ from tests.elastic.system import Judged, judge
 from tests.processes.running import Running
 from tests.spark_matrix.recording import recording, settled
 from tracker.client import NodeClient
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
-from tracker.core.slots import FOREVER
-from tracker.core.units import parse_file_name, unit_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.units import parse_file_name, unit_name
 
 FILE_EVERY_S = 0.01
 POLL_S = 0.02

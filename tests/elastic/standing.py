@@ -13,7 +13,7 @@ from tests.elastic.system import Judged, judge
 from tests.processes.running import Running
 from tracker.client import NodeClient
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 PIPELINE = "standing"
 FRONT = "keeper"

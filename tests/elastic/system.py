@@ -18,7 +18,7 @@ from tests.elastic.load import FRONTS, PIPELINE, SEGMENTS, spec
 from tests.elastic.windows import Sample, samples
 from tests.processes.running import Running
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 _MORE = re.compile(r": (\d+) more$")
 """How the checker counts what it does not print."""

@@ -38,8 +38,8 @@ from tests.processes.running import Running
 from tests.spark_matrix.recording import recording, settled
 from tests.spark_matrix.truth import Followed, Truth
 from tracker.client import Subscriber
-from tracker.core.slots import FOREVER
-from tracker.core.units import unit_name
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.units import unit_name
 
 COMPLETE_S = 180.0
 

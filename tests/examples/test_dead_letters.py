@@ -17,7 +17,7 @@ from examples.history import Recorder, read
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.core.model import TickContent
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 WAIT_S = 30.0
 SLOT = YEAR_BEGIN_NS // SPEC.slack_ns

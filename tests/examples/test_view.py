@@ -9,7 +9,7 @@ from rich.console import Console
 
 from examples.flights.data import DAY_NS, YEAR_BEGIN_NS
 from examples.flights.view import LiveView, PlainView, Progress, min_time_text
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 JULY_4 = YEAR_BEGIN_NS // DAY_NS + 184
 

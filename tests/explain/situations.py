@@ -24,7 +24,7 @@ from tests.processes.running import Running
 from tests.store.redis_server import RedisServer
 from tracker.client import Admin, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.diagnosis import CauseKind
+from tracker.core.insight.diagnosis import CauseKind
 from tracker.core.model import (
     Cells,
     Edge,
@@ -34,7 +34,7 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.waits import WaitCause, WaitKind
 
 SPEC = PipelineSpec("p", ("parse", "sum"), (Edge("parse", "sum"),), fronts=("jfk",))
 SHORT_MS = 300

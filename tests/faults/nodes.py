@@ -24,7 +24,6 @@ from typing import Any
 
 from local_tracker.worker.handle import Handle
 from tracker.client import NodeClient
-from tracker.core.ack_values import unit_value
 from tracker.core.model import (
     Batch,
     Cells,
@@ -34,7 +33,8 @@ from tracker.core.model import (
     TickContent,
 )
 from tracker.core.model import Edge as E
-from tracker.core.slots import DEFAULT_SLACK_NS, slot_of
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
 SEGMENTS = ("in", "mid", "out")
 FRONTS = ("a", "b", "c")

@@ -18,7 +18,7 @@ from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, now_slot, read, spec
 from tests.processes.running import WAIT_S, Running, ends_of_logs
 from tests.store.redis_server import STRICT, RedisServer
 from tracker.client import Admin, LowmarkError, UnavailableError
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 START_CALL_S = 5.0
 

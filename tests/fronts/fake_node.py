@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from tracker.client.errors import LowmarkError, TickRefusedError
-from tracker.core.messages import Grant, Joined
+from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Batch,
     NodeKey,
@@ -17,7 +17,7 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.slots import LOWEST_SLOT
+from tracker.core.model.slots import LOWEST_SLOT
 
 WAIT_S = 20.0
 """Far more than anything here takes; a test that waits so long has failed."""

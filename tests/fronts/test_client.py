@@ -16,8 +16,8 @@ from fronts.core import FrontStateError, RolledBackError
 from fronts.front import Front, FrontFailedError, FrontFullError, NotPublishedError, OpenBatch
 from tests.fronts.fake_node import SPEC, WAIT_S, FakeTracker, refusal
 from tracker.client import LowmarkError, UnavailableError
-from tracker.core.ack_values import root_value, root_values, unit_value
 from tracker.core.model import RefusalCode
+from tracker.core.model.ack_values import root_value, root_values, unit_value
 
 
 @dataclass

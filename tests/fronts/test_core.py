@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
 from fronts.core import FrontCore, FrontStateError, RolledBackError
-from tracker.core.ack_values import root_values, unit_value
 from tracker.core.model import Batch, Heartbeat, TickContent
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.ack_values import root_values, unit_value
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 SEGMENT = 3
 SLACK_NS = 10_000_000

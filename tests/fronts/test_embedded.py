@@ -18,8 +18,7 @@ from fronts.files import FileFront, PublishedFile
 from fronts.front import Front, FrontFailedError, OpenBatch
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, NodeClient
-from tracker.core.ack_values import unit_value
-from tracker.core.explain import NodeExplanation
+from tracker.core.insight.explain import NodeExplanation
 from tracker.core.model import (
     Cells,
     Edge,
@@ -29,8 +28,9 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
-from tracker.core.units import file_name, unit_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.model.units import file_name, unit_name
 
 WAIT_S = 30.0
 NAMES = ("a", "b", "c")

@@ -17,8 +17,8 @@ from fronts.core import FrontStateError, RolledBackError
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
 from fronts.front import FrontFailedError
 from tests.fronts.fake_node import WAIT_S, FakeTracker
-from tracker.core.ack_values import root_values, unit_value
-from tracker.core.units import parse_file_name, slot_in_name, unit_name
+from tracker.core.model.ack_values import root_values, unit_value
+from tracker.core.model.units import parse_file_name, slot_in_name, unit_name
 
 
 class Directory:

@@ -24,8 +24,8 @@ from local_tracker.spark.ranges import (
     ranges,
 )
 from tests.fronts.fake_node import WAIT_S, FakeTracker
-from tracker.core.ack_values import range_value
-from tracker.core.ranges import NotedRanges, note
+from tracker.core.model.ack_values import range_value
+from tracker.core.model.ranges import NotedRanges, note
 
 
 class Log:

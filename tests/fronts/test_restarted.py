@@ -14,9 +14,9 @@ from fronts.front import FrontFailedError
 from fronts.ranges import RangeFront
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.ack_values import range_value, unit_value
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
-from tracker.core.units import unit_name
+from tracker.core.model.ack_values import range_value, unit_value
+from tracker.core.model.units import unit_name
 
 WAIT_S = 60.0
 SPEC = PipelineSpec("p", ("in",), fronts=("a",), slack_ns=1_000)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
-from tracker.core.units import (
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.units import (
     LabelledFile,
     file_name,
     local_path,

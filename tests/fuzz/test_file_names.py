@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
-from tracker.core.units import (
-    file_name,
-    local_path,
-    parse_file_name,
-    slot_in_name,
-    unit_name,
-)
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.units import file_name, local_path, parse_file_name, slot_in_name, unit_name
 
 VALID = [
     "s0-F-00000000.json",

@@ -15,7 +15,7 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import parsed, sent
 from tests.fuzz.wired import SPEC, Wired, recovered
-from tracker.core.messages import Frame, FrameArrived, RetireNode, Send
+from tracker.core.log import Frame, FrameArrived, RetireNode, Send
 from tracker.core.model import Batch, Cells, RefusalCode, Refused, Unit
 from tracker.core.process import LogLost
 from tracker.core.process.checking import check_frame

@@ -41,7 +41,7 @@ from tests.fuzz.wired import SPEC, Wired
 from tests.local_tracker.fakes import FakeUplink, one_cell
 from tracker.client.errors import RefusedError
 from tracker.client.node import _message
-from tracker.core.messages import Grant, StageContributions, TickRefused
+from tracker.core.log import Grant, StageContributions, TickRefused
 from tracker.core.model import (
     Batch,
     Cells,

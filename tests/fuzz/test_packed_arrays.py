@@ -11,9 +11,9 @@ from local_tracker.worker.protocol import MAX_CELLS, CellReader, HandOverError, 
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s, sent, uint64s
-from tracker.core.cells import CellTable
-from tracker.core.home import MAX_ITEMS_PER_CELL
+from tracker.core.home.home import MAX_ITEMS_PER_CELL
 from tracker.core.model import Cells, RefusalCode, Refused
+from tracker.core.shard.cells import CellTable
 from tracker.wire.cells import cells_from_pb, cells_to_pb
 
 int32s = st.integers(-(2**31), 2**31 - 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s
 from tracker.client.pipeline_file import MAX_FILE_CHARACTERS, PipelineFileError, load_pipeline
-from tracker.core.registration import check_spec
+from tracker.core.home.registration import check_spec
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb
 
 VALID: dict[str, Any] = {

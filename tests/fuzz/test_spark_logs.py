@@ -32,7 +32,7 @@ from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
 from tests.spark.test_logs import Checkpoint
 from tracker.core.model import Cells, StagedContribution
-from tracker.core.ranges import NotedRanges, note, parse_note
+from tracker.core.model.ranges import NotedRanges, note, parse_note
 
 BATCHES = 12
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

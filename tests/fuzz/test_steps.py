@@ -16,8 +16,9 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s, mutated
 from tests.fuzz.wired import SPEC, Wired, recovered
-from tracker.core import messages as m
-from tracker.core import rescaling as r
+from tracker.core import log as m
+from tracker.core.log import steps as r
+from tracker.core.log.sizes import entry_bytes
 from tracker.core.model import (
     Cells,
     Edge,
@@ -31,12 +32,11 @@ from tracker.core.model import (
     Tick,
     TickContent,
     Unit,
+    WrittenOffCell,
 )
+from tracker.core.model.routing import RoutingEntry, RoutingTable
 from tracker.core.process import LogLost
 from tracker.core.process.checking import check_frame
-from tracker.core.routing import RoutingEntry, RoutingTable
-from tracker.core.sizes import entry_bytes
-from tracker.core.written_off import WrittenOffCell
 from tracker.wire.entries import entry_to_pb
 from tracker.wire.frames import frame_from_pb, frame_to_pb
 from tracker.wire.pipelines import state_to_pb

@@ -15,7 +15,7 @@ from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, sent
 from tests.fuzz.wired import SPEC, Wired
-from tracker.core.messages import RetireNode, StageContributions
+from tracker.core.log import RetireNode, StageContributions
 from tracker.core.model import Batch, Cells, RefusalCode, Refused, StagedContribution, Unit
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer

@@ -12,7 +12,7 @@ from acker.v1 import types_pb2 as pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import sent
 from tests.fuzz.wired import SPEC, CallEnded, Context, Services, Wired, called, stream
-from tracker.core.messages import Joined, JoinNode
+from tracker.core.log import Joined, JoinNode
 from tracker.core.model import Batch, Cells, FrontJoin, Heartbeat, RefusalCode, TickContent, Unit
 from tracker.wire.ticks import content_to_pb, key_to_pb
 

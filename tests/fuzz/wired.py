@@ -12,8 +12,8 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import types_pb2 as pb
 from tests import inside
 from tests.core.driver import Cluster, plain
-from tracker.core import messages as m
-from tracker.core.explain import StoreState
+from tracker.core import log as m
+from tracker.core.insight.explain import StoreState
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused
 from tracker.core.process import Process, ProcessConfig
 from tracker.service.engine import Session

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from local_tracker.agent.uplink import MinTimes
 from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
-from tracker.core.messages import Grant
+from tracker.core.log import Grant
 from tracker.core.model import Cells, TickContent
 
 Rows = list[tuple[int, int, int, int]]

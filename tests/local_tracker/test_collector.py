@@ -10,7 +10,7 @@ import pytest
 from local_tracker.worker import collector as collector_module
 from local_tracker.worker.collector import AckError, Collector
 from local_tracker.worker.protocol import MAX_CELLS, HandOverError
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 
 def number(segment: str) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from local_tracker.core.merge import merge_acks, merge_cells
 from tracker.core.model import Cells
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 SLOTS = st.one_of(
     st.integers(-3, 3),

@@ -14,7 +14,7 @@ from collections import Counter
 
 from tests.model.script import FIRST_ENTRY, FIRST_TICK, GRAPH, HOMES, ITEMS, NODE_IDS, ROUTING
 from tests.model.transitions import Facts
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 
 class Violation(Exception):

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.graph import SegmentGraph
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import Cells, Edge, FrontJoin, Heartbeat, PipelineSpec, TickContent
-from tracker.core.routing import RoutingTable
-from tracker.core.slots import FOREVER
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER
 
 SHARDS = 2
 PIPELINE = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), fronts=("F",))

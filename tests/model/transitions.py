@@ -24,12 +24,12 @@ from typing import Generic, TypeVar
 from tests import inside
 from tests.model.digests import digest
 from tests.model.script import FIRST_TICK, GRAPH, JOIN, NODE_IDS, PIPELINE, ROUTING, SCRIPTS
-from tracker.core import messages as m
-from tracker.core.graph import SegmentGraph
+from tracker.core import log as m
+from tracker.core.cut.graph import SegmentGraph
 from tracker.core.model import NodeKey
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
-from tracker.core.routing import RoutingTable
-from tracker.core.snapshot import ProcessSnapshot
+from tracker.core.process.snapshot import ProcessSnapshot
 
 NOW_NS = 0
 REPORT_NS = 1_000_000

@@ -26,7 +26,7 @@ from tests.model.script import (
     is_ready,
 )
 from tests.model.transitions import KEYS, Done, Facts, Transitions
-from tracker.core import messages as m
+from tracker.core import log as m
 
 Numbers = tuple[int, ...]
 LINKS = tuple((one, other) for one in range(SHARDS) for other in range(SHARDS) if one != other)

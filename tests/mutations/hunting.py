@@ -57,7 +57,7 @@ def kind_of(error: BaseException) -> str:
     raised_in = Path(last).resolve().relative_to(Path.cwd().resolve()).as_posix()
     is_invariant = isinstance(error, AssertionError) and raised_in.startswith("tracker/core/")
     # A node that catches its home at breaking its word says so by a ValueError.
-    is_nodes_word = type(error) is ValueError and raised_in == "tracker/core/node.py"
+    is_nodes_word = type(error) is ValueError and raised_in == "tracker/core/home/window.py"
     return "broken" if is_invariant or is_nodes_word or isinstance(error, LogLost) else ""
 
 

@@ -81,7 +81,7 @@ def search(*hunts: tuple[Mutation | None, int]) -> list[Outcome]:
     return Search(2, lambda outcome: None).run(hunts)
 
 
-FILE = "tracker/core/slots.py"
+FILE = "tracker/core/model/slots.py"
 TEXT = """rule = {rule}
 what = "Made for a test."
 

@@ -18,9 +18,9 @@ from examples.children import Child, Said, free_ports
 from examples.history import Recorder, merge, recording_ticks
 from tests.sabotage import FAULTS, SPARED_TICKS
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import FOREVER
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER
 
 SPEC = PipelineSpec("p", ("work",), fronts=("front",), start_slot=0)
 ITEMS = 4 * SPARED_TICKS

@@ -13,7 +13,7 @@ from tests.faults.system import System, placed
 from tests.processes.running import WAIT_S, Running
 from tracker.client import Admin, LowmarkError, RoutingInfo
 from tracker.client.embedded import free_ports
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 from tracker.service.failpoints import VARIABLE
 
 LOOK_S = 0.1

@@ -11,7 +11,7 @@ from tests.processes.reading import FileReader
 from tests.processes.running import Running, shards
 from tracker.client import Admin
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 
 FRONTS = ("a", "b", "c")
 PIPELINE = "p"

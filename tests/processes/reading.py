@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.processes.running import WAIT_S
 from tracker.client import NodeClient
-from tracker.core.ack_values import child_value, unit_value
 from tracker.core.model import Cells, TickContent, Unit
-from tracker.core.units import LabelledFile, parse_file_name, unit_name
+from tracker.core.model.ack_values import child_value, unit_value
+from tracker.core.model.units import LabelledFile, parse_file_name, unit_name
 
 IN, OUT = 0, 1
 """Numbers of the pipeline's segments: files are items of the first, and make items of the second."""

@@ -12,7 +12,7 @@ from examples.children import free_ports
 from tests.processes.elastic import until_routed
 from tests.processes.running import WAIT_S, Running
 from tracker.client import Admin, RoutingInfo
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 
 OWNER, SPARE = ShardRole.OWNER, ShardRole.SPARE
 

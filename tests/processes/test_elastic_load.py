@@ -16,7 +16,7 @@ from tests.faults.system import go_on, pause
 from tests.processes.elastic import Elastic, numbers
 from tests.processes.running import WAIT_S, Running
 from tracker.client import RefusedError, UnavailableError
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 from tracker.core.model import RefusalCode
 
 UNDONE = 20

@@ -18,10 +18,10 @@ from tests.processes.running import WAIT_S, Running, until
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.client.errors import UnavailableError
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
-from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
-from tracker.core.units import parse_file_name, unit_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.model.units import parse_file_name, unit_name
 
 
 class Shared:

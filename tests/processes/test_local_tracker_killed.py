@@ -20,7 +20,7 @@ from tests.processes.reading import File, FileReader
 from tests.processes.relay import Relay
 from tests.processes.running import WAIT_S, Running, until
 from tests.processes.worker import OPERATOR
-from tracker.core.routing import RoutingTable
+from tracker.core.model.routing import RoutingTable
 
 Ack = tuple[str, int, int]
 """Segment, slot and ack value."""

@@ -14,10 +14,10 @@ import pytest
 import tracker
 from tests.processes.running import WAIT_S, Running, until
 from tracker import EmbeddedTracker
-from tracker.core.ack_values import range_value
 from tracker.core.model import Cells, PipelineSpec, TickContent
-from tracker.core.ranges import NotedRanges, parse_note
-from tracker.core.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.model.ack_values import range_value
+from tracker.core.model.ranges import NotedRanges, parse_note
+from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 
 PARTITIONS = tuple(f"orders/{number}" for number in range(6))
 

@@ -16,7 +16,7 @@ from tests.processes.everything import is_reached, now
 from tests.processes.running import Running, shards
 from tracker.client import Admin
 from tracker.core.model import PipelineSpec, SilentFront
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 PIPELINE = "p"
 EVICT_AFTER_MS = 1_000

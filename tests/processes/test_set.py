@@ -15,7 +15,7 @@ from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promi
 from tests.processes.running import WAIT_S, Running, until
 from tests.security.serving import Said, lowmark
 from tracker.client import Admin, NodeClient, RoutingInfo, Subscriber
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 
 FIRST, MOST = 2, 4
 

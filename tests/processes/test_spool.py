@@ -16,9 +16,9 @@ from tests.processes.relay import Relay
 from tests.processes.running import WAIT_S, Running, shards, until
 from tests.processes.test_local_tracker_killed import Steps, local_tracker, worker
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.core.explain import HoldKind, NodeExplanation
+from tracker.core.insight.explain import HoldKind, NodeExplanation
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.routing import RoutingTable
+from tracker.core.model.routing import RoutingTable
 
 HOST = "host"
 """The local tracker's node id."""

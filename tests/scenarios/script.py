@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.core.driver import Cluster, HandNode, content
-from tracker.core.ack_values import string_key
-from tracker.core.messages import (
+from tracker.core.log import (
     FrontGranted,
     SessionAttached,
     SessionRefused,
@@ -36,7 +35,8 @@ from tracker.core.messages import (
     TicksDurable,
 )
 from tracker.core.model import Batch, Edge, PipelineSpec, TickContent
-from tracker.core.slots import FOREVER
+from tracker.core.model.ack_values import string_key
+from tracker.core.model.slots import FOREVER
 
 MARK = "----"
 

@@ -28,7 +28,7 @@ from tracker.client import (
     Subscriber,
     UnavailableError,
 )
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 from tracker.core.model import Edge, PipelineSpec
 from tracker.service.cluster.peers import TO_SHARD_KEY
 

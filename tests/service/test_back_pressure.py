@@ -14,10 +14,10 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import types_pb2 as pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
-from tracker.core.routing import RoutingTable
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
 from tracker.store import MemoryStore

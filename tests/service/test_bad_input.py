@@ -25,9 +25,9 @@ from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
 from tests import inside
 from tracker import EmbeddedTracker
-from tracker.core.home import MAX_CELLS_PER_TICK
+from tracker.core.home.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 from tracker.service.rpc.errors import STATUS
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
 from tracker.wire.pipelines import spec_to_pb

@@ -12,7 +12,7 @@ import pytest
 from tests.store.redis_server import RedisServer
 from tracker.client.admin import Admin
 from tracker.client.embedded import free_ports
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import ProcessConfig
 from tracker.service.cluster import peers

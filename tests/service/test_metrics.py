@@ -22,9 +22,9 @@ from tests.client.support import (
 from tests.processes.running import Running
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
-from tracker.core.freshness import NONE_MS, Freshness, Lag
+from tracker.core.insight.freshness import NONE_MS, Freshness, Lag
 from tracker.core.model import PipelineSpec, RefusalCode, TimeKind
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.metrics import freshness as metrics_freshness
 from tracker.metrics.exposition import MAX_CONNECTIONS, MetricsThread
 from tracker.metrics.families import Families, render

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from acker.v1 import peer_service_pb2 as peer_pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import NodeKey
 from tracker.service.cluster import peers
 from tracker.service.cluster.addresses import Addresses

@@ -16,7 +16,7 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tracker.client.embedded import free_ports
 from tracker.client.errors import refusal_of
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost
 from tracker.service.cluster.addresses import Addresses

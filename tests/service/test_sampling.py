@@ -11,7 +11,7 @@ from tests.client.support import WAIT_S, done, joined_front, promise
 from tests.client.test_command_line import run, run_json
 from tests.core.driver import Cluster
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.freshness import NONE_MS, Lag
+from tracker.core.insight.freshness import NONE_MS, Lag
 from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.service import sampling
 from tracker.service.sampling import Sampler, lags

@@ -30,7 +30,7 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 from tracker.wire.grpc_options import MAX_MESSAGE_BYTES
 from tracker.wire.pipelines import spec_to_pb
 from tracker.wire.refusals import REFUSAL_KEY

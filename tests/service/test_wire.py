@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import types_pb2 as pb
-from tracker.core import messages as m
-from tracker.core.explain import ExplainQuery
+from tracker.core import log as m
+from tracker.core.insight.explain import ExplainQuery
 from tracker.core.model import (
     Batch,
     Cells,
@@ -33,8 +33,8 @@ from tracker.core.model import (
     TimeKind,
     Unit,
 )
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process
-from tracker.core.routing import RoutingTable
 from tracker.wire.cells import cells_from_pb
 from tracker.wire.codec import derived
 from tracker.wire.frames import frame_from_pb, frame_to_pb

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tests.core.driver import Cluster, plain
 from tests.core.test_rescaling import CONFIG, SPEC, Load
-from tracker.core.messages import HomeEntry
+from tracker.core.log import HomeEntry
+from tracker.core.log.steps import ROUTING_ENTRIES
 from tracker.core.model import Batch, Unit
-from tracker.core.rescaling import ROUTING_ENTRIES
 from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,

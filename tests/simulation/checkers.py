@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tests import inside
 from tests.simulation.oracle import frontier, standing
 from tests.simulation.world import World
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
-from tracker.core.slots import FOREVER
 
 Logged = Mapping[int, int]
 """By min time the generation in which it was last made durable."""

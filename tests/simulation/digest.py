@@ -30,7 +30,7 @@ from scripts.summary import BUILD
 from tests.simulation.processes import Running
 from tests.simulation.progress import commit
 from tests.simulation.run import simulator_of
-from tracker.core.messages import Effect
+from tracker.core.log import Effect
 
 DEFAULT_SEEDS = range(2_000)
 OUTPUT = BUILD / "digest.json"

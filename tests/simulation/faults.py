@@ -11,14 +11,14 @@ from typing import Any
 from unittest import mock
 
 from tests import inside
-from tracker.core.cut import Combiner
-from tracker.core.links import Link
-from tracker.core.messages import Entries, Entry, KeyTick, ReceivedEntries
+from tracker.core.cut.combiner import Combiner
+from tracker.core.log import Entries, Entry, KeyTick, ReceivedEntries
 from tracker.core.model import FrontId
-from tracker.core.pipeline import Pipeline
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
-from tracker.core.shard import ShardPipeline
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.replication.links import Link
+from tracker.core.shard.shard import ShardPipeline
 
 
 @dataclass

@@ -10,10 +10,8 @@ import random
 from collections.abc import Callable
 
 from tests import inside
-from tracker.core.messages import Entries, Entry, Frame, KeyTick, PipelineCompleted
-from tracker.core.model import Cells, NodeKey, Tick, TickContent
-from tracker.core.process import Process
-from tracker.core.rescaling import (
+from tracker.core.log import Entries, Entry, Frame, KeyTick, PipelineCompleted
+from tracker.core.log.steps import (
     SEQUENCER,
     CellsMoved,
     NodesMoved,
@@ -27,7 +25,9 @@ from tracker.core.rescaling import (
     ShardRemoved,
     SlotsAsked,
 )
-from tracker.core.routing import RoutingTable
+from tracker.core.model import Cells, NodeKey, Tick, TickContent
+from tracker.core.model.routing import RoutingTable
+from tracker.core.process import Process
 
 Forgery = Callable[[Process, str, int], Entry]
 """Of the receiver, a pipeline that it knows, and the shard that seems to say it."""

@@ -9,7 +9,7 @@ from typing import Any
 from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
-from tracker.core.messages import Event, HomeEntry, KeyClosed, NodeAlive, Record, SubmitTick
+from tracker.core.log import Event, HomeEntry, KeyClosed, NodeAlive, Record, SubmitTick
 from tracker.core.process import Process
 
 SIGNS = (SubmitTick, NodeAlive)

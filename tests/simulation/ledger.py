@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests import inside
 from tests.simulation.checkers import Failure
-from tracker.core.messages import (
+from tracker.core.log import (
     Announcement,
     Entry,
     HomeEntry,
@@ -25,12 +25,12 @@ from tracker.core.messages import (
     Swept,
     WrittenOff,
 )
+from tracker.core.log.steps import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft, ShardSaid
 from tracker.core.model import NodeKey
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
-from tracker.core.rescaling import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft, ShardSaid
-from tracker.core.routing import RoutingTable
-from tracker.core.slots import FOREVER
-from tracker.core.snapshot import ProcessSnapshot
+from tracker.core.process.snapshot import ProcessSnapshot
 
 MOST_SEGMENTS = 10
 """More than any simulated pipeline has."""

@@ -16,7 +16,7 @@ from local_tracker.core.window import FlushWindow, Step, merged_content
 from tests.simulation.nodes import Node, children, read_only
 from tests.simulation.plan import MS
 from tests.simulation.world import Item, World
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import Batch, Cells, TickContent
 
 if TYPE_CHECKING:

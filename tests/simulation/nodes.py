@@ -17,9 +17,9 @@ from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
 from tests.simulation.world import FrontId, Item, World
-from tracker.core.ack_values import child_value, root_value, unit_value
-from tracker.core.home import KEPT_SCOPES
-from tracker.core.messages import (
+from tracker.core.home.home import KEPT_SCOPES
+from tracker.core.home.window import TickWindow
+from tracker.core.log import (
     Answer,
     AttachSession,
     DetachSession,
@@ -48,8 +48,8 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.node import TickWindow
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.ack_values import child_value, root_value, unit_value
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator

@@ -11,7 +11,7 @@ from tests.simulation.checkers import Failure
 from tests.simulation.nodes import FrontNode, VisitorNode
 from tests.simulation.plan import MS
 from tests.simulation.queries import QueryNode
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     LimitsChanged,
     RegisterPipeline,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.graphs import spread
 from tests.simulation.world import World
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 VACANT = FOREVER - 1_000_000
 """Where a segment is at most of which a front was evicted: anywhere, but never done."""

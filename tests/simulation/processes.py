@@ -21,8 +21,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.plan import MS
 from tests.simulation.recovered import Died, check_recovered
 from tests.simulation.store import Fenced, SimulatedStore
-from tracker.core.links import Link
-from tracker.core.messages import (
+from tracker.core.log import (
     Announcement,
     Append,
     Committed,
@@ -49,12 +48,7 @@ from tracker.core.messages import (
     WakeAt,
     WrittenOff,
 )
-from tracker.core.model import NodeKey, Refused
-from tracker.core.process import LogLost, Process
-from tracker.core.process.checking import check_frame
-from tracker.core.rescaling import CellsMoved, NodesMoved, ShardLeft, ShardSaid
-from tracker.core.routing import RoutingTable
-from tracker.core.sizes import (
+from tracker.core.log.sizes import (
     CELL_BYTES,
     entry_bytes,
     given_up_bytes,
@@ -63,7 +57,13 @@ from tracker.core.sizes import (
     unit_bytes,
     words_bytes,
 )
-from tracker.core.slots import FOREVER
+from tracker.core.log.steps import CellsMoved, NodesMoved, ShardLeft, ShardSaid
+from tracker.core.model import NodeKey, Refused
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER
+from tracker.core.process import LogLost, Process
+from tracker.core.process.checking import check_frame
+from tracker.core.replication.links import Link
 
 
 @dataclass(slots=True, eq=False)

@@ -33,7 +33,7 @@ from tests.simulation.nodes import (
     read_only,
 )
 from tests.simulation.world import Item, World
-from tracker.core.messages import Answer, Effect, Joined, StageContributions
+from tracker.core.log import Answer, Effect, Joined, StageContributions
 from tracker.core.model import Cells, Refusal, RefusalCode, StagedContribution, Unit
 
 if TYPE_CHECKING:

@@ -17,18 +17,18 @@ import numpy as np
 
 from tests import inside
 from tests.simulation.checkers import Failure
-from tracker.core.cells import CellTable
-from tracker.core.cut import Combiner
-from tracker.core.graph import SegmentGraph
-from tracker.core.home import HomeNode, HomePipeline
-from tracker.core.links import Link
+from tracker.core.cut.combiner import Combiner
+from tracker.core.cut.graph import SegmentGraph
+from tracker.core.home.home import HomeNode, HomePipeline
 from tracker.core.model import Cells
-from tracker.core.names import UnitNames
-from tracker.core.pipeline import Pipeline
+from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
-from tracker.core.routing import RoutingTable
-from tracker.core.shard import FrontState, ShardPipeline
-from tracker.core.written_off import WrittenOffLedger
+from tracker.core.replication.links import Link
+from tracker.core.shard.cells import CellTable
+from tracker.core.shard.names import UnitNames
+from tracker.core.shard.shard import FrontState, ShardPipeline
+from tracker.core.shard.written_off import WrittenOffLedger
 
 FORGOTTEN: dict[type, set[str]] = {
     Process: {

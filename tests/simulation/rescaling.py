@@ -17,7 +17,7 @@ from tests.simulation.processes import Running, Shard
 from tests.simulation.simulator import Simulator
 from tests.simulation.store import SimulatedStore
 from tests.simulation.stories import JOINS, draw_plan
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     Effect,
     JoinShard,
@@ -26,9 +26,9 @@ from tracker.core.messages import (
     RescaleShards,
     ShardNumber,
 )
+from tracker.core.log.steps import SEQUENCER
 from tracker.core.model import Refusal, RefusalCode, Refused
-from tracker.core.rescaling import SEQUENCER
-from tracker.core.routing import RoutingTable
+from tracker.core.model.routing import RoutingTable
 
 SHARE = 0.1
 """Of all runs, those in which shards come and go."""

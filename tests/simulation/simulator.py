@@ -41,7 +41,7 @@ from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
 from tests.simulation.stories import Story
 from tests.simulation.world import Item, World
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Answer,
     AttachSession,
@@ -69,8 +69,8 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
-from tracker.core.slots import FOREVER
 
 SETTLE_LIMIT_NS = 4_000 * MS
 """After the faults end, all nodes must have committed all they have within this time."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
-from tracker.core.messages import Record
-from tracker.core.snapshot import ProcessSnapshot
+from tracker.core.log import Record
+from tracker.core.process.snapshot import ProcessSnapshot
 
 
 class Fenced(Exception):

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from tests import inside
 from tests.simulation.nodes import Node, VisitingFront, WanderingFront, WorkerNode
 from tests.simulation.plan import MS, QUICK, ROOMY, FrontPlan, PipelinePlan, Plan, draw_plain
-from tracker.core.messages import Entries, ShardReport
+from tracker.core.log import Entries, ShardReport
+from tracker.core.log.steps import SEQUENCER
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.rescaling import SEQUENCER
-from tracker.core.routing import RoutingTable
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
     from tests.simulation.world import Item
-    from tracker.core.pipeline import Pipeline
+    from tracker.core.pipeline.pipeline import Pipeline
 
 BOUNCE, VISITS, WANDERS, JOINS = "bounce", "visits", "wanders", "joins"
 MANY_SCOPES = 12

@@ -18,7 +18,7 @@ from scripts.summary import ROOT
 from tests.simulation.digest import digest_of, encoded, first_difference, joined, main
 from tests.simulation.faults import FAULTS
 from tracker.core.model import Cells, NodeKey
-from tracker.core.routing import RoutingTable
+from tracker.core.model.routing import RoutingTable
 
 SEEDS = range(12)
 

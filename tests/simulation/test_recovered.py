@@ -10,9 +10,9 @@ from tests import inside
 from tests.core.driver import Cluster
 from tests.simulation.checkers import Failure
 from tests.simulation.recovered import Died, check_recovered
-from tracker.core.home import FrontClaim
+from tracker.core.home.home import FrontClaim
 from tracker.core.model import Batch, PipelineSpec
-from tracker.core.pipeline import Pipeline
+from tracker.core.pipeline.pipeline import Pipeline
 
 SPEC = PipelineSpec("p", ("work", "next"), fronts=("a",), open=True)
 

@@ -25,10 +25,10 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
-from tracker.core.ack_values import child_value, child_values, unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import FOREVER
-from tracker.core.units import file_name, unit_name
+from tracker.core.model.ack_values import child_value, child_values, unit_value
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.units import file_name, unit_name
 
 SCHEMA = "slot long, row long"
 WAIT_S = 60.0

@@ -19,8 +19,8 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, sink_rows
 from tracker.client import NodeClient, Subscriber
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, TickContent
+from tracker.core.model.ack_values import unit_value
 
 WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None; from tracker.cli import main; main()"
 

@@ -24,8 +24,7 @@ from tests.spark.support import WAIT_S
 from tracker.client import LowmarkError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError, TickRefusedError
-from tracker.core.ack_values import unit_value
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import (
     Cells,
     Edge,
@@ -37,8 +36,9 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.slots import FOREVER
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.waits import WaitCause, WaitKind
 
 QUERY = "5f0c8a5e-98b4-4f5a-9c2b-7a1f0e7f0b11"
 

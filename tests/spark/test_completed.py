@@ -16,7 +16,7 @@ from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import WAIT_S
 from tracker.client import Subscriber
 from tracker.consumers.runs import Run
-from tracker.core.slots import FOREVER, slot_of
+from tracker.core.model.slots import FOREVER, slot_of
 
 pytestmark = pytest.mark.timeout(400)  # the session is started by whichever test comes first
 

@@ -17,8 +17,8 @@ from local_tracker.spark.compose import (
     label_slots,
     same_input,
 )
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Batch, Cells, StagedContribution, Unit
+from tracker.core.model.ack_values import unit_value
 
 PARSE, ENRICH, AUDIT = 0, 1, 2
 A, B, OUT = "file:///in/a", "file:///in/b", "file:///out/c"

@@ -16,8 +16,8 @@ from tests.spark import driver
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import WAIT_S, Witness, sink_rows, take_out_of_side
 from tracker.client import NodeClient
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Edge, TickContent
+from tracker.core.model.ack_values import unit_value
 
 SLOTS = (10, 20, 30, 40, 50, 60)
 TRIES = 3

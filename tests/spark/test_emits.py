@@ -17,10 +17,10 @@ from local_tracker.spark.logs import SinkLog
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
-from tracker.core.slots import FOREVER, slot_of
-from tracker.core.units import slot_in_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER, slot_of
+from tracker.core.model.units import slot_in_name
 
 SLACK_NS = 10_000_000
 SEGMENTS = ("windows", "report")

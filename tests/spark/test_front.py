@@ -21,10 +21,10 @@ from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
 from tracker.client.errors import RefusedError
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
-from tracker.core.slots import FOREVER, slot_of
-from tracker.core.units import slot_in_name
+from tracker.core.model.slots import FOREVER, slot_of
+from tracker.core.model.units import slot_in_name
 
 SCHEMA = "timestamp timestamp, value long"
 SLACK_NS = 10_000_000

@@ -16,9 +16,9 @@ from local_tracker.spark.follower import TrackingError
 from local_tracker.spark.jobs import JobNode
 from tests.spark.support import WAIT_S
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import FOREVER
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER
 
 
 def source_file(slot: int) -> str:

@@ -21,7 +21,7 @@ from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import FOREVER, slot_of
+from tracker.core.model.slots import FOREVER, slot_of
 
 ROWS_PER_BATCH = 10
 PARTITION = "offset"

@@ -12,7 +12,7 @@ from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
 from tracker.client.pipeline_file import load_pipeline
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 README = {block.info: block.text for block in blocks(ROOT / "README.md")}
 

@@ -14,8 +14,8 @@ from local_tracker.spark import rows
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.ranges import OffsetRanges, Range, RangesError, range_cells, ranges
 from local_tracker.spark.rows import RowsError, row_cells
-from tracker.core.ack_values import range_value
-from tracker.core.units import unit_name
+from tracker.core.model.ack_values import range_value
+from tracker.core.model.units import unit_name
 
 
 def parquet(path: Path, **columns: Sequence[int | None]) -> str:

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from local_tracker import acks
-from tracker.core.ack_values import unit_value
-from tracker.core.units import slot_in_name, unit_name
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.units import slot_in_name, unit_name
 
 POLL_S = 0.02
 

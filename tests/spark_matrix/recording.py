@@ -15,7 +15,7 @@ from typing import Any
 
 from examples.history import Recorder
 from tracker.client import NodeClient
-from tracker.core.messages import Joined
+from tracker.core.log import Joined
 from tracker.core.model import TickContent
 
 Line = dict[str, Any]

@@ -27,10 +27,10 @@ from tests.spark_matrix.registry import CLUSTER, Profile, Row
 from tests.spark_matrix.trackers import TrackerProcesses
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
-from tracker.core.ack_values import child_value, unit_value
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.slots import FOREVER, slot_of
-from tracker.core.units import file_name, slot_in_name, unit_name
+from tracker.core.model.ack_values import child_value, unit_value
+from tracker.core.model.slots import FOREVER, slot_of
+from tracker.core.model.units import file_name, slot_in_name, unit_name
 
 WAIT_S = 60.0
 """Far more than anything in a row takes; what has not come by then does not come."""

@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 
 from acker.v1 import storage_pb2 as storage_pb
 from tests.simulation.digest import Encoding
-from tracker.core.slots import LOWEST_SLOT
+from tracker.core.model.slots import LOWEST_SLOT
 from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,

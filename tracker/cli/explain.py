@@ -18,9 +18,9 @@ from tracker.cli.common import (
 )
 from tracker.cli.slots import parse_slots
 from tracker.client.moments import parse_slot
-from tracker.core.diagnosis import SILENT_AFTER_MS
-from tracker.core.explain import MAX_EXPLAINED_CELLS
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.insight.diagnosis import SILENT_AFTER_MS
+from tracker.core.insight.explain import MAX_EXPLAINED_CELLS
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 
 def explain(

@@ -17,7 +17,7 @@ import typer
 from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, Target, connect, fail, show_waiting
 from tracker.client import Admin, RoutingInfo, UnavailableError
 from tracker.client.connection import parse_targets
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 
 FIT_TIMEOUT_S = 600.0
 _LOOK_INTERVAL_S = 0.5

@@ -21,7 +21,7 @@ from tracker.cli.common import (
 from tracker.cli.render.nodes import loss_text, retired_json, retired_text
 from tracker.cli.slots import Slots, parse_segment_slots
 from tracker.client import Admin, Explanation
-from tracker.core.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
+from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
 from tracker.core.model import Cells
 from tracker.view.explanations import cells_of, node_text, nodes_of
 

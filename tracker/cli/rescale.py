@@ -18,7 +18,7 @@ from tracker.cli.common import (
 )
 from tracker.cli.render.shards import routing_json, routing_table
 from tracker.client import RefusedError
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 from tracker.core.model import RefusalCode
 
 RESCALE_TIMEOUT_S = 600.0

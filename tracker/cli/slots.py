@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 Slots = tuple[int, int]
 """The first and the last slot."""

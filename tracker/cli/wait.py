@@ -24,7 +24,7 @@ from tracker.client import Subscriber, UnavailableError
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
 from tracker.core.model import TimeKind
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 from tracker.view.pipelines import min_time_json
 
 

@@ -15,17 +15,17 @@ from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.credentials import Credentials
 from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
-from tracker.core.describe import (
+from tracker.core.insight.describe import (
     PipelineDescription,
     RoutingDescription,
     ShardDescription,
     ShardRole,
 )
-from tracker.core.diagnosis import SILENT_AFTER_MS
-from tracker.core.explain import PipelineExplanation
-from tracker.core.freshness import SegmentFreshness
+from tracker.core.insight.diagnosis import SILENT_AFTER_MS
+from tracker.core.insight.explain import PipelineExplanation
+from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model import Cells, Limits, PipelineSpec
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb

@@ -10,7 +10,7 @@ from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.admin import Admin
 from tracker.client.connection import Connection
 from tracker.client.errors import UnavailableError
-from tracker.core.history import Reached
+from tracker.core.cut.history import Reached
 
 ANSWER_TIMEOUT_S = 30.0
 SHARD_TIMEOUT_S = 5.0

@@ -6,7 +6,7 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 
-from tracker.core.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 _UNITS_NS = {
     "ns": 1,

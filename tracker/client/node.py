@@ -37,7 +37,8 @@ from tracker.client.errors import (
     refusal_of,
 )
 from tracker.client.known import Known
-from tracker.core.messages import Grant, Joined
+from tracker.core.home.window import TickWindow
+from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Cells,
     FrontJoin,
@@ -47,9 +48,8 @@ from tracker.core.model import (
     StagedContribution,
     TickContent,
 )
-from tracker.core.node import TickWindow
-from tracker.core.slots import FOREVER
-from tracker.core.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.waits import MAX_WAIT_CHARACTERS, MAX_WAITS, WaitCause
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_from_pb, joined_from_pb, wait_to_pb
 from tracker.wire.refusals import refusal_from_pb

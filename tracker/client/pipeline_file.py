@@ -20,9 +20,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.yaml_text import brief, load_mapping, problems, shown
-from tracker.core.home import MAX_NAME_CHARACTERS
+from tracker.core.home.home import MAX_NAME_CHARACTERS
+from tracker.core.home.registration import check_spec
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
-from tracker.core.registration import check_spec
 
 MAX_FILE_CHARACTERS = 4_000_000
 MAX_EDGE_CHARACTERS = 2 * MAX_NAME_CHARACTERS + 100

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tracker.client.errors import RefusedError, UnavailableError
-from tracker.core.describe import RoutingDescription, ShardDescription, ShardRole
+from tracker.core.insight.describe import RoutingDescription, ShardDescription, ShardRole
 from tracker.core.model import RefusalCode
 
 ASK_MS = 1_000

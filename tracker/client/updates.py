@@ -10,7 +10,7 @@ from typing import Protocol
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_start_ns
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_start_ns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

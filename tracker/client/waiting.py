@@ -17,10 +17,10 @@ from tracker.client.admin import Admin, PipelineInfo
 from tracker.client.errors import UnavailableError
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
-from tracker.core.explain import HoldKind
-from tracker.core.graph import SegmentGraph
+from tracker.core.cut.graph import SegmentGraph
+from tracker.core.insight.explain import HoldKind
 from tracker.core.model import FrontName, SilentFront
-from tracker.core.slots import add_delay
+from tracker.core.model.slots import add_delay
 
 SILENT_AFTER_S = 60.0
 """How long a front may say nothing before a wait for it is given up, unless the caller says so."""

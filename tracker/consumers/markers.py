@@ -15,7 +15,7 @@ from pathlib import Path
 from tracker.client.history import history, moment
 from tracker.consumers.durable import sync_directory, write_durably
 from tracker.consumers.periods import Period, PeriodFollower
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 MARKER = "_COMPLETE"
 MAX_LAST_FOLDERS = 100_000

@@ -25,7 +25,7 @@ from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_time
 from tracker.consumers.durable import StateError, StateFile
 from tracker.core.model import PipelineSpec, TimeKind
-from tracker.core.slots import FOREVER, add_delay
+from tracker.core.model.slots import FOREVER, add_delay
 
 MAX_BACKLOG = 100_000
 """Periods that may lie between a follower's beginning and min time; more are a mistake: a pipeline that

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tracker.client.errors import LowmarkError
 from tracker.consumers.durable import StateFile
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 MAX_ITEMS = 10_000_000
 """Items that one buffer may hold, unless it is told otherwise."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tracker.client import Admin, Explanation, LowmarkError, PipelineInfo, ShardInfo
-from tracker.core.diagnosis import SegmentCauses
-from tracker.core.explain import MAX_STRIP_BINS, NodeExplanation
-from tracker.core.freshness import SegmentFreshness
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.insight.diagnosis import SegmentCauses
+from tracker.core.insight.explain import MAX_STRIP_BINS, NodeExplanation
+from tracker.core.insight.freshness import SegmentFreshness
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
 from tracker.view.explanations import causes_of, nodes_of
 from tracker.view.pipelines import age_ns, lag_ns, newest_promise, time_text

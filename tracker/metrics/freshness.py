@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracker.core.freshness import NONE_MS, PERCENTILES, Freshness, Lag, percentiles
+from tracker.core.insight.freshness import NONE_MS, PERCENTILES, Freshness, Lag, percentiles
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.metrics.families import Families
 

@@ -20,13 +20,13 @@ from typing import Any, Protocol
 
 import structlog
 
-from tracker.core import messages as m
-from tracker.core.explain import StoreState
+from tracker.core import log as m
+from tracker.core.insight.explain import StoreState
+from tracker.core.log.steps import ROUTING_ENTRIES, SEQUENCER
 from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import LogLost, Process, ProcessConfig
-from tracker.core.rescaling import ROUTING_ENTRIES, SEQUENCER
-from tracker.core.routing import RoutingTable
-from tracker.core.snapshot import ProcessSnapshot
+from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.service.failpoints import WATCHES_STEPS, failpoint
 from tracker.service.leasing import LeaseKeeper
 from tracker.service.pacing import Pace

@@ -9,10 +9,10 @@ from itertools import islice
 
 import structlog
 
-from tracker.core.freshness import NONE_MS, Freshness, Lag, SegmentFreshness
+from tracker.core.insight.freshness import NONE_MS, Freshness, Lag, SegmentFreshness
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 from tracker.core.process import Process
-from tracker.core.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 
 log = structlog.get_logger(__name__)
 

@@ -23,9 +23,9 @@ from acker.v1 import (
     progress_service_pb2_grpc,
 )
 from tracker.client.credentials import CredentialsError
-from tracker.core import messages as m
-from tracker.core.rescaling import SEQUENCER
-from tracker.core.routing import RoutingTable
+from tracker.core import log as m
+from tracker.core.log.steps import SEQUENCER
+from tracker.core.model.routing import RoutingTable
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.peers import GivenUp, PeerLink, PeerServicer, nobody_reaches
 from tracker.service.config import ServerConfig

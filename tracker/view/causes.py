@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracker.core.diagnosis import Cause, CauseKind
-from tracker.core.explain import MissingTicks
+from tracker.core.insight.diagnosis import Cause, CauseKind
+from tracker.core.insight.explain import MissingTicks
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import LOWEST_SLOT
-from tracker.core.waits import WaitKind
+from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.model.waits import WaitKind
 from tracker.view.pipelines import span_text, time_text
 
 SHOWN_KEYS = 3

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from tracker.client import Explanation
-from tracker.core.diagnosis import SegmentCauses, diagnose
-from tracker.core.explain import Hold, HoldKind, NodeExplanation, OpenCell
-from tracker.core.slots import LOWEST_SLOT
-from tracker.core.waits import WaitCause, WaitKind
-from tracker.core.written_off import WrittenOffCell
+from tracker.core.insight.diagnosis import SegmentCauses, diagnose
+from tracker.core.insight.explain import Hold, HoldKind, NodeExplanation, OpenCell
+from tracker.core.model import WrittenOffCell
+from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.view.causes import advice, cause_json, cause_text
 from tracker.view.pipelines import min_time_json, span_text, time_text
 

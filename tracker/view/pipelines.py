@@ -10,7 +10,7 @@ from typing import Any
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
-from tracker.core.slots import FOREVER, LOWEST_SLOT, slot_start_ns
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 
 CHART_LOOKS = 20
 """How many looks back a chart reaches."""

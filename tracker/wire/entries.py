@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acker.v1 import peer_service_pb2 as peer_pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import Cells, Tick
 from tracker.wire.cells import CELLS, cells_from_pb, write_cells
 from tracker.wire.codec import Codec, bare, choice, derived

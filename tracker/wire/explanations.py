@@ -7,8 +7,8 @@ from functools import lru_cache
 from operator import attrgetter
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker.core.describe import ShardDescription
-from tracker.core.explain import (
+from tracker.core.insight.describe import ShardDescription
+from tracker.core.insight.explain import (
     ExplainQuery,
     Hold,
     HoldKind,
@@ -22,11 +22,16 @@ from tracker.core.explain import (
     StoreState,
     Strip,
 )
-from tracker.core.messages import Restart
-from tracker.core.model import PipelineSpec, RefusalCode, Refused
-from tracker.core.pipeline import Dropped, DroppedCells
-from tracker.core.slots import FOREVER, LOWEST_SLOT
-from tracker.core.written_off import WrittenOffCell
+from tracker.core.log import Restart
+from tracker.core.model import (
+    Dropped,
+    DroppedCells,
+    PipelineSpec,
+    RefusalCode,
+    Refused,
+    WrittenOffCell,
+)
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.wire.codec import Codec, derived
 from tracker.wire.nodes import WAIT
 from tracker.wire.refusals import invalid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acker.v1 import peer_service_pb2 as peer_pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.wire.codec import derived
 from tracker.wire.entries import entry_from_pb, write_entry
 from tracker.wire.refusals import invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker.core.freshness import Lag, Level, SegmentFreshness, WindowLevels
+from tracker.core.insight.freshness import Lag, Level, SegmentFreshness, WindowLevels
 from tracker.wire.codec import derived
 
 _WINDOW = derived(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import types_pb2 as pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import PipelineSpec
-from tracker.core.slots import LOWEST_SLOT
-from tracker.core.waits import WaitCause, WaitKind
+from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.wire.codec import Codec
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb
 from tracker.wire.ticks import batch_from_pb, batch_to_pb, key_from_pb, key_to_pb

@@ -7,7 +7,7 @@ from typing import Any
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import types_pb2 as pb
-from tracker.core.describe import (
+from tracker.core.insight.describe import (
     FrontDescription,
     NodeDescription,
     PipelineDescription,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import shards_pb2 as pb
-from tracker.core import rescaling as r
-from tracker.core.describe import ShardRole
-from tracker.core.membership import Membership
-from tracker.core.model import FrontPin, Restart
-from tracker.core.routing import RoutingEntry, RoutingTable
-from tracker.core.written_off import WrittenOffCell
+from tracker.core.insight.describe import ShardRole
+from tracker.core.log import steps as r
+from tracker.core.membership.membership import Membership
+from tracker.core.model import FrontPin, Restart, WrittenOffCell
+from tracker.core.model.routing import RoutingEntry, RoutingTable
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, bare, choice, derived
 from tracker.wire.refusals import invalid

@@ -12,10 +12,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from acker.v1 import storage_pb2 as storage_pb
-from tracker.core import messages as m
-from tracker.core import snapshot as s
-from tracker.core.pipeline import Dropped, DroppedCells
-from tracker.core.vacancies import Vacancy
+from tracker.core import log as m
+from tracker.core.model import Dropped, DroppedCells, Vacancy
+from tracker.core.pipeline import snapshot as s
+from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, choice, derived
 from tracker.wire.entries import ENTRY, write_entry
@@ -132,16 +132,16 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
 
 
 _SNAPSHOT = derived(
-    s.ProcessSnapshot, storage_pb.Snapshot, ENTRY, KEY, MEMBERSHIP, TABLE,
+    ProcessSnapshot, storage_pb.Snapshot, ENTRY, KEY, MEMBERSHIP, TABLE,
     Codec(s.PipelineSnapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb),
 )  # fmt: skip
 
 
-def snapshot_to_bytes(snapshot: s.ProcessSnapshot) -> bytes:
+def snapshot_to_bytes(snapshot: ProcessSnapshot) -> bytes:
     """A process's snapshot as it is stored."""
     return _sealed(_SNAPSHOT.to_pb(snapshot))
 
 
-def snapshot_from_bytes(data: bytes) -> s.ProcessSnapshot:
+def snapshot_from_bytes(data: bytes) -> ProcessSnapshot:
     """Raises Refused(INVALID) for bytes that are no snapshot."""
     return _SNAPSHOT.from_pb(_unsealed(storage_pb.Snapshot, data, "a stored snapshot"))

@@ -28,7 +28,7 @@ from tests.elastic.system import judge
 from tests.processes.running import Running
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.slots import FOREVER
+from tracker.core.model.slots import FOREVER
 
 LINES_PER_S, WORDS_PER_LINE = 100, 100
 SHARDS, PROCESSES, WORKERS, ADDITIONS = 2, 2, 2, 2

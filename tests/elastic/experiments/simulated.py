@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from examples.latency import percentile
-from tracker.core.ack_values import unit_value
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Answer,
     Append,
@@ -52,8 +51,9 @@ from tracker.core.model import (
     Refusal,
     TickContent,
 )
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
-from tracker.core.routing import RoutingTable
 
 MS = 1_000_000
 SLOT_NS = 10 * MS

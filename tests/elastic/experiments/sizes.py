@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.core import HORIZON, Cluster, Node
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model.ack_values import unit_value
 from tracker.wire.storage import snapshot_to_bytes
 
 SLOTS = 1_500

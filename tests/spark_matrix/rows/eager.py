@@ -23,7 +23,7 @@ from local_tracker.spark import OffsetRanges
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.rows.ways import Partitioned
 from tests.spark_matrix.world import World
-from tracker.core.units import unit_name
+from tracker.core.model.units import unit_name
 
 REAL_TIME = {
     "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",

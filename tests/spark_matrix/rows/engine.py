@@ -19,8 +19,8 @@ from fronts.spark import SparkFront
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import Profile, row
 from tests.spark_matrix.world import World
-from tracker.core.slots import slot_of
-from tracker.core.units import slot_in_name, unit_name
+from tracker.core.model.slots import slot_of
+from tracker.core.model.units import slot_in_name, unit_name
 
 ROCKSDB = Profile(
     "state",

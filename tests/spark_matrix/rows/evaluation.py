@@ -17,7 +17,7 @@ from local_tracker.spark import TrackingError
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.world import SIDE, World
-from tracker.core.ack_values import child_value
+from tracker.core.model.ack_values import child_value
 
 Publish = Callable[[DataFrame], None]
 

@@ -18,7 +18,7 @@ from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.rows.drivers import read_on, run_driver
 from tests.spark_matrix.rows.tasks import stages, write
 from tests.spark_matrix.world import SIDE, World
-from tracker.core.ack_values import child_values
+from tracker.core.model.ack_values import child_values
 
 
 def breaking(world: World, harm: Any) -> None:

@@ -13,10 +13,10 @@ from local_tracker.spark import Tracked, TrackedQuery, TrackingError
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.world import WAIT_S, World
 from tracker.client import LowmarkError, NodeClient
-from tracker.core.ack_values import unit_value
 from tracker.core.model import Cells, TickContent, Unit
-from tracker.core.units import unit_name
-from tracker.core.waits import WaitKind
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.units import unit_name
+from tracker.core.model.waits import WaitKind
 
 
 def refused(world: World, start: Any, *words: str) -> None:

@@ -28,7 +28,7 @@ from tests.spark_matrix.faults import (
 from tests.spark_matrix.registry import BOTH, CLUSTER, TWO_HOSTS, Profile, row
 from tests.spark_matrix.rows.evaluation import Publish
 from tests.spark_matrix.world import World
-from tracker.core.ack_values import child_values
+from tracker.core.model.ack_values import child_values
 
 # Spark starts a copy of a straggler on another host alone.
 SPECULATION = Profile(

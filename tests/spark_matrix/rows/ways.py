@@ -25,10 +25,10 @@ from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.truth import Output
 from tests.spark_matrix.world import World
 from tracker.client import NodeClient
-from tracker.core.ack_values import range_value
 from tracker.core.model import Cells, Heartbeat, TickContent
-from tracker.core.slots import FOREVER, slot_of
-from tracker.core.units import slot_in_name, unit_name
+from tracker.core.model.ack_values import range_value
+from tracker.core.model.slots import FOREVER, slot_of
+from tracker.core.model.units import slot_in_name, unit_name
 
 WALL_SLOT_MS = 10
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tracker.core.freshness import NONE_MS, Level, SegmentFreshness
+from tracker.core.insight.freshness import NONE_MS, Level, SegmentFreshness
 from tracker.view.pipelines import span_text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracker.core.explain import OpenCell
+from tracker.core.insight.explain import OpenCell
 from tracker.view.explanations import cell_json, ranges_text
 
 

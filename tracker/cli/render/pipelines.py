@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tracker.cli.render.shards import shards_table
 from tracker.client import PipelineInfo, ShardInfo
-from tracker.core.slots import LOWEST_SLOT
+from tracker.core.model.slots import LOWEST_SLOT
 from tracker.view.pipelines import WatchHistory, age_ns, lag_ns, slot_text, span_text
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracker.client import RoutingInfo, ShardInfo
-from tracker.core.describe import ShardRole
+from tracker.core.insight.describe import ShardRole
 from tracker.view.pipelines import shards_json
 
 _ROLES = {

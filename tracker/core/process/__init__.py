@@ -8,7 +8,7 @@ rests on is durable, announcements included: they never go back over a restart.
 
 from __future__ import annotations
 
-from tracker.core.messages import (
+from tracker.core.log import (
     AttachSession,
     Committed,
     DetachSession,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tracker.core.home import HomeNode
-from tracker.core.messages import (
+from tracker.core.home.home import HomeNode
+from tracker.core.log import (
     Announced,
     Announcement,
     Answer,
@@ -35,12 +35,12 @@ from tracker.core.messages import (
     UnitsArrived,
     WrittenOff,
 )
+from tracker.core.log.steps import ROUTING_ENTRIES, RoutingEntry, ShardJoining
 from tracker.core.model import FrontPin, PipelineSpec, Refusal, RefusalCode
-from tracker.core.parts import OutboxEntry
-from tracker.core.pipeline import Pipeline
+from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process.nodes import Nodes
-from tracker.core.rescaling import ROUTING_ENTRIES, RoutingEntry, ShardJoining
-from tracker.core.slots import FOREVER
+from tracker.core.replication.parts import OutboxEntry
 
 
 class Applying(Nodes):

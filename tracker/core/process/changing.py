@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from tracker.core.cells import shown_items
-from tracker.core.home import HomeNode
-from tracker.core.links import Link
-from tracker.core.messages import (
+from tracker.core.home.home import HomeNode
+from tracker.core.log import (
     Announcement,
     Answer,
     JoinShard,
@@ -23,11 +21,16 @@ from tracker.core.messages import (
     ShardNumber,
     UnitsArrived,
 )
-from tracker.core.model import Cells, Refusal, RefusalCode, Refused, Unit
-from tracker.core.pipeline import Pipeline
-from tracker.core.process.applying import Applying
-from tracker.core.process.state import _MS
-from tracker.core.rescaling import (
+from tracker.core.log.sizes import (
+    CELL_BYTES,
+    given_up_bytes,
+    node_bytes,
+    pieces,
+    staged_bytes,
+    unit_bytes,
+    words_bytes,
+)
+from tracker.core.log.steps import (
     MAX_CELLS_PER_MOVE,
     MAX_SHARDS,
     SEQUENCER,
@@ -47,19 +50,16 @@ from tracker.core.rescaling import (
     ShardSaid,
     SlotsAsked,
 )
-from tracker.core.restore import restore_node, snapshot_late, snapshot_node
-from tracker.core.routing import RoutingTable
-from tracker.core.shard import LateEntry
-from tracker.core.sizes import (
-    CELL_BYTES,
-    given_up_bytes,
-    node_bytes,
-    pieces,
-    staged_bytes,
-    unit_bytes,
-    words_bytes,
-)
-from tracker.core.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model import Cells, Refusal, RefusalCode, Refused, Unit
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.restore import restore_node, snapshot_late, snapshot_node
+from tracker.core.process.applying import Applying
+from tracker.core.process.state import _MS
+from tracker.core.replication.links import Link
+from tracker.core.shard.cells import shown_items
+from tracker.core.shard.shard import LateEntry
 
 
 class Changing(Applying):

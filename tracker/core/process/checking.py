@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracker.core.home import MAX_ITEMS_PER_CELL
-from tracker.core.messages import (
+from tracker.core.home.home import MAX_ITEMS_PER_CELL
+from tracker.core.home.registration import check_limits, check_spec
+from tracker.core.log import (
     Entries,
     Entry,
     Frame,
@@ -30,10 +31,7 @@ from tracker.core.messages import (
     ShardReport,
     WrittenOff,
 )
-from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
-from tracker.core.process.state import ProcessState
-from tracker.core.registration import check_limits, check_spec
-from tracker.core.rescaling import (
+from tracker.core.log.steps import (
     ROUTING_ENTRIES,
     CellsMoved,
     LastWords,
@@ -42,8 +40,10 @@ from tracker.core.rescaling import (
     ShardLeft,
     ShardSaid,
 )
-from tracker.core.slots import HIGHEST_SLOT
-from tracker.core.step_checks import MAX_NUMBER, check_step, table_of
+from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
+from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
+from tracker.core.model.slots import HIGHEST_SLOT
+from tracker.core.process.state import ProcessState
 
 
 def check_frame(process: ProcessState, frame: Frame) -> None:

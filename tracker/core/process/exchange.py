@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tracker.core.links import Link
-from tracker.core.messages import (
+from tracker.core.log import (
     Answer,
     Entries,
     EntriesReceived,
@@ -22,9 +21,10 @@ from tracker.core.messages import (
     ShardReport,
     WrittenOff,
 )
+from tracker.core.log.steps import STEPS, CellsMoved, NodesMoved, ShardLeft, ShardSaid
 from tracker.core.process.reports import Reports
 from tracker.core.process.state import LogLost
-from tracker.core.rescaling import STEPS, CellsMoved, NodesMoved, ShardLeft, ShardSaid
+from tracker.core.replication.links import Link
 
 
 class Exchange(Reports):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
-from tracker.core.cells import new_cells
-from tracker.core.home import HomeNode
-from tracker.core.messages import (
+from tracker.core.home.home import HomeNode
+from tracker.core.home.registration import check_delays, check_spec, differences
+from tracker.core.log import (
     Answer,
     AttachSession,
     FrontGranted,
@@ -48,11 +48,11 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.pipeline import Pipeline
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT, add_delay
+from tracker.core.model.waits import check_waits
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process.exchange import Exchange
-from tracker.core.registration import check_delays, check_spec, differences
-from tracker.core.slots import FOREVER, LOWEST_SLOT, add_delay
-from tracker.core.waits import check_waits
+from tracker.core.shard.cells import new_cells
 
 _RAISE_LIMIT = "raise the limit (lowmark pipelines apply)"
 

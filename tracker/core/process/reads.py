@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tracker.core.describe import (
+from tracker.core.cut.history import Reached
+from tracker.core.insight.describe import (
     PipelineDescription,
     RoutingDescription,
     ShardDescription,
     ShardRole,
 )
-from tracker.core.explain import (
+from tracker.core.insight.explain import (
     ExplainQuery,
     PipelineExplanation,
     explain_cells,
@@ -20,11 +21,10 @@ from tracker.core.explain import (
     explain_strip,
     missing_ticks,
 )
-from tracker.core.history import Reached
-from tracker.core.measures import PipelineMeasures, measure
+from tracker.core.insight.measures import PipelineMeasures, measure
 from tracker.core.model import PipelineSpec, RefusalCode, Refused, StagedContribution
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.process.state import ProcessState
-from tracker.core.slots import FOREVER, LOWEST_SLOT
 
 
 class Reads(ProcessState):

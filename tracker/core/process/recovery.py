@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracker.core.cut import Vectors
-from tracker.core.links import Link
-from tracker.core.membership import Membership
-from tracker.core.messages import Effect, LimitsChanged, PipelineRegistered, Record
+from tracker.core.cut.vectors import Vectors
+from tracker.core.log import Effect, LimitsChanged, PipelineRegistered, Record
+from tracker.core.log.steps import SEQUENCER
+from tracker.core.membership.membership import Membership
 from tracker.core.model import RefusalCode, Refused
-from tracker.core.parts import OutboxEntry
-from tracker.core.pipeline import Pipeline
+from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.restore import restore_pipeline, snapshot_for_newcomer, snapshot_pipeline
+from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.core.process.state import LogLost
 from tracker.core.process.timers import Timers
-from tracker.core.rescaling import SEQUENCER
-from tracker.core.restore import restore_pipeline, snapshot_for_newcomer, snapshot_pipeline
-from tracker.core.routing import RoutingTable
-from tracker.core.snapshot import ProcessSnapshot
+from tracker.core.replication.links import Link
+from tracker.core.replication.parts import OutboxEntry
 
 
 class Recovery(Timers):

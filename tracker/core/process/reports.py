@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tracker.core.links import Link
-from tracker.core.messages import (
+from tracker.core.log import (
     Announcement,
     EntriesReceived,
     Frame,
@@ -19,12 +18,13 @@ from tracker.core.messages import (
     ShardReport,
     Swept,
 )
-from tracker.core.pipeline import Pipeline
+from tracker.core.log.steps import SEQUENCER
+from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process.checking import homes_of
 from tracker.core.process.reads import Reads
 from tracker.core.process.state import _MS
-from tracker.core.rescaling import SEQUENCER
-from tracker.core.slots import FOREVER
+from tracker.core.replication.links import Link
 
 
 class Reports(Reads):

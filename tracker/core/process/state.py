@@ -12,10 +12,8 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from tracker.core.cut import Vectors
-from tracker.core.links import Link
-from tracker.core.membership import Membership
-from tracker.core.messages import (
+from tracker.core.cut.vectors import Vectors
+from tracker.core.log import (
     Append,
     Effect,
     Entry,
@@ -26,10 +24,7 @@ from tracker.core.messages import (
     Restart,
     Send,
 )
-from tracker.core.model import NodeKey, PipelineSpec, RefusalCode, Refused
-from tracker.core.parts import OutboxEntry
-from tracker.core.pipeline import Pipeline
-from tracker.core.rescaling import (
+from tracker.core.log.steps import (
     ROUTING_ENTRIES,
     STEPS,
     CellsMoved,
@@ -37,7 +32,12 @@ from tracker.core.rescaling import (
     RoutingEntry,
     ShardSaid,
 )
-from tracker.core.routing import RoutingTable
+from tracker.core.membership.membership import Membership
+from tracker.core.model import NodeKey, PipelineSpec, RefusalCode, Refused
+from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.replication.links import Link
+from tracker.core.replication.parts import OutboxEntry
 
 _MS = 1_000_000
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tracker.core.home import HomeNode
-from tracker.core.messages import WakeAt
+from tracker.core.home.home import HomeNode
+from tracker.core.log import WakeAt
 from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
 from tracker.core.process.changing import Changing
 from tracker.core.process.state import _MS
-from tracker.core.vacancies import MAX_VACANCIES
+from tracker.core.shard.vacancies import MAX_VACANCIES
 
 _LATE_WAKE = 2
 """So many times as long as asked for between two events: the process was paused."""

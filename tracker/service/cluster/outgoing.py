@@ -11,7 +11,7 @@ here: moments are arguments, in nanoseconds of any monotonic clock.
 
 from __future__ import annotations
 
-from tracker.core import messages as m
+from tracker.core import log as m
 
 MAX_QUEUED_FRAMES = 1_024
 """One that finds no room is dropped, as if it were lost on its way."""

@@ -19,10 +19,10 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from tracker.client.credentials import Credentials
 from tracker.client.errors import refusal_of
-from tracker.core import messages as m
+from tracker.core import log as m
+from tracker.core.membership.step_checks import MAX_ADDRESS_CHARACTERS
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.process.checking import check_frame
-from tracker.core.step_checks import MAX_ADDRESS_CHARACTERS
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.service.engine import Engine

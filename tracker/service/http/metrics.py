@@ -13,9 +13,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tracker import __version__
-from tracker.core.describe import ShardRole
-from tracker.core.measures import FrontMeasures, PipelineMeasures, SegmentMeasures
-from tracker.core.slots import FOREVER, LOWEST_SLOT
+from tracker.core.insight.describe import ShardRole
+from tracker.core.insight.measures import FrontMeasures, PipelineMeasures, SegmentMeasures
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.http import HttpServer
 from tracker.metrics.exposition import metrics_server
 from tracker.metrics.families import Families, render

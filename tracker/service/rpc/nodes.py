@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 from acker.v1 import node_service_pb2 as node_pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
-from tracker.core.waits import MAX_WAITS
+from tracker.core.model.waits import MAX_WAITS
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context, abort

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from tracker.core import messages as m
+from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
-from tracker.core.routing import RoutingTable
+from tracker.core.model.routing import RoutingTable
 from tracker.service.engine import Engine
 from tracker.service.rpc.errors import Context, abort
 from tracker.service.sampling import Sampler

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
-from tracker.core.slots import FOREVER
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context, abort

@@ -1,0 +1,83 @@
+"""The segment graph: how far min time of one segment bounds that of another (rule 7).
+
+An edge u -> v with delay d says: an item that enters v because of one at slot t in u has a slot of
+at least t+d. So nothing below own(u) + dist(u, v) can still come from u into v, with dist the
+shortest delay. Distances are computed once, when the pipeline is registered; cycles need no care,
+since delays are not negative.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracker.core.model import PipelineSpec
+from tracker.core.model.slots import FOREVER, add_delay, subtract_delay
+
+_SMALL_GRAPH = 12
+"""Up to here plain loops beat NumPy's fixed cost a call."""
+
+
+class SegmentGraph:
+    """Shortest delays between the segments of one pipeline, numbered by their places."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        number = {name: place for place, name in enumerate(spec.segments)}
+        self.size = len(spec.segments)
+        ways: list[list[tuple[int, int]]] = [[] for _ in spec.segments]
+        for edge in spec.edges:
+            ways[number[edge.source]].append((number[edge.target], edge.delay))
+        self._distances = [_shortest(ways, source) for source in range(self.size)]
+        self._into = [
+            [(u, row[v]) for u, row in enumerate(self._distances) if row[v] != FOREVER]
+            for v in range(self.size)
+        ]
+        self._matrix = np.array(self._distances, np.int64)
+        self._unreachable = self._matrix == FOREVER
+
+    def distance(self, source: int, target: int) -> int:
+        """The shortest delay in slots from one segment to another; FOREVER if there is no way."""
+        return self._distances[source][target]
+
+    def reached_from(self, source: int) -> list[int]:
+        """The segments that items of `source` can get to, itself among them."""
+        return [v for v, d in enumerate(self._distances[source]) if d != FOREVER]
+
+    def min_times(self, own: Sequence[int]) -> list[int]:
+        """For each segment v the least own(u) + dist(u, v) over all segments u; sums saturate."""
+        if self.size <= _SMALL_GRAPH:
+            return [min(add_delay(own[u], d) for u, d in into) for into in self._into]
+        column = np.array(own, np.int64)[:, None]
+        with np.errstate(over="ignore"):
+            sums = np.where(column > FOREVER - self._matrix, FOREVER, column + self._matrix)
+        sums[self._unreachable] = FOREVER
+        least: list[int] = sums.min(axis=0).tolist()
+        return least
+
+    def pin(self, announced: Sequence[int], segment: int) -> int:
+        """Where a front that begins to feed `segment` is held: the largest announced(w) - dist over
+        every segment w that its items can reach, so that none can appear below what was said."""
+        return max(
+            subtract_delay(announced[w], d)
+            for w, d in enumerate(self._distances[segment])
+            if d != FOREVER
+        )
+
+
+def _shortest(ways: list[list[tuple[int, int]]], source: int) -> list[int]:
+    """Dijkstra's algorithm over non-negative delays; FOREVER where there is no way."""
+    distances = [FOREVER] * len(ways)
+    distances[source] = 0
+    queue = [(0, source)]
+    while queue:
+        distance, u = heapq.heappop(queue)
+        if distance > distances[u]:
+            continue
+        for v, delay in ways[u]:
+            reached = add_delay(distance, delay)
+            if reached < distances[v]:
+                distances[v] = reached
+                heapq.heappush(queue, (reached, v))
+    return distances

@@ -1,0 +1,90 @@
+"""When a segment's min time reached which slot: a record of announcements that is thinned and bounded.
+
+Of the announcements that pass a multiple of a step, the first is kept: exact for every multiple of the
+step, wherever min time jumped, and the first one after it for slots in between. There are two steps, a
+fine one for the recent past and a coarse one for the rest; each forgets its oldest entries beyond a limit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tracker.core.model.slots import FOREVER
+
+FINE_STEP_NS, COARSE_STEP_NS = 60 * 10**9, 3600 * 10**9
+"""A minute and an hour, as slots of the pipeline's slack, at least one slot. Where slots are numbers and
+not moments, each one is as wide as an hour: all of them are kept."""
+MAX_FINE_ENTRIES, MAX_COARSE_ENTRIES = 2_880, 8_784
+"""Two days of minutes and a year of hours, of each segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """When min time reached a slot. at_ms: unix time of the first announcement at or beyond it that is
+    remembered, in milliseconds; None if it has not been reached, or if that is forgotten, which
+    `reached` tells apart. min_time: what that announcement said; the slot itself if there is none."""
+
+    slot: int
+    reached: bool
+    at_ms: int | None
+    min_time: int
+
+
+class Steps:
+    """The first announcements that passed each multiple of `step` slots."""
+
+    def __init__(self, step: int, most: int, since: int) -> None:
+        """since: nothing is remembered of slots up to this one."""
+        self.step, self.most, self.since = step, most, since
+        self.slots: list[int] = []
+        self.at_ms: list[int] = []
+
+    def note(self, slot: int, at_ms: int) -> None:
+        last = self.slots[-1] if self.slots else self.since
+        if slot // self.step <= last // self.step and slot != FOREVER:
+            return
+        self.slots.append(slot)
+        self.at_ms.append(at_ms)
+        if len(self.slots) > self.most:
+            # A tenth at once: deleting from the front of a list costs its length.
+            gone = max(1, self.most // 10)
+            self.since = self.slots[gone - 1]
+            del self.slots[:gone], self.at_ms[:gone]
+
+    def restore(self, since: int, steps: Iterable[tuple[int, int]]) -> None:
+        self.since = since
+        for slot, at_ms in steps:
+            self.slots.append(slot)
+            self.at_ms.append(at_ms)
+
+
+class History:
+    """One segment's."""
+
+    def __init__(self, start_slot: int, slack_ns: int) -> None:
+        fine, coarse = (max(1, each // slack_ns) for each in (FINE_STEP_NS, COARSE_STEP_NS))
+        self.tiers = (
+            Steps(fine, MAX_FINE_ENTRIES, start_slot),
+            Steps(coarse, MAX_COARSE_ENTRIES, start_slot),
+        )
+        self.newest = start_slot
+
+    def note(self, slot: int, at_ms: int) -> None:
+        """Min time `slot` was announced at `at_ms`; slots grow."""
+        self.newest = slot
+        for tier in self.tiers:
+            tier.note(slot, at_ms)
+
+    def when(self, slot: int) -> Reached:
+        """When min time reached a slot."""
+        if slot > self.newest:
+            return Reached(slot, False, None, slot)
+        for tier in self.tiers:
+            if slot > tier.since:
+                place = bisect_left(tier.slots, slot)
+                if place < len(tier.slots):
+                    return Reached(slot, True, tier.at_ms[place], tier.slots[place])
+                break
+        return Reached(slot, True, None, slot)

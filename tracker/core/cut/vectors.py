@@ -1,0 +1,59 @@
+"""The vectors of all shards, and M, the consistent cut that they amount to (rules 5, 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Vectors:
+    """The vectors of all shards, and M. Shards and homes are the same numbers, but homes stay known
+    when their shards have left."""
+
+    def __init__(self, shards: Iterable[int]) -> None:
+        self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
+        self.cut = dict.fromkeys(self._applied, 0)
+        """M: by home the entries of its log that every shard is known to have applied."""
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """The shards that count."""
+        return tuple(self._applied)
+
+    def add_shard(self, shard: int) -> None:
+        """A shard counts from here on. M stays where it is: no entry in it has a part for the shard,
+        since none is given one before every process counts it."""
+        self._applied.setdefault(shard, {})
+        self.cut.setdefault(shard, 0)
+
+    def remove_shard(self, shard: int) -> None:
+        """A shard has left; its home log is still part of M."""
+        self._applied.pop(shard, None)
+        self._move()
+
+    def add_home(self, home: int) -> None:
+        """A home of a shard that has left before this process came."""
+        self.cut.setdefault(home, 0)
+
+    def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
+        """A shard's vector has come this far; returns whether M has moved."""
+        self._applied[shard].update(applied)
+        return self._move()
+
+    def _move(self) -> bool:
+        vectors = self._applied.values()
+        cut = {
+            home: max(before, min(vector.get(home, 0) for vector in vectors))
+            for home, before in self.cut.items()
+        }
+        moved = cut != self.cut
+        self.cut = cut
+        return moved
+
+    def behind(self, home: int, number: int) -> list[tuple[int, int]]:
+        """(shard, missing entries) of the shards not known to have applied an entry of a home's log."""
+        applied = [(shard, vector.get(home, 0)) for shard, vector in self._applied.items()]
+        return [(shard, number - last) for shard, last in applied if last < number]
+
+    def of(self, shard: int) -> tuple[tuple[int, int], ...]:
+        """A shard's vector, by home."""
+        return tuple(self._applied[shard].items())

@@ -1,0 +1,610 @@
+"""A home's judgement of its nodes' ticks: all that may be refused is refused here (rules 1, 2, 9).
+
+The home checks a tick before it is durable; after that nobody refuses. What has been accepted and is
+not durable yet counts in the checks and in nothing else, since a crash forgets it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontName,
+    FrontPin,
+    NodeKey,
+    PipelineSpec,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    TickContent,
+    span,
+)
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
+from tracker.core.model.waits import WaitCause
+
+MAX_CELLS_PER_TICK = 262_144
+MAX_ITEMS_PER_CELL = 2**48
+"""Of one cell of a tick; so that what people are shown can be added up."""
+MAX_NAMES_PER_TICK = 100_000
+"""Heartbeats, joins, leaves and units of one tick, together."""
+MAX_NAME_BYTES_PER_TICK = 24 * 1024 * 1024
+"""Of all these names together: with the cells of a tick they still are a message."""
+MAX_NAME_CHARACTERS = 1_024
+MAX_FINGERPRINT_BYTES = 64
+KEPT_FINGERPRINTS = 128
+"""Batches of a scope whose fingerprints a home remembers; an older batch is refused."""
+MAX_CELLS_PER_WRITE_OFF = 65_536
+KEPT_GONE_NODES = 1_000
+"""Evicted and retired nodes of a pipeline whose batches a home remembers; those gone longest are
+forgotten, as those are that left by themselves."""
+KEPT_SCOPES = 8
+"""Scopes of a node, those used last, of which a home remembers so many batches; of the others it remembers
+the newest one."""
+MAX_SCOPES = 1_024
+"""Scopes of batches of one node: none is ever forgotten, one more is refused."""
+
+
+@dataclass(slots=True)
+class FrontClaim:
+    """A front of a node, as of the ticks that its home has accepted: the segment it feeds, its joining, and
+    its last promise (LOWEST_SLOT if none)."""
+
+    segment: int
+    incarnation: int
+    number: int
+    promise: int = LOWEST_SLOT
+
+
+@dataclass(slots=True)
+class HomeNode:
+    """What a node's home knows of it, as of the durable log where nothing else is said."""
+
+    key: NodeKey
+    kind: str
+    durable: int = 0
+    previous_node_time: int = 0
+    batches: OrderedDict[str, OrderedDict[int, bytes]] = field(default_factory=OrderedDict)
+    evicted: bool = False
+    """Its fronts ended with its key: after a silence, or because it is retired."""
+    retired: bool = False
+    consumes: set[int] = field(default_factory=set)
+    creates: set[int] = field(default_factory=set)
+    """Numbers of the segments in which it has ever consumed and created, for people."""
+    owner: str = ""
+    """What its key was opened for, such as a query's id; empty if that was not said."""
+    grants: dict[str, FrontPin] = field(default_factory=dict)
+    """By front: from where on it may label. One without a grant waits for it."""
+    # Not durable, forgotten by a crash:
+    pending: deque[Batch | None] = field(default_factory=deque)
+    fronts: dict[str, FrontClaim] = field(default_factory=dict)
+    """Its fronts, as of the ticks that were accepted."""
+    session: Hashable | None = None
+    last_heard_ns: int = 0
+    """When its last tick arrived; for people."""
+    last_alive_ns: int = 0
+    """When it last said anything, be it only that it lives."""
+    silent_ns: int = 0
+    """For how long it has said nothing since, in time in which it would have been heard."""
+    suspected: bool = False
+    """Whether it was silent for too long when that was looked at last, and has been since."""
+    refused: str = ""
+    """Why its last tick was refused, or what it was to stage; empty if it was not. For people."""
+    refused_consumes: set[int] = field(default_factory=set)
+    """Numbers of the segments in which that tick was to consume."""
+    waits: tuple[WaitCause, ...] = ()
+    """What it says that it waits for, on its session, since `waits_since_ns`. For people."""
+    waits_since_ns: int = 0
+
+    def heard(self, now_ns: int) -> None:
+        """A tick of it has arrived, or it is known from now on."""
+        self.last_heard_ns = now_ns
+        self.lives(now_ns)
+
+    def lives(self, now_ns: int) -> None:
+        """It has said something."""
+        self.last_alive_ns, self.silent_ns, self.suspected = now_ns, 0, False
+
+    @property
+    def waits_for_grant(self) -> bool:
+        """Whether it is the tracker that owes one of its fronts a word."""
+        return any(self.granted(front) is None for front in self.fronts)
+
+    @property
+    def accepted(self) -> int:
+        """Number of the last tick that was not refused, durable or not."""
+        return self.durable + len(self.pending)
+
+    def commit(self, number: int, batch: Batch | None) -> None:
+        """Tick `number` is durable."""
+        self.durable = number
+        if self.pending:
+            self.pending.popleft()
+        if batch is not None:
+            kept = self.batches.setdefault(batch.scope, OrderedDict())
+            self.batches.move_to_end(batch.scope)
+            kept[batch.id] = batch.fingerprint
+            while len(kept) > KEPT_FINGERPRINTS:
+                kept.popitem(last=False)
+            for older in islice(reversed(self.batches.values()), KEPT_SCOPES, KEPT_SCOPES + 1):
+                while len(older) > 1:
+                    older.popitem(last=False)
+
+    def granted(self, front: str) -> int | None:
+        """The slot from which one of its fronts may label; None while it waits for its grant. What an
+        earlier joining of the name was granted is nothing to this one."""
+        claim, grant = self.fronts.get(front), self.grants.get(front)
+        if claim is None or grant is None:
+            return None
+        same = (grant.incarnation, grant.number) == (claim.incarnation, claim.number)
+        return grant.slot if same else None
+
+    def note_segments(self, content: TickContent, late: Cells) -> None:
+        """Remembers in which segments a durable tick consumed and created."""
+        self.creates.update(content.created.lowest_slots())
+        self.consumes.update(content.consumed.lowest_slots())
+        self.consumes.update(late.lowest_slots())
+
+    def note_refused(self, refusal: str, content: TickContent) -> None:
+        """Remembers why a tick was refused, and who would be the reader of what it names."""
+        self.refused = refusal
+        named = content.consumed.segments.tolist() + [u.segment for u in content.units_consumed]
+        self.refused_consumes = set(named)
+
+    def note_accepted(self) -> None:
+        self.refused, self.refused_consumes = "", set()
+
+    def note_waits(self, waits: tuple[WaitCause, ...], now_ns: int) -> None:
+        """Remembers what it waits for; since when, counts from the first of reports without a gap."""
+        if not self.waits:
+            self.waits_since_ns = now_ns
+        self.waits = waits
+
+    def last_batches(self) -> tuple[Batch, ...]:
+        """The last durable batch of each scope."""
+        return tuple(
+            Batch(scope, *next(reversed(kept.items()))) for scope, kept in self.batches.items()
+        )
+
+
+class HomePipeline:
+    """The nodes of one pipeline whose home this is, and what is staged for them."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self.nodes: dict[str, HomeNode] = {}
+        self.newest: dict[str, NodeKey] = {}
+        """The newest key given to an id, durable or not: only its ticks are accepted."""
+        self.staged: dict[str, dict[tuple[object, ...], StagedContribution]] = {}
+        self.staged_count = 0
+        self.waiting: dict[FrontName, None] = {}
+        """Fronts of these nodes that wait for their grant, and some that do no more."""
+
+    def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
+        """A node goes on here with the fronts that it has."""
+        node.fronts = claims
+        for front in claims:
+            if node.granted(front) is None:
+                self.waiting[node.key.node_id, front] = None
+
+    def gone(self, key: NodeKey) -> HomeNode | None:
+        """The node of a key that was evicted or retired is remembered, among the last ones; returns it,
+        or None if the key is not the node's last one."""
+        node = self.nodes.get(key.node_id)
+        if node is None or node.key != key:
+            return None
+        del self.nodes[key.node_id]
+        self.nodes[key.node_id] = node
+        node.evicted = True
+        node.fronts, node.grants = {}, {}
+        remembered = [node_id for node_id, known in self.nodes.items() if known.evicted]
+        for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
+            del self.nodes[node_id]
+        return node
+
+    def has_left(self, node_id: str) -> bool:
+        """Whether no node of an id is here, nor was closed by others: one that has left is known until its
+        key is dropped, and may have joined at another home since."""
+        node = self.nodes.get(node_id)
+        return node is None or not (node_id in self.newest or node.evicted)
+
+    def check_owner(self, node_id: str, owner: str, take_over: bool) -> None:
+        """Raises Refused where a node id is in use for another owner (rule 9): a copy that is started by
+        mistake must not end what runs. Who does not say an owner, or was not asked for it, is let in."""
+        node = self.nodes.get(node_id)
+        if take_over or node is None or node.session is None or "" in (owner, node.owner):
+            return
+        if owner != node.owner:
+            raise self._refuse(
+                RefusalCode.CONFLICT,
+                f"node {node.key} runs for {node.owner!r}, and its session lives: {owner!r} cannot join "
+                "under its id; give it a node id of its own, or stop the other one, or join with "
+                "take_over=True, which ends the other one",
+            )
+
+    def check_known(self, node_id: str, incarnation: int, ticks: int, given: int) -> None:
+        """Raises Refused where a node that comes back knows more of itself than this home does (rule 9):
+        then what it was acknowledged is gone, and to go on from what is left would count some of it twice
+        and some never. Keys are never given twice, so a node that is not known any more has left or was
+        retired, unless the newest incarnation that was `given` to any is older than its own."""
+        node = None if self.has_left(node_id) else self.nodes.get(node_id)
+        newest = given if node is None else node.key.incarnation
+        if incarnation > newest:
+            missing = f"its incarnation {incarnation}, with ticks up to {ticks}"
+            known = f"no incarnation above {newest}" + (
+                " of any node" if node is None else " of it"
+            )
+        elif node is not None and incarnation == newest and ticks > node.durable:
+            missing = f"ticks {node.durable + 1} to {ticks} of its incarnation {incarnation}"
+            known = f"that one up to tick {node.durable}"
+        else:
+            return
+        raise self._refuse(
+            RefusalCode.LOST,
+            f"node {node_id!r} was acknowledged {missing}, and this tracker has {known}: acknowledged "
+            "records are gone from the store; restore a copy that has them",
+        )
+
+    def check_write_off(self, cells: Cells) -> None:
+        """Raises Refused if an operator's write-off names what cannot be."""
+        self._check_lengths("written off", cells)
+        if len(cells) > MAX_CELLS_PER_WRITE_OFF:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{len(cells)} cells are to be written off at once, the limit is "
+                f"{MAX_CELLS_PER_WRITE_OFF}; name fewer slots",
+            )
+        if len(cells):
+            self._check_cells("written off", cells)
+
+    # --- checking a tick --------------------------------------------------------------------------
+
+    def is_repeated_batch(self, node: HomeNode, batch: Batch | None) -> bool:
+        """Whether a batch was committed before, with the same fingerprint; raises Refused if with
+        another, or if it is too old to tell (rule 2)."""
+        if batch is None:
+            return False
+        kept = node.batches.get(batch.scope) or OrderedDict()
+        known = {b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope}
+        newest = max([*known, *list(reversed(kept))[:1]], default=None)
+        if newest is None:
+            self._check_scopes(node, batch.scope)
+        fingerprint = known.get(batch.id, kept.get(batch.id))
+        if fingerprint == batch.fingerprint:
+            return True
+        if fingerprint is not None or (newest is not None and batch.id <= newest):
+            raise Refused(
+                RefusalCode.ROLLED_BACK,
+                f"batch {batch.id} of {batch.scope!r} of node {node.key} was committed before with "
+                f"other contents, or is older than the batches that are remembered (at most "
+                f"{KEPT_FINGERPRINTS} of a scope; the newest is {newest}): its checkpoint was rolled "
+                "back or rewritten; restore the newer checkpoint, or start the query under a new node id",
+            )
+        return False
+
+    def _check_scopes(self, node: HomeNode, scope: str) -> None:
+        """Raises Refused if a node begins one more scope than may be remembered."""
+        known = node.batches.keys() | {batch.scope for batch in node.pending if batch}
+        if len(known) >= MAX_SCOPES:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"node {node.key} has batches of {len(known)} scopes, and {scope!r} would be one more; "
+                f"the limit is {MAX_SCOPES}, since the newest batch of each is remembered for good: "
+                "commit what is new under a scope that is there, or under another node id",
+            )
+
+    def check(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
+        """Raises Refused if any part of a tick cannot be honoured (promise 5)."""
+        self._check_sizes(content)
+        for what, cells in (
+            ("created", content.created),
+            ("consumed", content.consumed),
+        ):
+            self._check_lengths(what, cells)
+            if len(cells):
+                self._check_cells(what, cells)
+                self._check_counts(what, cells)
+        if len(content.created):
+            self._check_created(content.created, announced)
+            self._check_granted(node, content.created)
+        self._check_names(content)
+        self._check_fronts(node, content, announced)
+
+    def _refuse(self, code: RefusalCode, message: str) -> Refused:
+        return Refused(code, f"pipeline {self.spec.name!r}: {message}")
+
+    def _check_sizes(self, content: TickContent) -> None:
+        cells = len(content.created) + len(content.consumed)
+        if cells > MAX_CELLS_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick of {cells} cells is over the limit of {MAX_CELLS_PER_TICK}; "
+                "commit smaller ticks",
+            )
+        names = sum(
+            map(
+                len,
+                (
+                    content.heartbeats,
+                    content.joins,
+                    content.leaves,
+                    content.units_created,
+                    content.units_consumed,
+                ),
+            )
+        )
+        if names > MAX_NAMES_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick with {names} fronts and units is over the limit of {MAX_NAMES_PER_TICK}; "
+                "commit smaller ticks",
+            )
+        self._check_name_bytes(content)
+
+    def _check_name_bytes(self, content: TickContent) -> None:
+        names = [unit.name for unit in content.units_created + content.units_consumed]
+        names += [named.front for named in content.heartbeats + content.joins]
+        names += content.leaves
+        if 4 * sum(map(len, names)) <= MAX_NAME_BYTES_PER_TICK:
+            return  # no character takes more
+        size = sum(len(name.encode()) for name in names)
+        if size > MAX_NAME_BYTES_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick whose {len(names)} names of fronts and units take {size} bytes is over the "
+                f"limit of {MAX_NAME_BYTES_PER_TICK}; commit smaller ticks, or use shorter names",
+            )
+
+    def _check_lengths(self, what: str, cells: Cells) -> None:
+        lengths = (
+            len(cells.segments),
+            len(cells.slots),
+            len(cells.checksums),
+            len(cells.counts),
+        )
+        if lengths.count(lengths[0]) != len(lengths):
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} cells have arrays of unequal lengths {sorted(set(lengths))}",
+            )
+
+    def _check_cells(self, what: str, cells: Cells) -> None:
+        low, high = cells.segment_span()
+        if low < 0 or high >= len(self.spec.segments):
+            bad = low if low < 0 else high
+            raise self._refuse(
+                RefusalCode.UNKNOWN_SEGMENT,
+                f"{what} cells name segment number {bad}; the pipeline has "
+                f"{len(self.spec.segments)} segments, numbered from 0",
+            )
+        highest = cells.highest_slot()
+        if highest > HIGHEST_SLOT:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} cells name slot {highest}; the largest is {HIGHEST_SLOT}",
+            )
+
+    def _check_counts(self, what: str, cells: Cells) -> None:
+        least, most = span(cells.counts)
+        if least < 0 or most > MAX_ITEMS_PER_CELL:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} cells count {least if least < 0 else most} items in one cell; a number of "
+                f"items must lie within 0 and {MAX_ITEMS_PER_CELL}",
+            )
+
+    def _check_created(self, created: Cells, announced: Sequence[int]) -> None:
+        below = created.below(announced)
+        if below is not None:
+            at = int(below.argmax())
+            number = int(created.segments[at])
+            raise self._refuse(
+                RefusalCode.BELOW_MIN_TIME,
+                f"segment {self.spec.segments[number]!r}: an item was created at slot "
+                f"{int(created.slots[at])}, but min time {announced[number]} is announced: everything "
+                "below it is complete; label it with a later slot",
+            )
+        horizon = add_delay(min(announced), self.spec.horizon_slots)
+        highest = created.highest_slot()
+        if highest >= horizon and horizon != FOREVER:
+            at = int(created.slots.argmax())
+            segment = self.spec.segments[int(created.segments[at])]
+            raise self._refuse(
+                RefusalCode.BEYOND_HORIZON,
+                f"segment {segment!r}: an item was created at slot {highest}; the limit is the "
+                f"pipeline's min time {min(announced)} + horizon_slots {self.spec.horizon_slots}; "
+                "find out what holds min time back, or raise the limit (lowmark pipelines apply)",
+            )
+
+    def _check_granted(self, node: HomeNode, created: Cells) -> None:
+        for front, claim in node.fronts.items():
+            if claim.segment in created.lowest_slots() and node.granted(front) is None:
+                raise self._refuse(
+                    RefusalCode.NOT_READY,
+                    f"segment {self.spec.segments[claim.segment]!r}: front {front!r} of node {node.key} "
+                    "created items before every shard had answered its joining; wait for its grant",
+                )
+
+    def _check_names(self, content: TickContent) -> None:
+        names = [unit.name for unit in content.units_created + content.units_consumed]
+        names += [join.front for join in content.joins]
+        for name in names:
+            if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+                raise self._refuse(
+                    RefusalCode.INVALID,
+                    f"a name of {len(name)} characters is not within 1 to {MAX_NAME_CHARACTERS}: "
+                    f"{name[:60]!r}",
+                )
+        for unit in content.units_created + content.units_consumed:
+            if not 0 <= unit.segment < len(self.spec.segments):
+                raise self._refuse(
+                    RefusalCode.UNKNOWN_SEGMENT,
+                    f"unit {unit.name!r} names segment number {unit.segment}; the pipeline has "
+                    f"{len(self.spec.segments)} segments, numbered from 0",
+                )
+        batch = content.batch
+        if batch is not None and (
+            not 0 < len(batch.scope) <= MAX_NAME_CHARACTERS
+            or len(batch.fingerprint) > MAX_FINGERPRINT_BYTES
+        ):
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a batch needs a scope of 1 to {MAX_NAME_CHARACTERS} characters and a fingerprint "
+                f"of at most {MAX_FINGERPRINT_BYTES} bytes; got {len(batch.scope)} and "
+                f"{len(batch.fingerprint)}",
+            )
+
+    def _check_fronts(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
+        if not (content.joins or content.heartbeats or content.leaves):
+            return
+        fronts = {name: (claim.segment, claim.promise) for name, claim in node.fronts.items()}
+        for join in content.joins:
+            if not 0 <= join.segment < len(self.spec.segments):
+                raise self._refuse(
+                    RefusalCode.UNKNOWN_SEGMENT,
+                    f"front {join.front!r} joins segment number {join.segment}; the pipeline has "
+                    f"{len(self.spec.segments)} segments, numbered from 0",
+                )
+            segment = self.spec.segments[join.segment]
+            if announced[join.segment] == FOREVER:
+                raise self._refuse(
+                    RefusalCode.COMPLETE,
+                    f"front {join.front!r} joins segment {segment!r}, which is complete; register "
+                    "the pipeline as open if fronts are to come after the last has left",
+                )
+            known = fronts.setdefault(join.front, (join.segment, LOWEST_SLOT))
+            if known[0] != join.segment:
+                raise self._refuse(
+                    RefusalCode.CONFLICT,
+                    f"front {join.front!r} of node {node.key} joins segment {segment!r} and feeds "
+                    f"{self.spec.segments[known[0]]!r}; let it leave there first, or name another",
+                )
+        for heartbeat in content.heartbeats:
+            self._need_front(node, fronts, heartbeat.front)
+            segment_number, promised = fronts[heartbeat.front]
+            if not promised <= heartbeat.slot <= HIGHEST_SLOT:
+                raise self._refuse(
+                    RefusalCode.INVALID,
+                    f"front {heartbeat.front!r} of node {node.key} promises slot {heartbeat.slot}; "
+                    f"a promise must lie within its last one, {promised}, and {HIGHEST_SLOT}",
+                )
+            fronts[heartbeat.front] = (segment_number, heartbeat.slot)
+        for name in content.leaves:
+            self._need_front(node, fronts, name)
+            del fronts[name]
+
+    def _need_front(self, node: HomeNode, fronts: dict[str, tuple[int, int]], name: str) -> None:
+        if name not in fronts:
+            raise self._refuse(
+                RefusalCode.UNKNOWN_FRONT,
+                f"node {node.key} has no front {name!r} (it has {sorted(fronts)}); "
+                "let it join by a tick first",
+            )
+
+    def accept(self, node: HomeNode, content: TickContent) -> None:
+        """Counts a checked tick as accepted."""
+        node.pending.append(content.batch)
+        for join in content.joins:
+            if join.front not in node.fronts:
+                node.fronts[join.front] = FrontClaim(
+                    join.segment, node.key.incarnation, node.accepted
+                )
+                self.waiting[node.key.node_id, join.front] = None
+        for heartbeat in content.heartbeats:
+            node.fronts[heartbeat.front].promise = heartbeat.slot
+        for name in content.leaves:
+            node.fronts.pop(name, None)
+
+    # --- staged contributions ---------------------------------------------------------------------
+
+    def check_staged(
+        self, node_id: str, contributions: Sequence[StagedContribution]
+    ) -> tuple[StagedContribution, ...]:
+        """The contributions that are new; raises Refused where one differs from what is staged under
+        its key, or the table is full. Equal repeats are passed over."""
+        if node_id not in self.newest:
+            raise self._refuse(
+                RefusalCode.UNKNOWN_NODE,
+                f"contributions for node {node_id!r}, which has not joined; start its query first",
+            )
+        known = self.staged.get(node_id, {})
+        new: dict[tuple[object, ...], StagedContribution] = {}
+        for contribution in contributions:
+            self._check_size_of_staged(contribution)
+            for what, cells in (
+                ("created", contribution.created),
+                ("consumed", contribution.consumed),
+            ):
+                self._check_lengths(what, cells)
+                if len(cells):
+                    self._check_cells(what, cells)
+                    self._check_counts(what, cells)
+            staged = known.get(contribution.key, new.get(contribution.key))
+            if staged is None:
+                new[contribution.key] = contribution
+            elif not same_contribution(staged, contribution):
+                raise self._refuse(
+                    RefusalCode.CONFLICT,
+                    f"operator {contribution.operator!r} handed over twice, with other contents, "
+                    f"in batch {contribution.batch}, partition {contribution.partition}, attempt "
+                    f"{contribution.attempt} of query {contribution.query!r}; give each use of it "
+                    "a name of its own",
+                )
+        if self.staged_count + len(new) > self.spec.max_staged:
+            raise self._refuse(
+                RefusalCode.FULL,
+                f"{self.staged_count} contributions are staged and {len(new)} more would pass the "
+                f"limit max_staged of {self.spec.max_staged}; are batches committed? If so, raise the "
+                "limit (lowmark pipelines apply)",
+            )
+        return tuple(new.values())
+
+    def _check_size_of_staged(self, contribution: StagedContribution) -> None:
+        """So that one contribution can go to another home in one entry."""
+        cells = len(contribution.created) + len(contribution.consumed)
+        names = (contribution.query, contribution.run, contribution.operator)
+        if cells > MAX_CELLS_PER_TICK or max(map(len, names)) > MAX_NAME_CHARACTERS:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a contribution of operator {contribution.operator[:60]!r} with {cells} cells, and names "
+                f"of up to {max(map(len, names))} characters, is over the limits of {MAX_CELLS_PER_TICK} "
+                f"cells and {MAX_NAME_CHARACTERS} characters; give the batch fewer slots, or more tasks",
+            )
+
+    def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
+        kept = self.staged.setdefault(node_id, {})
+        before = len(kept)
+        kept.update((contribution.key, contribution) for contribution in contributions)
+        self.staged_count += len(kept) - before
+
+    def drop_staged(self, node_id: str, unless: Callable[[StagedContribution], bool]) -> None:
+        """Forgets what is staged for a node, but what `unless` keeps."""
+        kept = self.staged.get(node_id)
+        if not kept:
+            return
+        left = {key: c for key, c in kept.items() if unless(c)}
+        self.staged_count -= len(kept) - len(left)
+        if left:
+            self.staged[node_id] = left
+        else:
+            del self.staged[node_id]
+
+
+def same_contribution(one: StagedContribution, other: StagedContribution) -> bool:
+    """Whether two contributions say the same, in whatever order and grouping their cells are."""
+    return all(
+        _sums(a) == _sums(b)
+        for a, b in ((one.created, other.created), (one.consumed, other.consumed))
+    )
+
+
+def _sums(cells: Cells) -> dict[tuple[int, int], tuple[int, int]]:
+    sums: dict[tuple[int, int], tuple[int, int]] = {}
+    for segment, slot, checksum, count in cells.rows():
+        x, n = sums.get((segment, slot), (0, 0))
+        sums[(segment, slot)] = (x ^ checksum, n + count)
+    return sums

@@ -1,0 +1,126 @@
+"""Entries of a home log: what a home tells every shard, in one order (rule 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker.core.log.steps import RoutingEntry
+from tracker.core.model import (
+    Cells,
+    Limits,
+    NodeKey,
+    PipelineSpec,
+    Restart,
+    Tick,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRegistered:
+    """A pipeline exists from here on."""
+
+    spec: PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """A pipeline goes by other limits from here on. Said by the registrar, which numbers the changes of a
+    pipeline from 1: one that is not newer than what a shard goes by is nothing there."""
+
+    pipeline: str
+    number: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRestarted:
+    """A new generation of a pipeline: what is open is dropped, and all keys of older ones end. Said by
+    the registrar; a shard begins it at the first entry of any log that is of it."""
+
+    pipeline: str
+    restart: Restart
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCompleted:
+    """Everything of a pipeline's generation is completely processed, in every segment. Said by the
+    registrar, whose log also has the restarts: so one is before the other. Whoever applies it announces it;
+    of an older generation it is nothing. at_ms: unix time, for the history."""
+
+    pipeline: str
+    generation: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOpened:
+    """A key begins, and with it an older key of the same node ends, in one entry. `restart`: the
+    generation that it belongs to; None for the first. `owner`: as in `JoinNode`."""
+
+    pipeline: str
+    key: NodeKey
+    kind: str
+    restart: Restart | None = None
+    owner: str = ""
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.restart is None else self.restart.generation
+
+
+@dataclass(slots=True, eq=False)
+class KeyTick:
+    """A tick. Sent to another shard, it holds that shard's cells and units alone. `late` is the
+    consumption below min time, which its owner counts in the late ledger instead of XORing it."""
+
+    tick: Tick
+    late: Cells
+
+
+@dataclass(frozen=True, slots=True)
+class KeyClosed:
+    """A key ends after tick `last_number`; `evicted`: its node's fronts end with it; `retired`: so
+    does an operator's word that the node is gone (rule 9)."""
+
+    pipeline: str
+    key: NodeKey
+    last_number: int
+    evicted: bool = False
+    retired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDropped:
+    """Every shard has applied all of a closed key: it is forgotten."""
+
+    pipeline: str
+    key: NodeKey
+
+
+@dataclass(slots=True, eq=False)
+class WrittenOff:
+    """An operator gives up what is open in some cells, because of a node that is gone (rule 9). A cell
+    is cleared where its checksum is still the one given here, the one that the operator was shown;
+    any other holds items of somebody else and stays. None is: the operator says that the node is gone,
+    which was evicted before. Sent to another shard, it holds that shard's cells alone. at_ms: when, in unix time, for people. It is of one generation, and nothing in a later
+    one."""
+
+    pipeline: str
+    node_id: str
+    cells: Cells
+    at_ms: int
+    generation: int = 0
+
+
+Entry = (
+    PipelineRegistered
+    | LimitsChanged
+    | PipelineRestarted
+    | PipelineCompleted
+    | KeyOpened
+    | KeyTick
+    | KeyClosed
+    | KeyDropped
+    | WrittenOff
+    | RoutingEntry
+)

@@ -1,0 +1,213 @@
+"""Events: what goes into a process.
+
+`request` and `session` are the shell's own marks: any hashable value; answers carry them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tracker.core.log.frames import Frame
+from tracker.core.model import (
+    Cells,
+    NodeKey,
+    PipelineSpec,
+    StagedContribution,
+    TickContent,
+)
+from tracker.core.model.waits import WaitCause
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPipeline:
+    """Answered by `Answer(request, PipelineSpec)`, the pipeline as it is then, when every shard has it
+    durably. May be repeated, also as it was before its limits were changed. change_limits: one that is
+    there goes by the limits of this one from now on; whatever else differs is a conflict."""
+
+    request: Hashable
+    spec: PipelineSpec
+    change_limits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinNode:
+    """Answered by `Answer(request, Joined)`. owner: what the node runs for, such as a query's id; empty
+    if that is not said. While a session of the node lives, another owner is refused, unless it takes
+    over. check_only: nothing changes; the answer is what a join would be told, with the newest durable
+    key of the id (of incarnation 0 where there is none). known_incarnation, known_ticks: what the node's
+    own record says of it, 0 if it has none; a home that knows less has lost it, and refuses."""
+
+    request: Hashable
+    pipeline: str
+    node_id: str
+    kind: str
+    owner: str = ""
+    take_over: bool = False
+    check_only: bool = False
+    known_incarnation: int = 0
+    known_ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveNode:
+    """Answered by `Answer(request, None)`."""
+
+    request: Hashable
+    pipeline: str
+    key: NodeKey
+
+
+@dataclass(slots=True, eq=False)
+class RetireNode:
+    """An operator closes a node's key, its fronts with it, and writes off the given cells (none: what
+    is open is waited for). May be repeated. Answered by `Answer(request, None)` when every shard has
+    applied it. at_ms: when, in unix time, for people."""
+
+    request: Hashable
+    pipeline: str
+    node_id: str
+    write_off: Cells
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPipeline:
+    """An operator begins the generation after `generation`, from a slot on (None: from the pipeline's
+    min time). May be repeated: it begins one generation. Answered by `Answer(request, Restart)` when
+    every shard has begun it. at_ms: when, in unix time, for people."""
+
+    request: Hashable
+    pipeline: str
+    generation: int
+    from_slot: int | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinShard:
+    """A process that is reached at `address` asks to be a shard; asked of the sequencer. May be
+    repeated: until it has joined, an address is given one number. Answered by `Answer(request,
+    ShardNumber)`, when every process will keep for it what homes log."""
+
+    request: Hashable
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleShards:
+    """An operator asks for so many shards; asked of the sequencer. May be repeated. evacuate: shards
+    that go hand over their open cells at once. Answered by `Answer(request, RoutingTable)` when every
+    shard goes by the new table."""
+
+    request: Hashable
+    shards: int
+    evacuate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttachSession:
+    """A stream of ticks begins; answered by `SessionAttached` or `SessionRefused`. A newer session
+    of the key silences the older one, which gets `SessionRefused`."""
+
+    session: Hashable
+    pipeline: str
+    key: NodeKey
+
+
+@dataclass(frozen=True, slots=True)
+class DetachSession:
+    """A stream of ticks is gone."""
+
+    session: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAlive:
+    """The node of an attached session lives, and has nothing to commit: it publishes for long, say, or
+    waits for its grant. It promises nothing by that. Of a session that is over it is nothing."""
+
+    session: Hashable
+
+
+@dataclass(slots=True, eq=False)
+class SubmitTick:
+    """A tick on an attached session; answered by `TicksDurable` or `TickRefused`."""
+
+    session: Hashable
+    number: int
+    content: TickContent
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWaits:
+    """What the node of an attached session waits for, instead of what it said before on it; of a session
+    that is over it is nothing. Answered by `SessionRefused` if it is more than may be said, else not."""
+
+    session: Hashable
+    waits: tuple[WaitCause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageContributions:
+    """Answered by `Answer(request, None)` when durable."""
+
+    request: Hashable
+    pipeline: str
+    node_id: str
+    contributions: tuple[StagedContribution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameArrived:
+    """A frame of another shard."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    """A link to another shard is up (again): what was sent before may be lost."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDisconnected:
+    """A link to another shard is down: frames to it are not made until it is up again."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All records up to this position (counted from 1 over the log's whole life) are durable."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Time has passed; sent at the latest at the moment of the last `WakeAt`."""
+
+
+Event = (
+    RegisterPipeline
+    | JoinNode
+    | LeaveNode
+    | RetireNode
+    | RestartPipeline
+    | JoinShard
+    | RescaleShards
+    | AttachSession
+    | DetachSession
+    | SubmitTick
+    | ReportWaits
+    | NodeAlive
+    | StageContributions
+    | FrameArrived
+    | PeerConnected
+    | PeerDisconnected
+    | Committed
+    | Wake
+)

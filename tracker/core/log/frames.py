@@ -1,0 +1,116 @@
+"""Frames between processes: home logs and reports (rules 3 and 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker.core.log.entries import Entry
+from tracker.core.model import (
+    FrontId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of the sender's home log: numbers first, first+1, ..."""
+
+    first: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesReceived:
+    """The sender holds the receiver's home log durably up to `number`; `again`: send on from there."""
+
+    number: int
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FrontReport:
+    """A pinned front at a shard: `heartbeat` >= `pin`. It joined by tick `number` of `incarnation`."""
+
+    node_id: str
+    front: str
+    segment: int
+    pin: int
+    heartbeat: int
+    incarnation: int
+    number: int
+
+    @property
+    def id(self) -> FrontId:
+        return self.node_id, self.front, self.incarnation, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRun:
+    """A run of entries of one home's log, up to `last`, and the lowest slot that its ticks touched
+    by segment."""
+
+    home: int
+    last: int
+    touched: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLow:
+    """A segment's lowest non-zero slot at a shard (FOREVER if none), with advisory totals."""
+
+    segment: int
+    slot: int
+    open_slots: int
+    open_items: int
+    late_items: int = 0
+    written_off_items: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineReport:
+    """A shard's state of one pipeline at a moment, or its changes since the report before (rule 5).
+
+    left: of fronts that have left, their joinings (0 and 0 from a process of an older version, which names
+    none); announced: (segment, min time) in this generation.
+    """
+
+    pipeline: str
+    lows: tuple[SegmentLow, ...] = ()
+    fronts: tuple[FrontReport, ...] = ()
+    left: tuple[FrontId, ...] = ()
+    runs: tuple[TouchedRun, ...] = ()
+    announced: tuple[tuple[int, int], ...] = ()
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """Report `number` of a shard; `whole` ones start anew, others follow the number before.
+
+    applied: (home, entries of its log that the shard has applied), the shard's vector: of every node
+    a prefix of its ticks. cut, in whole reports: the sender's M, by which it has let go of runs;
+    the receiver's own M must have come as far before it goes by this.
+    """
+
+    number: int
+    whole: bool
+    applied: tuple[tuple[int, int], ...]
+    pipelines: tuple[PipelineReport, ...]
+    cut: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWanted:
+    """The sender has missed a report."""
+
+
+FrameBody = Entries | EntriesReceived | ShardReport | ReportWanted
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What one shard says to another. `epoch` grows with each owner of the sender's store; a frame
+    of an older epoch is ignored. Frames may be lost, repeated and reordered."""
+
+    shard: int
+    epoch: int
+    body: FrameBody

@@ -1,0 +1,84 @@
+"""Records: what a shard's store holds.
+
+Those with a generation are nothing in a later one: it may have begun while they became durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker.core.log.entries import Entry
+from tracker.core.model import (
+    FrontPin,
+    StagedContribution,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HomeEntry:
+    """Entry `number` of this shard's own home log, whole (all shards' cells)."""
+
+    number: int
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedEntries:
+    """Entries of another shard's home log, from number `first`, with this shard's parts."""
+
+    shard: int
+    first: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Pins of one pipeline; never computed anew once written."""
+
+    pipeline: str
+    pins: tuple[FrontPin, ...]
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrontsGranted:
+    """Every shard has pinned these fronts of nodes at home here: each may label from its largest pin on.
+    They are told so when this record is durable."""
+
+    pipeline: str
+    grants: tuple[FrontPin, ...]
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Min times, by segment number, that this process will say once this record is durable. at_ms: unix
+    time at which they were decided, for the history; 0 if it is not known."""
+
+    pipeline: str
+    min_times: tuple[tuple[int, int], ...]
+    generation: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Contributions staged at the home of a query's node."""
+
+    pipeline: str
+    node_id: str
+    contributions: tuple[StagedContribution, ...]
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Cells of a segment below a slot that some process has announced went to the late ledger."""
+
+    pipeline: str
+    segment: int
+    below: int
+    generation: int = 0
+
+
+Record = HomeEntry | ReceivedEntries | Pinned | FrontsGranted | Announcement | Staged | Swept

@@ -1,0 +1,167 @@
+"""About how many bytes things take on the wire, at most: by this, entries and frames are kept small.
+
+Nobody needs the exact number: what counts is that it is never less than what is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from tracker.core.log import Entry, KeyTick, PipelineRegistered, WrittenOff
+from tracker.core.log.steps import (
+    CellsMoved,
+    HighestSlots,
+    LastWords,
+    NodesMoved,
+    NodeSnapshot,
+    RoutingChanged,
+    ShardLeft,
+    ShardSaid,
+)
+from tracker.core.model import Batch, Cells, NodeKey, StagedContribution, Unit, WrittenOffCell
+from tracker.core.model.routing import RoutingTable
+
+CELL_BYTES = 28
+_NUMBER_BYTES = 11
+"""Of an int64 and what it is."""
+_PART_BYTES = 8
+"""What a part of a message takes beside what is in it."""
+_ENTRY_BYTES = 256
+"""Of an entry beside what can be long."""
+
+Thing = TypeVar("Thing")
+
+
+def pieces(
+    things: Iterable[Thing], bytes_of: Callable[[Thing], int], most_bytes: int
+) -> Iterator[tuple[Thing, ...]]:
+    """The things in their order, as many together as so many bytes take; a larger one is alone."""
+    piece: list[Thing] = []
+    size = 0
+    for thing in things:
+        added = bytes_of(thing)
+        if piece and size + added > most_bytes:
+            yield tuple(piece)
+            piece, size = [], 0
+        piece.append(thing)
+        size += added
+    if piece:
+        yield tuple(piece)
+
+
+def text_bytes(text: str) -> int:
+    return _PART_BYTES + (len(text) if text.isascii() else 4 * len(text))
+
+
+def cells_bytes(cells: Cells) -> int:
+    return 5 * _PART_BYTES + CELL_BYTES * len(cells)
+
+
+def unit_bytes(unit: Unit) -> int:
+    return _PART_BYTES + text_bytes(unit.name) + 2 * _NUMBER_BYTES
+
+
+def given_up_bytes(cell: WrittenOffCell) -> int:
+    return _PART_BYTES + text_bytes(cell.node_id) + 7 * _NUMBER_BYTES
+
+
+def node_bytes(node: NodeSnapshot) -> int:
+    grants = sum(
+        _PART_BYTES + text_bytes(pin.node_id) + text_bytes(pin.front) + 4 * _NUMBER_BYTES
+        for pin in node.grants
+    )
+    return (
+        _PART_BYTES + _key_bytes(node.key) + text_bytes(node.kind) + text_bytes(node.owner)
+        + (4 + len(node.consumes) + len(node.creates)) * _NUMBER_BYTES + 2 * _PART_BYTES
+        + sum(map(_batch_bytes, node.batches)) + grants
+    )  # fmt: skip
+
+
+def staged_bytes(staged: tuple[str, StagedContribution]) -> int:
+    node_id, c = staged
+    names = (node_id, c.query, c.run, c.operator)
+    cells = cells_bytes(c.created) + cells_bytes(c.consumed)
+    return 2 * _PART_BYTES + sum(map(text_bytes, names)) + 5 * _NUMBER_BYTES + cells
+
+
+def words_bytes(words: LastWords) -> int:
+    numbers = 3 + len(words.said) + 4 * len(words.late) + 2 * len(words.written_off_items)
+    parts = 3 + len(words.late) + len(words.written_off_items)
+    return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
+
+
+def entry_bytes(entry: Entry) -> int:
+    """Of a whole entry; what a shard is told of it is not more."""
+    return _ENTRY_BYTES + _long_bytes(entry)
+
+
+def _long_bytes(entry: Entry) -> int:
+    match entry:
+        case KeyTick():
+            return _tick_bytes(entry)
+        case PipelineRegistered():
+            return _registered_bytes(entry)
+        case WrittenOff():
+            return sum(map(text_bytes, (entry.pipeline, entry.node_id))) + cells_bytes(entry.cells)
+        case NodesMoved():
+            things = sum(map(node_bytes, entry.nodes)) + sum(map(staged_bytes, entry.staged))
+            return text_bytes(entry.pipeline) + things
+        case CellsMoved():
+            named = sum(map(unit_bytes, entry.units + entry.consumed)) + sum(
+                map(given_up_bytes, entry.written_off)
+            )
+            return text_bytes(entry.pipeline) + cells_bytes(entry.cells) + named
+        case ShardSaid():
+            return sum(map(words_bytes, entry.pipelines))
+        case ShardLeft():
+            applied = (_PART_BYTES + 2 * _NUMBER_BYTES) * len(entry.applied)
+            return applied + sum(map(words_bytes, entry.pipelines))
+        case HighestSlots():
+            return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
+        case RoutingChanged():
+            return _table_bytes(entry.table)
+    key = getattr(entry, "key", None)
+    names = [getattr(entry, name, "") for name in ("pipeline", "kind", "owner", "address")]
+    return sum(map(text_bytes, names)) + (_key_bytes(key) if isinstance(key, NodeKey) else 0)
+
+
+def _tick_bytes(entry: KeyTick) -> int:
+    content = entry.tick.content
+    names = [heartbeat.front for heartbeat in content.heartbeats]
+    names += [join.front for join in content.joins]
+    names += content.leaves
+    cells = len(content.created) + len(content.consumed) + len(entry.late)
+    return (
+        text_bytes(entry.tick.pipeline) + _key_bytes(entry.tick.key) + CELL_BYTES * cells
+        + sum(text_bytes(name) + _PART_BYTES + 2 * _NUMBER_BYTES for name in names)
+        + sum(map(unit_bytes, content.units_created)) + sum(map(unit_bytes, content.units_consumed))
+        + (_batch_bytes(content.batch) if content.batch is not None else 0)
+    )  # fmt: skip
+
+
+def _registered_bytes(entry: PipelineRegistered) -> int:
+    spec = entry.spec
+    edges = (text_bytes(e.source) + text_bytes(e.target) + _NUMBER_BYTES for e in spec.edges)
+    policies = (text_bytes(p.front) + 3 * _NUMBER_BYTES for p in spec.front_policies)
+    names = (text_bytes(name) for name in (spec.name, *spec.segments, *spec.fronts))
+    parts = _PART_BYTES * (len(spec.edges) + len(spec.front_policies))
+    return sum(names) + sum(edges) + sum(policies) + parts
+
+
+def _table_bytes(table: RoutingTable) -> int:
+    named = table.pipelines
+    entries = [*table.entries, *(entry for own in named.values() for entry in own)]
+    shards = sum(len(entry.shards) for entry in entries)
+    return (
+        (_PART_BYTES + 3 * _NUMBER_BYTES) * len(entries) + _NUMBER_BYTES * shards
+        + sum(_PART_BYTES + text_bytes(name) for name in named)
+    )  # fmt: skip
+
+
+def _key_bytes(key: NodeKey) -> int:
+    return _PART_BYTES + text_bytes(key.node_id) + _NUMBER_BYTES
+
+
+def _batch_bytes(batch: Batch) -> int:
+    return 2 * _PART_BYTES + text_bytes(batch.scope) + _NUMBER_BYTES + len(batch.fingerprint)

@@ -1,0 +1,223 @@
+"""What home logs say when shards come and go: the steps of rule 10, as entries (see docs/elasticity.md).
+
+One shard, the sequencer, decides; its steps stand in its home log, so that every process takes them in
+one order, each once, and no crash can undo one. What the others answer stands in their own logs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracker.core.model import (
+    Batch,
+    Cells,
+    FrontPin,
+    NodeKey,
+    Restart,
+    StagedContribution,
+    Unit,
+    WrittenOffCell,
+)
+from tracker.core.model.routing import RoutingTable
+
+SEQUENCER = 0
+"""The shard whose home log orders the steps. It never leaves; its process may be replaced."""
+MAX_CELLS_PER_MOVE = 65_536
+"""Cells that one entry hands over; more follow in further entries."""
+MAX_SHARDS = 64
+"""Shards at a time: what processes tell each other grows with their number squared."""
+
+
+# --- the sequencer's steps ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJoining:
+    """A shard is to be told everything that homes log from here on. It owns nothing, and nobody waits
+    for it before it announces something."""
+
+    shard: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJoined:
+    """The shard has taken up its peer's state: it counts from here on, in M and for fronts."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRemoved:
+    """A shard that was joining has not come: it is forgotten."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsAsked:
+    """Every home is to say its highest slots, so that `shards` can own what lies beyond them.
+    evacuate: shards that go hand over their open cells at once instead of waiting for them."""
+
+    version: int
+    shards: tuple[int, ...]
+    evacuate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingChanged:
+    """Every home is to go by this table, the next version."""
+
+    table: RoutingTable
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLeaving:
+    """The shard owns nothing any more: it is to say its last."""
+
+    shard: int
+
+
+# --- what the others say --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HighestSlots:
+    """By pipeline, the highest slot that a shard knows anything of."""
+
+    version: int
+    slots: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSnapshot:
+    """A node at its home. `batches`: those remembered of each scope, oldest first; `consumes` and
+    `creates`: segment numbers; `grants`: of its fronts."""
+
+    key: NodeKey
+    kind: str
+    durable: int
+    previous_node_time: int
+    evicted: bool
+    batches: tuple[Batch, ...]
+    retired: bool = False
+    consumes: tuple[int, ...] = ()
+    creates: tuple[int, ...] = ()
+    owner: str = ""
+    grants: tuple[FrontPin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodesMoved:
+    """Nodes of a pipeline are at home at another shard from here on, with what is staged for them.
+    Told to other shards, it names none. restart: their generation."""
+
+    version: int
+    pipeline: str
+    home: int
+    restart: Restart | None
+    nodes: tuple[NodeSnapshot, ...] = ()
+    staged: tuple[tuple[str, StagedContribution], ...] = ()
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.restart is None else self.restart.generation
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingAdopted:
+    """This home has handed its nodes over; its entries from here on are split by the version.
+    next_incarnation: what its next key would have been given."""
+
+    version: int
+    next_incarnation: int
+
+
+@dataclass(slots=True, eq=False)
+class CellsMoved:
+    """Open cells, names of open units, and cells that were written off, which this shard has and does
+    not own: it lets go of them, and their owners take them. Told to another shard, it holds what that
+    one takes."""
+
+    version: int
+    pipeline: str
+    generation: int
+    cells: Cells = field(default_factory=Cells.empty)
+    units: tuple[Unit, ...] = ()
+    written_off: tuple[WrittenOffCell, ...] = ()
+    consumed: tuple[Unit, ...] = ()
+    """Units that were consumed here, by the table before, and created elsewhere, by the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDone:
+    """This shard has no more to hand over under this version."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateSnapshot:
+    """One segment's late ledger at a shard."""
+
+    segment: int
+    items: int
+    cells: int
+    last_slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """What a shard that leaves has said of a pipeline in a generation: min times by segment number. And
+    its ledgers, which the sequencer's shard takes over; written_off_items: by segment number."""
+
+    pipeline: str
+    restart: Restart | None
+    said: tuple[int, ...]
+    late: tuple[LateSnapshot, ...] = ()
+    written_off_items: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.restart is None else self.restart.generation
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSaid:
+    """Last words of a shard that leaves, where not all of them fit into one entry. It keeps its ledgers no
+    longer."""
+
+    pipelines: tuple[LastWords, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLeft:
+    """The last entry of a shard's home log, with its last words, or the rest of them. applied: its vector;
+    whoever goes on without it must have heard as much from the others first."""
+
+    applied: tuple[tuple[int, int], ...]
+    pipelines: tuple[LastWords, ...]
+
+
+RoutingEntry = (
+    ShardJoining
+    | ShardJoined
+    | ShardRemoved
+    | SlotsAsked
+    | RoutingChanged
+    | ShardLeaving
+    | HighestSlots
+    | NodesMoved
+    | RoutingAdopted
+    | CellsMoved
+    | RoutingDone
+    | ShardSaid
+    | ShardLeft
+)
+ROUTING_ENTRIES = (
+    ShardJoining, ShardJoined, ShardRemoved, SlotsAsked, RoutingChanged, ShardLeaving,
+    HighestSlots, NodesMoved, RoutingAdopted, CellsMoved, RoutingDone, ShardSaid,
+    ShardLeft,
+)  # fmt: skip
+STEPS = frozenset(ROUTING_ENTRIES)
+"""The same, to be asked about an entry's type often."""

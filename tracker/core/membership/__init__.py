@@ -1,0 +1,1 @@
+"""Which shards there are, and which steps may follow (rule 10)."""

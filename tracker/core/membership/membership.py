@@ -1,0 +1,186 @@
+"""Which shards there are, by which table, and how far a change has come (rule 10).
+
+What one process knows of it is a function of the home log entries that it has applied, so it comes back
+with them. Entries of different homes may arrive in any order: what homes say of a version is kept by
+version, also before the version itself has arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tracker.core.log.steps import (
+    HighestSlots,
+    RoutingAdopted,
+    RoutingChanged,
+    RoutingDone,
+    RoutingEntry,
+    ShardJoined,
+    ShardJoining,
+    ShardLeaving,
+    ShardLeft,
+    ShardRemoved,
+    SlotsAsked,
+)
+from tracker.core.model.routing import RoutingTable
+
+
+@dataclass(slots=True)
+class Membership:
+    """The shards and their table, as one process knows them."""
+
+    table: RoutingTable
+    members: set[int]
+    """Shards that count in M. The own shard is one when it has heard that it is."""
+    previous: RoutingTable | None = None
+    """The table before, while some shard may have more to hand over."""
+    next_shard: int = 0
+    """No number is given twice: it names a home log for ever."""
+    joining: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Shards that are to come: the address, and the number of the sequencer's entry."""
+    addresses: dict[int, str] = field(default_factory=dict)
+    """Of shards that came later, as they said when they did."""
+    former: dict[int, int] = field(default_factory=dict)
+    """Shards that have left: the last number of each one's home log."""
+    asked: SlotsAsked | None = None
+    highest: dict[int, HighestSlots] = field(default_factory=dict)
+    adopted: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By version and home, the number of the entry by which it adopted the version."""
+    done: dict[int, set[int]] = field(default_factory=dict)
+    draining: set[int] = field(default_factory=set)
+    """Shards that are to go, while they own older slots."""
+    leaving: int | None = None
+
+    @classmethod
+    def first(cls, table: RoutingTable) -> Membership:
+        """The shards that a tracker begins with."""
+        shards = set(table.owning)
+        return cls(table, shards, next_shard=max(shards) + 1)
+
+    def copy(self) -> Membership:
+        """The same, for a snapshot: what comes later does not change it."""
+        return replace(
+            self,
+            members=set(self.members),
+            joining=dict(self.joining),
+            addresses=dict(self.addresses),
+            former=dict(self.former),
+            highest=dict(self.highest),
+            adopted={version: dict(homes) for version, homes in self.adopted.items()},
+            done={version: set(shards) for version, shards in self.done.items()},
+            draining=set(self.draining),
+        )
+
+    def apply(self, entry: RoutingEntry, home: int, number: int) -> None:
+        """Takes entry `number` of a home's log."""
+        match entry:
+            case ShardJoining():
+                self.joining[entry.shard] = (entry.address, number)
+                self.addresses[entry.shard] = entry.address
+                self.next_shard = max(self.next_shard, entry.shard + 1)
+            case ShardJoined():
+                self.joining.pop(entry.shard, None)
+                self.members.add(entry.shard)
+                # It comes when nothing is under way, so it has nothing to adopt or to hand over.
+                self.adopted.setdefault(self.table.version, {})[entry.shard] = 0
+                self.done.setdefault(self.table.version, set()).add(entry.shard)
+            case ShardRemoved():
+                self.joining.pop(entry.shard, None)
+                self.addresses.pop(entry.shard, None)
+            case SlotsAsked():
+                self.asked, self.highest = entry, {}
+            case HighestSlots():
+                self.highest[home] = entry
+            case RoutingChanged():
+                self._change(entry.table)
+            case RoutingAdopted():
+                self.adopted.setdefault(entry.version, {})[home] = number
+            case RoutingDone():
+                self.done.setdefault(entry.version, set()).add(home)
+                if self.is_done:
+                    self.previous = None
+            case ShardLeaving():
+                # Its last entry, in its own log, may have come before this one.
+                self.leaving = entry.shard if entry.shard in self.members else None
+            case ShardLeft():
+                self.members.discard(home)
+                self.draining.discard(home)
+                self.addresses.pop(home, None)
+                self.former[home] = number
+                if self.leaving == home:  # the next one may have been told to go meanwhile
+                    self.leaving = None
+
+    def _change(self, table: RoutingTable) -> None:
+        gone = set(self.table.shards) - set(table.shards)
+        self.draining = ((self.draining | gone) & self.members) - set(table.shards)
+        self.previous, self.table, self.asked, self.highest = self.table, table, None, {}
+        for told in (self.adopted, self.done):
+            for version in [version for version in told if version < table.version]:
+                del told[version]
+        if self.is_done:
+            self.previous = None
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether every shard is known to split its entries by the newest table."""
+        return self.table.version == 0 or self.members <= self.adopted_at.keys()
+
+    @property
+    def adopted_at(self) -> Mapping[int, int]:
+        """By home, the number of the entry by which it adopted the newest table."""
+        return self.adopted.get(self.table.version, {})
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no shard has more to hand over under the newest table."""
+        done = self.done.get(self.table.version, set())
+        return self.table.version == 0 or self.members <= done
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no change of the table is under way. Shards may be joining, or draining."""
+        return self.asked is None and self.leaving is None and self.is_done
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether some shard may have something to hand over, also under a table not heard of yet: another
+        one may go by it already."""
+        return not self.is_done or self.table_is_older or self.asked is not None
+
+    @property
+    def table_is_older(self) -> bool:
+        """Whether some home splits by a table that has not arrived here."""
+        return any(version > self.table.version for version in self.adopted)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that one of the shards has to go on with."""
+        return bool(
+            self.joining
+            or self.draining
+            or self.asked is not None
+            or self.leaving is not None
+            or not self.is_done
+        )
+
+    def awaits(self, shard: int, entry: object) -> bool:
+        """Whether an entry of a shard's log comes before the word that it has joined: until then it says
+        no more than how far it has heard of slots."""
+        return shard in self.joining and not isinstance(entry, HighestSlots)
+
+    def knows(self, shard: int) -> bool:
+        """Whether the number is, or was, a shard's."""
+        return shard in self.members or shard in self.joining or shard in self.former
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        assert self.members.isdisjoint(self.joining), "a shard has joined and is joining"
+        assert self.members.isdisjoint(self.former), "a shard has left and is there"
+        for shard in self.table.owning:  # its last entry may have come before the table
+            assert shard in self.members or shard in self.former, (
+                f"{shard} owns slots and is nowhere"
+            )
+        assert max((*self.members, *self.joining)) < self.next_shard
+        assert self.previous is None or self.previous.version == self.table.version - 1
+        assert self.draining.isdisjoint(self.table.shards), "a shard that is to go is given slots"

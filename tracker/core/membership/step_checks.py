@@ -1,0 +1,183 @@
+"""Which steps of rule 10 a process can take from another home, by what it knows of the shards.
+
+A step that no process could have said there is refused before it is logged: once it is durable, a process
+would stop by it at every start. Home logs reach a process in any order, so it may hear of a version whose
+table has not come yet, where one is under way; and late of the version before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracker.core.log.steps import (
+    MAX_SHARDS,
+    SEQUENCER,
+    CellsMoved,
+    HighestSlots,
+    NodesMoved,
+    RoutingAdopted,
+    RoutingChanged,
+    RoutingDone,
+    RoutingEntry,
+    ShardJoined,
+    ShardJoining,
+    ShardLeaving,
+    ShardLeft,
+    ShardRemoved,
+    ShardSaid,
+    SlotsAsked,
+)
+from tracker.core.membership.membership import Membership
+from tracker.core.model import RefusalCode, Refused
+from tracker.core.model.routing import RoutingTable
+
+MAX_NUMBER = 2**62
+"""Of entries, ticks, incarnations and generations: what is counted on from it still is an int64."""
+MAX_ADDRESS_CHARACTERS = 300
+
+_OF_THE_SEQUENCER = (
+    ShardJoining, ShardJoined, ShardRemoved, SlotsAsked, RoutingChanged, ShardLeaving,
+)  # fmt: skip
+
+
+def table_of(known: Membership, home: int) -> RoutingTable | None:
+    """The table by which a home splits its entries, and takes up nodes, as far as is known; None where
+    that table has not come yet."""
+    newest = known.table.version
+    if any(version > newest and home in homes for version, homes in known.adopted.items()):
+        return None
+    return known.table if newest == 0 or home in known.adopted_at else known.previous
+
+
+def check_step(known: Membership, own: int, step: RoutingEntry, home: int) -> None:
+    """Raises Refused(INVALID) for a step of another home's log that the process of shard `own` could not
+    take. The home itself is a member."""
+    if isinstance(step, _OF_THE_SEQUENCER):
+        if home != SEQUENCER:
+            raise _refused(step, home, f"only shard {SEQUENCER} says that")
+        _check_led(known, step)
+        return
+    match step:
+        case HighestSlots():
+            asked = known.asked.version if known.asked is not None else None
+            if own == SEQUENCER and step.version != asked:
+                raise _refused(step, home, f"it was asked for version {asked}")
+            _check_version(known, step, home, step.version, (0, 1))
+        case RoutingAdopted():
+            _check_adopts(known, own, step, home)
+            _check_number(step, home, "next incarnation", step.next_incarnation)
+        case NodesMoved():
+            _check_adopts(known, own, step, home)
+            _check_nodes(known, step, home)
+        case CellsMoved() | RoutingDone():
+            _check_version(known, step, home, step.version, (-1, 0))
+            if home in known.done.get(step.version, ()):
+                raise _refused(step, home, f"it has nothing more to hand over by {step.version}")
+        case ShardSaid() | ShardLeft():
+            _check_left(known, step, home)
+
+
+def _check_led(known: Membership, step: RoutingEntry) -> None:
+    match step:
+        case ShardJoining():
+            if step.shard != known.next_shard:
+                raise _refused(step, SEQUENCER, f"the next shard is number {known.next_shard}")
+            if len(known.members) + len(known.joining) >= MAX_SHARDS:
+                raise _refused(step, SEQUENCER, f"there are {MAX_SHARDS} shards at most")
+            if not 0 < len(step.address) <= MAX_ADDRESS_CHARACTERS:
+                raise _refused(
+                    step, SEQUENCER, f"an address has 1 to {MAX_ADDRESS_CHARACTERS} characters"
+                )
+        case ShardJoined() | ShardRemoved():
+            if step.shard not in known.joining:
+                raise _refused(step, SEQUENCER, f"joining are {sorted(known.joining)}")
+        case SlotsAsked():
+            if known.asked is not None:
+                raise _refused(step, SEQUENCER, f"version {known.asked.version} is being agreed on")
+            _check_version(known, step, SEQUENCER, step.version, (1,))
+            _check_owning(known, step, step.shards, step.shards)
+        case RoutingChanged():
+            _check_version(known, step, SEQUENCER, step.table.version, (1,))
+            _check_owning(known, step, step.table.shards, step.table.owning)
+        case ShardLeaving():
+            gone = known.members | known.former.keys()
+            if step.shard == SEQUENCER or step.shard not in gone - {*known.table.owning}:
+                raise _refused(step, SEQUENCER, "it is none that owns no slots any more")
+
+
+def _check_owning(
+    known: Membership, step: RoutingEntry, newest: Iterable[int], owning: Iterable[int]
+) -> None:
+    """Those that own new slots are members, the sequencer among them; older ones may be a former shard's
+    whose last words came early."""
+    newest = tuple(newest)
+    if SEQUENCER not in newest or len({*newest}) != len(newest) or not known.members >= {*newest}:
+        raise _refused(
+            step, SEQUENCER, f"members are {sorted(known.members)}, and {SEQUENCER} is always one"
+        )
+    if not known.members | known.former.keys() >= {*owning}:
+        raise _refused(step, SEQUENCER, f"members are {sorted(known.members)}")
+
+
+def _check_adopts(
+    known: Membership, own: int, step: RoutingAdopted | NodesMoved, home: int
+) -> None:
+    """A home may be ahead by a table that is being made, except of the shard that makes it."""
+    coming = own != SEQUENCER and (known.asked is not None or bool(known.draining))
+    _check_version(known, step, home, step.version, (0, 1) if coming else (0,))
+    if home in known.adopted.get(step.version, ()):
+        raise _refused(step, home, f"it goes by version {step.version} already")
+
+
+def _check_nodes(known: Membership, step: NodesMoved, home: int) -> None:
+    if step.home == home or step.home not in known.members:
+        raise _refused(step, home, f"shard {step.home} is no other shard")
+    newest = step.version == known.table.version
+    before = known.previous if newest else known.table
+    after = known.table if newest else None
+    names = [node.key.node_id for node in step.nodes] + [node_id for node_id, _ in step.staged]
+    for node_id in names:
+        if before is not None and before.home(step.pipeline, node_id) != home:
+            raise _refused(step, home, f"it is not the home of node {node_id!r}")
+        if after is not None and after.home(step.pipeline, node_id) != step.home:
+            raise _refused(step, home, f"shard {step.home} is not the home of node {node_id!r}")
+    for node in step.nodes:
+        for what, number in (
+            ("incarnation", node.key.incarnation),
+            ("tick", node.durable),
+            ("tick", node.previous_node_time),
+        ):
+            _check_number(step, home, what, number)
+
+
+def _check_left(known: Membership, step: ShardSaid | ShardLeft, home: int) -> None:
+    if home == SEQUENCER or home in known.table.owning:
+        raise _refused(step, home, f"it owns slots by version {known.table.version}")
+    for other, number in step.applied if isinstance(step, ShardLeft) else ():
+        if not known.knows(other):
+            raise _refused(step, home, f"it has heard of shard {other}, which never was one")
+        _check_number(step, home, f"entry of shard {other}", number)
+
+
+def _check_version(
+    known: Membership, step: RoutingEntry, home: int, version: int, ahead: tuple[int, ...]
+) -> None:
+    newest = known.table.version
+    if version < 1 or version - newest not in ahead:
+        raise _refused(step, home, f"it is of version {version}, and the table is of {newest}")
+
+
+def _check_number(step: RoutingEntry, home: int, what: str, number: int) -> None:
+    if not 0 <= number <= MAX_NUMBER:
+        raise _refused(step, home, f"{what} {number} is not within 0 and {MAX_NUMBER}")
+
+
+def _refused(step: RoutingEntry, home: int, why: str) -> Refused:
+    what = type(step).__name__
+    shard = getattr(step, "shard", None)
+    said = what if shard is None else f"{what} of shard {shard}"
+    return Refused(
+        RefusalCode.INVALID,
+        f"a frame of shard {home} has {said}, which cannot be: {why}; is that process of another version, "
+        "or was it started with other settings?",
+    )

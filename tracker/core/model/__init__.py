@@ -1,0 +1,65 @@
+"""The plain data that the protocol talks about: keys, cells, ticks, pipelines, refusals.
+
+Cells are parallel NumPy arrays, never one Python object a cell. Segments are named by people and
+numbered, by their place in the registered pipeline, everywhere inside.
+"""
+
+from tracker.core.model.cells import Cells, WrittenOffCell, span
+from tracker.core.model.refusals import Refusal, RefusalCode, Refused
+from tracker.core.model.specs import (
+    KEEP_ALIVES_PER_PATIENCE,
+    Edge,
+    FrontPolicy,
+    Limits,
+    PipelineSpec,
+    SilentFront,
+    TimeKind,
+)
+from tracker.core.model.ticks import (
+    Batch,
+    Dropped,
+    DroppedCells,
+    FrontId,
+    FrontJoin,
+    FrontName,
+    FrontPin,
+    Heartbeat,
+    NodeKey,
+    Restart,
+    StagedContribution,
+    Tick,
+    TickContent,
+    Unit,
+    Vacancy,
+)
+
+__all__ = [
+    "KEEP_ALIVES_PER_PATIENCE",
+    "Batch",
+    "Cells",
+    "Dropped",
+    "DroppedCells",
+    "Edge",
+    "FrontId",
+    "FrontJoin",
+    "FrontName",
+    "FrontPin",
+    "FrontPolicy",
+    "Heartbeat",
+    "Limits",
+    "NodeKey",
+    "PipelineSpec",
+    "Refusal",
+    "RefusalCode",
+    "Refused",
+    "Restart",
+    "SilentFront",
+    "StagedContribution",
+    "Tick",
+    "TickContent",
+    "TimeKind",
+    "Unit",
+    "Vacancy",
+    "WrittenOffCell",
+    "span",
+]

@@ -1,0 +1,302 @@
+"""One pipeline at one process: its shard, its home, its combiner, and what has been announced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracker.core.cut.combiner import Combiner
+from tracker.core.cut.graph import SegmentGraph
+from tracker.core.cut.history import COARSE_STEP_NS, History
+from tracker.core.cut.vectors import Vectors
+from tracker.core.home.home import FrontClaim, HomeNode, HomePipeline
+from tracker.core.insight.describe import (
+    FrontDescription,
+    NodeDescription,
+    PipelineDescription,
+    SegmentDescription,
+)
+from tracker.core.log import Grant, Restart
+from tracker.core.model import (
+    Dropped,
+    DroppedCells,
+    FrontId,
+    FrontPin,
+    Limits,
+    PipelineSpec,
+    TimeKind,
+)
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.shard.cells import shown_items
+from tracker.core.shard.shard import ShardPipeline
+
+MAX_LISTED_RESTARTS = 100
+"""Restarts of a pipeline that are remembered, the last ones."""
+
+
+def _sums(shard: ShardPipeline) -> tuple[DroppedCells, ...]:
+    sums = []
+    for segment in range(len(shard.spec.segments)):
+        cells = shard.cells.segment_cells(segment)
+        if len(cells):
+            items = shown_items(shard.cells.open_items[segment])
+            lowest, highest = int(cells.slots.min()), int(cells.slots.max())
+            sums.append(DroppedCells(segment, len(cells), items, lowest, highest))
+    return tuple(sums)
+
+
+class Pipeline:
+    """The state machines of one pipeline, side by side, in its present generation."""
+
+    def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
+        self.spec = spec
+        """As it is now: as registered, under the limits that it was given last."""
+        self.registered = spec
+        """As it was registered."""
+        self.limits_number = 0
+        """How often its limits were changed."""
+        self.graph = SegmentGraph(spec)
+        self._vectors, self._own = vectors, own
+        self.restarts: list[Dropped] = []
+        """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
+        self.restart: Restart | None = None
+        """How this generation began; None in the first."""
+        self.said = [spec.start_slot] * len(spec.segments)
+        """Min times that may be told to anyone: they grow through all generations."""
+        width_ns = COARSE_STEP_NS if spec.time is TimeKind.NUMBER else spec.slack_ns
+        self.history = [History(spec.start_slot, width_ns) for _ in spec.segments]
+        """When they were said, by segment number."""
+        self._begin(spec.start_slot)
+
+    def _begin(self, floor: int) -> None:
+        """A generation begins: everything is done below `floor`, and nothing is there yet."""
+        spec = self.spec
+        self.floor = floor
+        self.shard = ShardPipeline(spec)
+        self.home = HomePipeline(spec)
+        self.combiner = Combiner(self.graph, self._vectors, self._own)
+        self.announced = [floor] * len(spec.segments)
+        """Min times of this generation appended to the log: what pins and refusals go by, since they
+        will be said."""
+        self.reached = list(self.announced)
+        """Those of them that are durable."""
+        self.floors = [LOWEST_SLOT] * len(spec.segments)
+        """What shards that have left had said: no front is granted less."""
+        self._note_unsaid()
+        self.unreported: dict[int, int] = {}
+        """Said since the last report to the other shards."""
+        self.reported = False
+        """Whether the other shards have ever been told of this shard's part."""
+        self.announced_due = False
+        """Whether what was said must be told now, though nothing else has changed."""
+        self.sweeping: dict[int, int] = {}
+        """By segment the slot below which cells are being moved to the late ledger."""
+        self.front_heard_ns: dict[FrontId, int] = {}
+        self.moved_ns = [0] * len(spec.segments)
+        """When this process last moved a segment's min time, or started; for people."""
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.restart is None else self.restart.generation
+
+    @property
+    def min_time(self) -> int:
+        """What may be told of the pipeline as a whole. It rests on this generation in every segment: one
+        that had come further in the generation before counts with how far it is in this one."""
+        return min(*self.said, *self.reached)
+
+    def begin_generation(self, restart: Restart) -> None:
+        """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
+        has said of the whole pipeline: so no front is granted less than anyone has heard of. Where it begins
+        here, it may begin elsewhere below that: the other shards are told. What was dropped is listed."""
+        older, floor = self.shard, max(restart.from_slot, self.min_time)
+        self.restarts.append(Dropped(restart, floor, _sums(older)))
+        del self.restarts[:-MAX_LISTED_RESTARTS]
+        self.restart = restart
+        self._begin(floor)
+        self.unreported.update(enumerate(self.reached))
+        self.shard.carry_over(older)
+        self.shard.mark_all_changed()
+
+    def change_limits(self, number: int, limits: Limits) -> None:
+        """Goes by other limits, by change `number`, unless it goes by a newer one already. What is over a
+        lower limit stays: nothing more comes in until there is room."""
+        if number > self.limits_number:
+            self.limits_number = number
+            self.spec = self.shard.spec = self.home.spec = self.spec.with_limits(limits)
+
+    def _note_unsaid(self) -> None:
+        """A generation that begins above what was said has that to say, too."""
+        self.unsaid = {s for s, slot in enumerate(self.reached) if self.said[s] < slot}
+        """Segments in which the slot that was announced last is still to be said."""
+
+    def resume(self, restarts: Sequence[Dropped], reached: Sequence[int]) -> None:
+        """Takes up the generation that a snapshot is of."""
+        self.restarts = list(restarts)
+        if restarts:
+            self.restart, self.floor = restarts[-1].restart, restarts[-1].floor
+        self.reached, self.announced = list(reached), list(reached)
+        self._note_unsaid()
+
+    def claims(self) -> dict[str, dict[str, FrontClaim]]:
+        """By node its fronts, as this shard has applied them."""
+        claims: dict[str, dict[str, FrontClaim]] = {}
+        for (node_id, front), state in self.shard.fronts.items():
+            promise = LOWEST_SLOT if state.promised is None else state.promised
+            claim = FrontClaim(state.segment, state.incarnation, state.number, promise)
+            claims.setdefault(node_id, {})[front] = claim
+        return claims
+
+    def new_pins(self) -> tuple[FrontPin, ...]:
+        """Pins for the fronts that have joined and are not pinned, by what has been announced."""
+        pins = []
+        for name in self.shard.unpinned:
+            state = self.shard.fronts[name]
+            slot = self.graph.pin(self.announced, state.segment)
+            pins.append(FrontPin(*name, slot, state.incarnation, state.number))
+        return tuple(pins)
+
+    def new_announcements(self) -> tuple[tuple[int, int], ...]:
+        """(segment, min time) that the reports allow and that is beyond what was announced."""
+        if not self.shard.begun:
+            return ()
+        allowed = self.combiner.candidates(self.vacant())
+        if self.spec.open:
+            allowed = self._held_open(allowed)
+        return tuple(
+            (segment, slot)
+            for segment, slot in enumerate(allowed)
+            if slot is not None and slot >= self.announced[segment] + (segment not in self.unsaid)
+        )
+
+    def would_complete(self, news: Sequence[tuple[int, int]]) -> bool:
+        """Whether announcing so much more would say that the whole pipeline is complete."""
+        said = dict(news)
+        return bool(news) and all(
+            said.get(segment, slot) == FOREVER for segment, slot in enumerate(self.announced)
+        )
+
+    def vacant(self) -> dict[int, int]:
+        """By segment with a vacant place, the slot at which it stands when no front is left in it: where
+        those that left in order had promised; or where a front that joins will be pinned, at the process
+        that has said most. (A pipeline that is declared open is never complete, and keeps none.)"""
+        places = self.shard.vacancies
+        if not places:
+            return {}
+        stands = []
+        for segment, slot in enumerate(self.announced):
+            heard = self.combiner.announced_anywhere(segment)
+            stands.append(max(slot, self.floors[segment], slot if heard is None else heard))
+        left = places.left
+        return {
+            segment: max(left.get(segment, LOWEST_SLOT), self.graph.pin(stands, segment))
+            for segment in places.segments()
+        }
+
+    def _held_open(self, allowed: Sequence[int | None]) -> list[int | None]:
+        """An open pipeline is never complete: a segment in which nothing is, and that nothing can reach,
+        waits for the next front. It waits where that one will be pinned at least: what is said of the
+        segments that it leads to already rules out everything below."""
+        said = [
+            before if slot is None or slot == FOREVER else max(before, slot)
+            for before, slot in zip(self.announced, allowed, strict=True)
+        ]
+        return [
+            self.graph.pin(said, segment) if slot == FOREVER else slot
+            for segment, slot in enumerate(allowed)
+        ]
+
+    def new_sweeps(self) -> list[tuple[int, int]]:
+        """(segment, slot) below which this shard has open cells though some process has announced
+        that everything there is complete."""
+        sweeps = []
+        for segment, announced in enumerate(self.announced):
+            heard = self.combiner.announced_anywhere(segment)
+            floor = announced if heard is None else max(announced, heard)
+            beyond = floor > self.sweeping.get(segment, LOWEST_SLOT)
+            if beyond and self.shard.cells.lowest(segment) < floor:
+                sweeps.append((segment, floor))
+        return sweeps
+
+    def new_grants(self) -> tuple[FrontPin, ...]:
+        """Grants for the fronts of nodes at home here that wait for theirs, and that every shard has pinned
+        by now."""
+        grants = []
+        for node_id, front in [*self.home.waiting]:
+            node = self.home.nodes.get(node_id)
+            claim = None if node is None else node.fronts.get(front)
+            if claim is None:
+                del self.home.waiting[node_id, front]
+                continue
+            joining = (node_id, front, claim.incarnation, claim.number)
+            if joining in self.combiner.settled_fronts:
+                del self.home.waiting[node_id, front]
+                floor = self.graph.pin(self.floors, claim.segment)
+                slot = max(floor, self.combiner.largest_pin(joining))
+                grants.append(FrontPin(node_id, front, slot, *joining[2:]))
+        return tuple(grants)
+
+    def take_grant(self, grant: FrontPin) -> HomeNode | None:
+        """A grant is durable; returns the node of its front, if both are still here."""
+        node = self.home.nodes.get(grant.node_id)
+        name = (grant.node_id, grant.front)
+        if node is None or name not in self.shard.fronts or self.shard.front_id(name) != grant.id:
+            return None
+        node.grants[grant.front] = grant
+        return node
+
+    def grant(self, node: HomeNode, front: str) -> Grant:
+        """What a durable front of a node at home here may do."""
+        state, given = self.shard.fronts[node.key.node_id, front], node.grants.get(front)
+        slot = LOWEST_SLOT if given is None else given.slot
+        promised = LOWEST_SLOT if state.promised is None else state.promised
+        return Grant(front, state.segment, slot, promised, given is not None)
+
+    def describe(self, now_ns: int) -> PipelineDescription:
+        views = self.combiner.views.values()
+        segments = []
+        for segment, name in enumerate(self.spec.segments):
+            lows = [view.lows[segment] for view in views if segment in view.lows]
+            segments.append(
+                SegmentDescription(
+                    name,
+                    self.said[segment],
+                    min((low.slot for low in lows), default=FOREVER),
+                    shown_items(sum(low.open_slots for low in lows)),
+                    shown_items(sum(low.open_items for low in lows)),
+                )
+            )
+        min_time = self.min_time
+        return PipelineDescription(
+            min_time=min_time,
+            complete=min_time == FOREVER,
+            begun=self.shard.begun,
+            segments=tuple(segments),
+            fronts=tuple(
+                self._describe_front(front, now_ns) for front in self.combiner.known_fronts()
+            ),
+            nodes=tuple(
+                NodeDescription(key, number)
+                for key, number in sorted(self.shard.node_times.items())
+                if key not in self.shard.closed
+            ),
+            generation=self.generation,
+            late_items=shown_items(
+                sum(low.late_items for view in views for low in view.lows.values())
+            ),
+            written_off_items=shown_items(
+                sum(low.written_off_items for view in views for low in view.lows.values())
+            ),
+        )
+
+    def _describe_front(self, front: FrontId, now_ns: int) -> FrontDescription:
+        views = self.combiner.views.values()
+        segment = next(view.fronts[front].segment for view in views if front in view.fronts)
+        silent_ns = now_ns - self.front_heard_ns.get(front, now_ns)
+        return FrontDescription(
+            front[0],
+            front[1],
+            self.spec.segments[segment],
+            self.combiner.least_promise(front),
+            silent_ns // 1_000_000,
+            front in self.combiner.settled_fronts,
+        )

@@ -1,0 +1,404 @@
+"""What one shard keeps of one pipeline, and what it reports of it (rules 4 and 5).
+
+A shard applies the entries of the homes' logs, each once and whole, and remembers what has changed
+since its last report: lowest open slots, fronts, and for each home the lowest slots that the ticks of
+its log touched. A report is therefore a consistent snapshot of the shard at a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tracker.core.log import (
+    FrontReport,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    KeyTick,
+    PipelineReport,
+    SegmentLow,
+    TouchedRun,
+    WrittenOff,
+)
+from tracker.core.log.steps import CellsMoved, LastWords
+from tracker.core.model import (
+    Cells,
+    FrontId,
+    FrontName,
+    FrontPin,
+    NodeKey,
+    PipelineSpec,
+    TickContent,
+    WrittenOffCell,
+)
+from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.shard.cells import CellTable, kept_items, shown_items
+from tracker.core.shard.names import UnitNames
+from tracker.core.shard.vacancies import Vacancies
+from tracker.core.shard.written_off import WrittenOffLedger
+
+
+@dataclass(slots=True)
+class FrontState:
+    """A front at a shard: where it is pinned (None until it is), and its last promise, if any."""
+
+    segment: int
+    incarnation: int
+    number: int
+    pin: int | None = None
+    promised: int | None = None
+
+    @property
+    def heartbeat(self) -> int:
+        """What the shard holds min time to: the promise, but never below the pin."""
+        if self.pin is None:
+            return LOWEST_SLOT if self.promised is None else self.promised
+        if self.promised is None or self.promised < self.pin:
+            return self.pin
+        return self.promised
+
+
+@dataclass(slots=True)
+class LateEntry:
+    """One segment's late ledger: what was consumed below min time."""
+
+    items: int = 0
+    cells: int = 0
+    last_slot: int = LOWEST_SLOT
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What the next report has to tell."""
+
+    segments: dict[int, None] = field(default_factory=dict)
+    fronts: dict[FrontName, None] = field(default_factory=dict)
+    left: list[FrontId] = field(default_factory=list)
+    touched: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By home and segment."""
+
+    def __bool__(self) -> bool:
+        return bool(self.segments or self.fronts or self.left or self.touched)
+
+
+class ShardPipeline:
+    """One pipeline at one shard. Entries hold this shard's cells and units alone."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self.cells = CellTable(len(spec.segments))
+        self.node_times: dict[NodeKey, int] = {}
+        self.closed: dict[NodeKey, None] = {}
+        self.kinds: dict[NodeKey, str] = {}
+        self.fronts: dict[FrontName, FrontState] = {}
+        self.unpinned: dict[FrontName, None] = {}
+        self.begun = not spec.fronts and not spec.front_count
+        self.joined: dict[FrontName, None] = {}
+        """Fronts that have ever joined; kept only until the pipeline has begun."""
+        self.vacancies = Vacancies()
+        self.units: dict[int, UnitNames] = {}
+        self.takes_names = False
+        self.late: dict[int, LateEntry] = {}
+        self.written_off = WrittenOffLedger()
+        self.changes = _Changes()
+
+    # --- applying entries -------------------------------------------------------------------------
+
+    def open_key(self, entry: KeyOpened) -> None:
+        self.node_times[entry.key] = 0
+        self.kinds[entry.key] = entry.kind
+
+    def close_key(self, entry: KeyClosed, home: int) -> None:
+        if entry.key not in self.node_times:
+            return  # of a generation that is over: its fronts are not those that there are now
+        self.closed[entry.key] = None
+        if entry.evicted:
+            for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
+                if not entry.retired and not self.spec.open:
+                    self.vacancies.evicted(front, self.fronts[front].segment)
+                self._remove_front(front, home, in_order=entry.retired)
+        if entry.retired:
+            self.vacancies.retired(entry.key.node_id)
+
+    def drop_key(self, entry: KeyDropped) -> None:
+        if self.node_times.pop(entry.key, None) is None:
+            return
+        del self.kinds[entry.key]
+        self.closed.pop(entry.key, None)
+
+    def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
+        """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped
+        by its number (rule 2); one of a generation that is over, by its key, which is known no more.
+        Returns the segments in which names of units have arrived."""
+        tick = entry.tick
+        if tick.number <= self.node_times.get(tick.key, tick.number):
+            return set()
+        self.node_times[tick.key] = tick.number
+        content = tick.content
+        for cells, sign in ((content.created, 1), (content.consumed, -1)):
+            if len(cells):
+                self.cells.apply(cells, sign)
+                self._touch(home, cells)
+        if self.written_off:
+            self._look_for_written_off(content)
+        self._apply_fronts(tick.key, tick.number, content, home)
+        if len(entry.late):
+            self._count_late(entry.late)
+        return self._apply_units(content)
+
+    def write_off(self, entry: WrittenOff, home: int) -> None:
+        """Clears the cells of an operator's write-off that hold just what the operator was shown. They
+        are touched as by a tick, so that each is held until the entry is inside M (rule 6). The node is
+        gone by the operator's word, and so are fronts of it that were evicted before."""
+        self.vacancies.retired(entry.node_id)
+        if not len(entry.cells):
+            return
+        for segment, slot, checksum, _ in entry.cells.rows():
+            known, items = self.cells.value(segment, slot)
+            if not known or known != checksum:
+                continue
+            self.cells.apply(Cells.of([(segment, slot, known, items)]), -1)
+            self.written_off.add(
+                WrittenOffCell(segment, slot, known, items, entry.node_id, entry.at_ms)
+            )
+        self._touch(home, entry.cells)
+
+    def give_cells(self, entry: CellsMoved, home: int) -> None:
+        """Lets go of what another shard takes, by an entry of this shard's own log."""
+        if len(entry.cells):
+            self.cells.apply(entry.cells, -1)
+            self._touch(home, entry.cells)
+        for unit in entry.units:
+            self.names(unit.segment).remove(unit.name)
+        for unit in entry.consumed:
+            self.names(unit.segment).early.pop(unit.name, None)
+        for cell in entry.written_off:
+            self.written_off.give(cell)
+            self.changes.segments[cell.segment] = None
+
+    def take_cells(self, entry: CellsMoved, home: int) -> None:
+        """Takes over what another shard has let go of. Ticks that its owner was to get may have come
+        before: XOR does not mind."""
+        if len(entry.cells):
+            self.cells.apply(entry.cells, 1)
+            self._touch(home, entry.cells)
+        for unit in entry.units:
+            self.names(unit.segment).take(unit.name, unit.slot)
+        for unit in entry.consumed:
+            self.names(unit.segment).remove(unit.name, remember=self.takes_names)
+        for cell in entry.written_off:
+            known, items = self.cells.value(cell.segment, cell.slot)
+            self.written_off.take(cell, watch=not known or known == cell.checksum)
+            self.changes.segments[cell.segment] = None
+            if known and cell.watched and known == cell.checksum:
+                self._come_back(cell, known, items)
+
+    def give_ledgers(self, words: LastWords) -> None:
+        """Another shard counts from here on what was consumed late and written off here."""
+        for late in words.late:
+            entry = self.late[late.segment]
+            entry.items -= late.items
+            entry.cells -= late.cells
+            self.changes.segments[late.segment] = None
+        for segment, items in words.written_off_items:
+            self.written_off.add_items(segment, -items)
+            self.changes.segments[segment] = None
+
+    def _look_for_written_off(self, content: TickContent) -> None:
+        """Moves to the late ledger what was written off and has been consumed after all. Cells in which
+        anything was created since are left alone: their items are told apart no more."""
+        self.written_off.created(content.created)
+        for cell in self.written_off.consumed(content.consumed):
+            known, items = self.cells.value(cell.segment, cell.slot)
+            if known == cell.checksum:
+                self._come_back(cell, known, items)
+
+    def _come_back(self, cell: WrittenOffCell, known: int, items: int) -> None:
+        """What was written off in a cell was consumed after all."""
+        self.cells.apply(Cells.of([(cell.segment, cell.slot, known, items)]), -1)
+        self.written_off.came_back(cell)
+        self._count_late(Cells.of([(cell.segment, cell.slot, known, cell.items)]))
+
+    def _touch(self, home: int, cells: Cells) -> None:
+        touched = self.changes.touched.setdefault(home, {})
+        for segment, slot in cells.lowest_slots().items():
+            touched[segment] = min(slot, touched.get(segment, slot))
+            self.changes.segments[segment] = None
+
+    def _apply_fronts(self, key: NodeKey, number: int, content: TickContent, home: int) -> None:
+        node_id = key.node_id
+        for join in content.joins:
+            front = (node_id, join.front)
+            if front not in self.fronts:
+                self.fronts[front] = FrontState(join.segment, key.incarnation, number)
+                self.unpinned[front] = None
+                self.vacancies.joined(front)
+                self._count_joined(front)
+        for heartbeat in content.heartbeats:
+            state = self.fronts.get((node_id, heartbeat.front))
+            if state is None:
+                continue  # whoever is not here promises nothing
+            if state.promised is None or heartbeat.slot > state.promised:
+                state.promised = heartbeat.slot
+                self.changes.fronts[(node_id, heartbeat.front)] = None
+        for name in content.leaves:
+            self._remove_front((node_id, name), home, in_order=True)
+
+    def _count_joined(self, front: FrontName) -> None:
+        if self.begun:
+            return
+        self.joined[front] = None
+        if self.spec.fronts:
+            names = {name for _, name in self.joined}
+            self.begun = names.issuperset(self.spec.fronts)
+        else:
+            self.begun = len(self.joined) >= self.spec.front_count
+        if self.begun:
+            self.joined.clear()
+
+    def _remove_front(self, front: FrontName, home: int, *, in_order: bool) -> None:
+        """Forgets a front that leaves, in order or evicted. Its leaving touches the slot of its pin:
+        another shard may be known only from before the front joined, hold items of it, and say nothing
+        of either. No item of the front lies below the pin of any shard, since the largest was granted."""
+        state = self.fronts.pop(front, None)
+        if state is None:
+            return
+        touched = self.changes.touched.setdefault(home, {})
+        pin = LOWEST_SLOT if state.pin is None else state.pin
+        touched[state.segment] = min(pin, touched.get(state.segment, pin))
+        self.unpinned.pop(front, None)
+        self.changes.fronts.pop(front, None)
+        self.changes.left.append((*front, state.incarnation, state.number))
+        if in_order:
+            self.vacancies.left_in_order(state.segment, state.promised)
+
+    def names(self, segment: int) -> UnitNames:
+        """The names of a segment's open units, as far as this shard keeps them."""
+        if segment not in self.units:
+            self.units[segment] = UnitNames()
+        return self.units[segment]
+
+    def _apply_units(self, content: TickContent) -> set[int]:
+        for unit in content.units_created:
+            self.names(unit.segment).add(unit.name, unit.slot)
+        for unit in content.units_consumed:
+            self.names(unit.segment).remove(unit.name, remember=self.takes_names)
+        return {unit.segment for unit in content.units_created}
+
+    def expect_names(self, expected: bool) -> None:
+        """Whether other shards may hand names over."""
+        self.takes_names = expected
+        if not expected:
+            for names in self.units.values():
+                names.early.clear()
+
+    def _count_late(self, cells: Cells) -> None:
+        for segment, slot, _, count in cells.rows():
+            entry = self.late.setdefault(segment, LateEntry())
+            entry.items = shown_items(entry.items + abs(count))
+            entry.cells += 1
+            entry.last_slot = max(entry.last_slot, slot)
+            self.changes.segments[segment] = None
+
+    def pin(self, pin: FrontPin) -> None:
+        """Holds a front at a slot for good; a front that has left meanwhile is passed over, also if one of
+        its name has joined since. A pin that names no joining, of an older store, is of the front as it is."""
+        front = (pin.node_id, pin.front)
+        state = self.fronts.get(front)
+        if state is None or (pin.number and pin.id != self.front_id(front)):
+            return
+        if state.pin is None:
+            state.pin = pin.slot
+            self.unpinned.pop(front, None)
+            self.changes.fronts[front] = None
+
+    def sweep(self, segment: int, below: int) -> None:
+        """Moves cells below what some process has announced to the late ledger: by the promise of
+        that announcement nothing of theirs is in flight, they are consumption that came too late."""
+        cells = self.cells.segment_cells(segment, below)
+        if len(cells):
+            self.cells.apply(cells, -1)
+            self._count_late(cells)
+        self.changes.segments[segment] = None
+
+    def carry_over(self, older: ShardPipeline) -> None:
+        """Takes over what outlives a generation: the ledgers."""
+        self.late, self.written_off = older.late, older.written_off
+        self.written_off.forget_all()
+
+    # --- reporting --------------------------------------------------------------------------------
+
+    def take_report(
+        self, applied: Mapping[int, int], announced: tuple[tuple[int, int], ...]
+    ) -> PipelineReport:
+        """What has changed since the report before (rule 5); `applied`: by home how much of its log
+        this shard has applied."""
+        changes, self.changes = self.changes, _Changes()
+        return PipelineReport(
+            pipeline=self.spec.name,
+            lows=tuple(self.low(segment) for segment in changes.segments),
+            fronts=tuple(
+                self.front_report(front) for front in changes.fronts if self._is_pinned(front)
+            ),
+            left=tuple(changes.left),
+            runs=_runs(changes, applied),
+            announced=announced,
+        )
+
+    def unreported_runs(self, applied: Mapping[int, int]) -> tuple[TouchedRun, ...]:
+        """The runs that the next report would tell."""
+        return _runs(self.changes, applied)
+
+    def low(self, segment: int) -> SegmentLow:
+        """A segment's lowest non-zero slot at this shard, with the advisory totals."""
+        return SegmentLow(
+            segment,
+            self.cells.lowest(segment),
+            self.cells.open_slots[segment],
+            kept_items(self.cells.open_items[segment]),
+            self.late[segment].items if segment in self.late else 0,
+            self.written_off.items.get(segment, 0),
+        )
+
+    def front_id(self, front: FrontName) -> FrontId:
+        """The joining of a front that is here."""
+        state = self.fronts[front]
+        return *front, state.incarnation, state.number
+
+    def front_report(self, front: FrontName) -> FrontReport:
+        state = self.fronts[front]
+        assert state.pin is not None
+        return FrontReport(
+            *front,
+            state.segment,
+            state.pin,
+            state.heartbeat,
+            state.incarnation,
+            state.number,
+        )
+
+    def _is_pinned(self, front: FrontName) -> bool:
+        return self.fronts[front].pin is not None
+
+    def mark_all_changed(self) -> None:
+        """Makes the next report tell everything, after the shard was restored."""
+        self.changes.segments.update(dict.fromkeys(range(len(self.spec.segments))))
+        self.changes.fronts.update(dict.fromkeys(self.fronts))
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        self.cells.validate()
+        self.written_off.validate()
+        assert self.node_times.keys() == self.kinds.keys()
+        assert self.closed.keys() <= self.node_times.keys(), "an unknown key is closed"
+        for front, state in self.fronts.items():
+            assert (state.pin is None) == (front in self.unpinned), f"{front} is half pinned"
+            assert state.pin is None or state.heartbeat >= state.pin
+
+
+def _runs(changes: _Changes, applied: Mapping[int, int]) -> tuple[TouchedRun, ...]:
+    return tuple(
+        TouchedRun(home, applied[home], tuple(touched.items()))
+        for home, touched in changes.touched.items()
+    )

@@ -1,0 +1,69 @@
+"""Places of fronts that were evicted: eviction is not leaving (rule 8).
+
+A front that leaves in order has said all that it had to say. One that was evicted may come back, and
+until then its place is vacant: a segment without fronts, and with a vacant place, is not done, but stands
+where those that left in order had promised, or where min time is. The place is taken again by a front of
+the same node and name, in whatever segment, and is given up where an operator retires the node, or begins
+the pipeline anew. Every shard knows all of them, from the homes' logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tracker.core.model import FrontName, Vacancy
+from tracker.core.model.slots import LOWEST_SLOT
+
+MAX_VACANCIES = 10_000
+"""Of one pipeline. A silent front is not evicted beyond that, but holds min time, until operators retire
+the nodes that are gone for good."""
+
+
+class Vacancies:
+    """Those of one pipeline at one shard."""
+
+    def __init__(self) -> None:
+        self._places: dict[FrontName, int] = {}
+        self._left: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def places(self) -> tuple[Vacancy, ...]:
+        """All, those of fronts that were evicted first before others."""
+        return tuple(Vacancy(*front, segment) for front, segment in self._places.items())
+
+    @property
+    def left(self) -> Mapping[int, int]:
+        """By segment the furthest promise of its fronts that left in order."""
+        return self._left
+
+    def of(self, segment: int) -> list[Vacancy]:
+        return [place for place in self.places if place.segment == segment]
+
+    def segments(self) -> set[int]:
+        """The segments in which a place is vacant."""
+        return {*self._places.values()}
+
+    def knows(self, node_id: str) -> bool:
+        """Whether a place is vacant that a front of this node had."""
+        return any(of == node_id for of, _ in self._places)
+
+    def evicted(self, front: FrontName, segment: int) -> None:
+        self._places.pop(front, None)
+        self._places[front] = segment
+
+    def joined(self, front: FrontName) -> None:
+        """A front has come, or has come back."""
+        self._places.pop(front, None)
+
+    def retired(self, node_id: str) -> None:
+        """It is an operator's word that the fronts of a node have left."""
+        for front in [front for front in self._places if front[0] == node_id]:
+            del self._places[front]
+
+    def left_in_order(self, segment: int, promised: int | None) -> None:
+        """A front has left a segment behind a promise, if it has made one."""
+        if promised is not None:
+            self._left[segment] = max(promised, self._left.get(segment, LOWEST_SLOT))
