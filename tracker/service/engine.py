@@ -32,6 +32,7 @@ from tracker.service.leasing import LeaseKeeper
 from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
+from tracker.service.tasks import end
 from tracker.store import Fenced, LogShortened, Store, StoreError
 from tracker.wire.storage import (
     record_from_bytes,
@@ -315,26 +316,26 @@ class Engine:
                     self.hooks.members_changed(effect)
                 case m.LeftTracker():
                     self.hooks.left()
-                case _:
+                case m.SessionAttached() | m.SessionRefused() | m.TickRefused() | m.FrontGranted():
                     self._tell_session(effect)
         if self._unwritten and self._writing is None and not self._stopped:
             self._writing = self._loop.create_task(self._write_all())
         self._set_room()
 
-    def _tell_session(self, effect: m.Effect) -> None:
+    def _tell_session(
+        self, effect: m.SessionAttached | m.SessionRefused | m.TickRefused | m.FrontGranted
+    ) -> None:
+        if (session := self._sessions.get(effect.session)) is None:
+            return
         match effect:
-            case m.SessionAttached(session, last_number):
-                if (known := self._sessions.get(session)) is not None:
-                    known.attached(last_number)
-            case m.SessionRefused(session, refusal):
-                if (known := self._sessions.get(session)) is not None:
-                    known.ended(refusal)
-            case m.TickRefused(session, number, refusal):
-                if (known := self._sessions.get(session)) is not None:
-                    known.refused(number, refusal)
-            case m.FrontGranted(session, grant):
-                if (known := self._sessions.get(session)) is not None:
-                    known.granted(grant)
+            case m.SessionAttached():
+                session.attached(effect.last_number)
+            case m.SessionRefused():
+                session.ended(effect.refusal)
+            case m.TickRefused():
+                session.refused(effect.number, effect.refusal)
+            case m.FrontGranted():
+                session.granted(effect.grant)
 
     def _set_room(self) -> None:
         _set(self._room_to_write, not self.process.is_behind)
@@ -361,8 +362,6 @@ class Engine:
                 if not self._stopped:
                     self.post(m.Committed(batch[-1][0]))
                     await self._snapshot_if_due()
-        except Fenced as error:
-            self.fail(error)
         except Exception as error:
             self.fail(error)
         finally:
@@ -446,12 +445,7 @@ class Engine:
         self._stopped = True
         if self._wake is not None:
             self._wake.cancel()
-        if self._writing is not None:
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
-        if self._doubting is not None:
-            self._doubting.cancel()
-            await asyncio.gather(self._doubting, return_exceptions=True)
+        await end(self._writing, self._doubting)
         if self._keeper is not None:
             await asyncio.to_thread(partial(self._keeper.stop, release=release))
         await self._store_thread.call(self.store.close)
@@ -471,9 +465,4 @@ def _is_step(record: m.Record) -> bool:
 
 
 def _set(event: asyncio.Event, value: bool) -> None:
-    if value == event.is_set():
-        return
-    if value:
-        event.set()
-    else:
-        event.clear()
+    (event.set if value else event.clear)()

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tracker.service.rpc.probes import Probes
 from tracker.service.rpc.redirect import RedirectServer
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.server import TrackerServer
+from tracker.service.tasks import unless
 from tracker.store import Fenced, StoreError, StoreUnavailable
 from tracker.store.redacting import redacted
 
@@ -58,14 +60,6 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AuxiliaryEndpoints:
-    """What a process answers on ports of their own, whether it serves a shard or waits for one."""
-
-    probes: Probes
-    metrics: ServiceMetrics
-
-
 def _redact(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
     """Whatever is logged, an error of a library too: no password of an address."""
     for key, value in event.items():
@@ -86,29 +80,39 @@ async def serve(config: ServerConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         secure(config)
-        showing = _dashboard(config)
-    except CredentialsError as error:
+        async with auxiliary_endpoints(config) as auxiliary:
+            return await _serve_until(config, stop, auxiliary)
+    except (CredentialsError, OSError) as error:
         log.error("cannot_start", shard=config.shard, reason=str(error))
         return 1
-    auxiliary = AuxiliaryEndpoints(Probes(config.health_listen), ServiceMetrics())
-    telling = auxiliary.metrics.listen(config.metrics_listen) if config.metrics_listen else None
-    try:
-        await auxiliary.probes.open()
-        if telling is not None:
-            await telling.start()
-            log.info("tells_metrics", address=telling.address)
-        if showing is not None:
-            await showing.start()
-        return await _serve_until(config, stop, auxiliary)
-    except OSError as error:
-        log.error("cannot_start", shard=config.shard, reason=str(error))
-        return 1
-    finally:
-        if showing is not None:
-            await showing.stop()
-        if telling is not None:
-            await telling.stop()
-        await auxiliary.probes.close()
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryEndpoints:
+    """What a process answers on ports of their own, whether it serves a shard or waits for one."""
+
+    probes: Probes
+    metrics: ServiceMetrics
+
+
+@asynccontextmanager
+async def auxiliary_endpoints(config: ServerConfig) -> AsyncIterator[AuxiliaryEndpoints]:
+    """Those that the configuration names, and the page that shows the tracker. Raises CredentialsError,
+    and OSError where one cannot listen."""
+    endpoints = AuxiliaryEndpoints(Probes(config.health_listen), ServiceMetrics())
+    dashboard = _dashboard(config)
+    metrics = endpoints.metrics.listen(config.metrics_listen) if config.metrics_listen else None
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(endpoints.probes.close)
+        await endpoints.probes.open()
+        if metrics is not None:
+            stack.push_async_callback(metrics.stop)
+            await metrics.start()
+            log.info("tells_metrics", address=metrics.address)
+        if dashboard is not None:
+            stack.push_async_callback(dashboard.stop)
+            await dashboard.start()
+        yield endpoints
 
 
 def secure(config: ServerConfig) -> None:
@@ -258,10 +262,7 @@ async def _serve_owned(
     await server.start()
     await auxiliary.probes.serves()
     auxiliary.metrics.server = server
-    waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(server.wait())]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
+    await unless(stop, server.wait())
     await auxiliary.probes.busy()
     auxiliary.metrics.server = None
     if server.left:

@@ -13,6 +13,7 @@ from tracker.core.insight.freshness import NONE_MS, Freshness, Lag, SegmentFresh
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT, slot_start_ns
 from tracker.core.process import Process
+from tracker.service.tasks import end
 
 log = structlog.get_logger(__name__)
 
@@ -43,9 +44,7 @@ class Sampler:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:

@@ -12,16 +12,11 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from acker.v1 import (
-    node_service_pb2,
-    node_service_pb2_grpc,
-    peer_service_pb2,
-    peer_service_pb2_grpc,
-    pipeline_service_pb2,
-    pipeline_service_pb2_grpc,
-    progress_service_pb2,
-    progress_service_pb2_grpc,
-)
+from acker.v1 import node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2
+from acker.v1.node_service_pb2_grpc import add_NodeServiceServicer_to_server
+from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
+from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
+from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
 from tracker.client.credentials import CredentialsError
 from tracker.core import log as m
 from tracker.core.log.steps import SEQUENCER
@@ -41,21 +36,16 @@ from tracker.service.rpc.security import add_port
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
+from tracker.service.tasks import end
 from tracker.store import Leases, Store, StoreError, open_leases, open_store, shown_store
 from tracker.wire.grpc_options import SERVER_OPTIONS
 
 log = structlog.get_logger(__name__)
-_SERVICES = {
-    pipeline_service_pb2: "PipelineService",
-    node_service_pb2: "NodeService",
-    progress_service_pb2: "ProgressService",
-    peer_service_pb2: "PeerService",
-}
-
-
-def _any(servicer: object) -> Any:
-    """A servicer with coroutines: the stubs' types know blocking ones alone."""
-    return servicer
+_CONTRACT = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)
+SERVICES = [
+    service for module in _CONTRACT for service in module.DESCRIPTOR.services_by_name.values()
+]
+"""The services of the contract, as their descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +129,7 @@ class TrackerServer:
             await self._listen()
             await asyncio.to_thread(store.renew, self._epoch, config.lease_ms, self.address)
         except BaseException:
-            await self._stop_watching()
+            await end(self._watching_tokens)
             if self._server is not None:
                 await self._server.stop(None)
             await self.engine.stop()
@@ -254,44 +244,37 @@ class TrackerServer:
         self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
         return [RefuseMalformed(), access, *rates]
 
-    async def _stop_watching(self) -> None:
-        if self._watching_tokens is not None:
-            self._watching_tokens.cancel()
-            await asyncio.gather(self._watching_tokens, return_exceptions=True)
-
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(
             interceptors=self._interceptors(), options=SERVER_OPTIONS
         )
         engine, addresses = self.engine, self._addresses
         quotas = Quotas(self.config.limits)
-        pipeline_service_pb2_grpc.add_PipelineServiceServicer_to_server(
-            _any(PipelineServicer(engine, addresses, self.sampler)),
-            server,
-        )
-        node_service_pb2_grpc.add_NodeServiceServicer_to_server(
-            _any(NodeServicer(engine, addresses, self._units, quotas)),
-            server,
-        )
-        progress_service_pb2_grpc.add_ProgressServiceServicer_to_server(
-            _any(ProgressServicer(engine, addresses, self._hub, quotas)),
-            server,
-        )
         peers = Peers(
-            addresses,
-            by_certificate=bool(self.config.security.tls_ca),
-            tokens=self._tokens,
+            addresses, by_certificate=bool(self.config.security.tls_ca), tokens=self._tokens
         )
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
         self._peer_servicer.heard_of = self._heard_of
-        peer_service_pb2_grpc.add_PeerServiceServicer_to_server(
-            _any(self._peer_servicer),
-            server,
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = [
-            module.DESCRIPTOR.services_by_name[name].full_name for module, name in _SERVICES.items()
+        # The types of the stubs know blocking servicers alone.
+        servicers: list[tuple[Any, object]] = [
+            (
+                add_PipelineServiceServicer_to_server,
+                PipelineServicer(engine, addresses, self.sampler),
+            ),
+            (
+                add_NodeServiceServicer_to_server,
+                NodeServicer(engine, addresses, self._units, quotas),
+            ),
+            (
+                add_ProgressServiceServicer_to_server,
+                ProgressServicer(engine, addresses, self._hub, quotas),
+            ),
+            (add_PeerServiceServicer_to_server, self._peer_servicer),
         ]
+        for add, servicer in servicers:
+            add(servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection(
             (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
@@ -327,7 +310,7 @@ class TrackerServer:
             self._units.close()
             self._peer_servicer.close()
             await ending
-        await self._stop_watching()
+        await end(self._watching_tokens)
         await self.sampler.stop()
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()), *self._ending)
         # A shard that is to be nobody's keeps its lease until that stands in its store.
@@ -344,7 +327,7 @@ class TrackerServer:
         await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
         if self._server is not None:
             await self._server.stop(None)
-        await self._stop_watching()
+        await end(self._watching_tokens)
         await self.engine.stop(release=False)
 
 

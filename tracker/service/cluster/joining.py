@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from contextlib import closing
+from typing import Any
 
 import grpc
 import structlog
@@ -26,13 +27,12 @@ from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
 from tracker.service.cluster.peers import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.failpoints import failpoint
-from tracker.store import Held, StoreError, open_leases, open_store
+from tracker.service.tasks import unless
+from tracker.store import Held, Lease, StoreError, open_leases, open_store
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.storage import snapshot_from_bytes
 
 log = structlog.get_logger(__name__)
-
-Answer = TypeVar("Answer")
 
 CALL_TIMEOUT_S = 5.0
 PIECE_TIMEOUT_S = 30.0
@@ -65,15 +65,7 @@ class Newcomer:
         if begun is not None or stop.is_set():
             return begun
         await self._on_wait()
-        joining = asyncio.ensure_future(self._join(stop))
-        stopped = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((joining, stopped), return_when=asyncio.FIRST_COMPLETED)
-            return joining.result() if joining.done() else None
-        finally:
-            for task in (joining, stopped):
-                task.cancel()
-            await asyncio.gather(joining, stopped, return_exceptions=True)
+        return await unless(stop, self._join(stop))
 
     # --- coming back ------------------------------------------------------------------------------
 
@@ -83,17 +75,14 @@ class Newcomer:
             owned = await self._claim(shard, stop)
             if owned is None:
                 return None
-            if await asyncio.to_thread(has_begun, owned):
+            if await asyncio.to_thread(has_begun, owned.store, owned.epoch):
                 return owned
             await asyncio.to_thread(owned.store.close)
         return None
 
     def _own_shards(self) -> list[int]:
-        leases = open_leases(self._config.store)
-        try:
+        with closing(open_leases(self._config.store)) as leases:
             found = [(shard, leases.read(shard)) for shard in leases.shards()]
-        finally:
-            leases.close()
         return [s for s, lease in reversed(found) if lease and lease.owner == self._address]
 
     async def _claim(self, shard: int, stop: asyncio.Event) -> Owned | None:
@@ -120,17 +109,17 @@ class Newcomer:
 
     async def _claim_taken(self, shard: int, stop: asyncio.Event) -> Owned | None:
         """This address is a shard's: that is waited for, if its store is here."""
-        leases = await asyncio.to_thread(open_leases, self._config.store)
-        try:
-            lease = await asyncio.to_thread(leases.read, shard)
-        finally:
-            await asyncio.to_thread(leases.close)
+        lease = await asyncio.to_thread(self._lease, shard)
         if lease is None or not lease.epoch:
             raise CannotJoin(
                 f"shard {shard} is reached at {self._address}, and its store is not here; start its "
                 "process with its own store, or join with another address (--listen, --address)"
             )
         return await self._claim(shard, stop)
+
+    def _lease(self, shard: int) -> Lease | None:
+        with closing(open_leases(self._config.store)) as leases:
+            return leases.read(shard)
 
     async def _behind_those_before(self) -> None:
         """Waits until the processes before this one in its set are shards: so numbers follow its order, and
@@ -263,8 +252,7 @@ class Newcomer:
         store = open_store(config.store, shard)
         try:
             epoch = store.acquire(self._address, lease_ms=config.lease_ms)
-            stored = store.load(epoch)
-            if stored.snapshot is not None or next(stored.records, None) is not None:
+            if has_begun(store, epoch):
                 raise StoreError(
                     f"the store has a shard {shard} already, of another tracker or an older one; "
                     "name a store of its own with --store"

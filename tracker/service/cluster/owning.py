@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import structlog
 
 from tracker.service.failpoints import failpoint
+from tracker.service.tasks import unless
 from tracker.store import (
     GONE,
     Held,
@@ -189,7 +191,7 @@ class Claimant:
         store = self._stores[shard]
         epoch = store.acquire(claim.name, lease_ms=claim.lease_ms, replaces=replaces)
         failpoint("acquire-after")
-        if shard != claim.own and shard >= claim.shards and not _has_begun(store, epoch):
+        if shard != claim.own and shard >= claim.shards and not has_begun(store, epoch):
             # Its process was about to become a shard: nothing of it may be served as if it were one.
             store.release(epoch)
             return None
@@ -200,10 +202,7 @@ class Claimant:
         if not self._waits:
             self._waits = True
             await self._on_wait()
-        waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self._news)]
-        await asyncio.wait(waiting, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in waiting:
-            task.cancel()
+        await unless(stop, self._news.wait(), pause_s)
         self._news.clear()
 
     def _say(self, shard: int, what: str, why: object) -> None:
@@ -220,24 +219,17 @@ class Claimant:
             self._leases.close()
 
 
-def _has_begun(store: Store, epoch: int) -> bool:
+def has_begun(store: Store, epoch: int) -> bool:
+    """Whether a shard has anything in its store, for the owner of this epoch."""
     stored = store.load(epoch)
     return stored.snapshot is not None or next(stored.records, None) is not None
-
-
-def has_begun(owned: Owned) -> bool:
-    """Whether a shard has anything in its store."""
-    return _has_begun(owned.store, owned.epoch)
 
 
 def mark_gone(url: str, shard: int, epoch: int = 0) -> None:
     """Writes into a shard's store that nobody is to serve it any more; its last owner has this epoch, and
     its lease may run still. Raises StoreError."""
-    store = open_store(url, shard)
-    try:
+    with closing(open_store(url, shard)) as store:
         store.acquire(GONE, replaces=epoch)
-    finally:
-        store.close()
 
 
 class Outage:
@@ -299,19 +291,13 @@ class Watch:
         if not self._seen:
             log.info("watches_owner", shard=self._shard, epoch=self.epoch, address=self._address)
         start, self._seen = asyncio.get_running_loop().time(), True
-        try:
+        with closing(writer), suppress(OSError):
             while await reader.read(_CHUNK_BYTES):
                 pass
-        except OSError:
-            pass
-        finally:
-            writer.close()
-        await asyncio.sleep(WATCH_PAUSE_S if self._brief(start) else 0)
+        # Something before the process may take connections, and end them at once: no hurry then.
+        is_brief = asyncio.get_running_loop().time() - start < WATCH_PAUSE_S
+        await asyncio.sleep(WATCH_PAUSE_S if is_brief else 0)
         return True
-
-    def _brief(self, start: float) -> bool:
-        """Something before the process took the connection, and ended it at once: no hurry then."""
-        return asyncio.get_running_loop().time() - start < WATCH_PAUSE_S
 
     def end(self) -> None:
         self._task.cancel()

@@ -29,6 +29,7 @@ from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
 from tracker.service.rpc.errors import Context, abort
+from tracker.service.tasks import end, unless
 from tracker.store import Leases, StoreError
 from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
 from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES
@@ -100,8 +101,7 @@ class PeerLink:
         before, loop = self._task, asyncio.get_running_loop()
 
         async def after() -> None:
-            before.cancel()
-            await asyncio.gather(before, return_exceptions=True)
+            await end(before)
             await self._run()
 
         if asyncio.current_task() is not before:
@@ -158,14 +158,7 @@ class PeerLink:
                         if clock() - began_s > RECONNECT_MOST_S:
                             delay_s = RECONNECT_FIRST_S
             except _STREAM_ENDS as error:
-                reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-                if isinstance(error, grpc.aio.AioRpcError):
-                    self._check_given_up(error)
-                refused = isinstance(error, grpc.aio.AioRpcError) and error.code() in _NOT_LET_IN
-                if refused and reason != self._refused:
-                    log.error("peer_refused", shard=self.shard, address=address, reason=reason)
-                    self._refused = reason
-                log.debug("peer_unreachable", shard=self.shard, reason=reason)
+                self._note_end(error, address)
             except Exception:
                 # The link must outlive whatever ended this stream: without it min time holds.
                 log.exception("peer_link_failed", shard=self.shard)
@@ -177,11 +170,19 @@ class PeerLink:
             self._hurries.clear()
             delay_s = min(2 * delay_s, RECONNECT_MOST_S)
 
-    def _check_given_up(self, error: grpc.aio.AioRpcError) -> None:
-        """Stops the process if its shard is none of the tracker's any more."""
-        refused = refusal_of(error)
-        if refused is not None and refused.refusal.code is RefusalCode.FENCED:
-            self._engine.fail(GivenUp(refused.refusal.message))
+    def _note_end(self, error: BaseException, address: str) -> None:
+        """Reports why a stream has ended, or could not begin: loudly, and once, where this process was not
+        let in. Stops the process if its shard is none of the tracker's any more."""
+        reason: str | None = str(error)
+        if isinstance(error, grpc.aio.AioRpcError):
+            reason = error.details()
+            refused = refusal_of(error)
+            if refused is not None and refused.refusal.code is RefusalCode.FENCED:
+                self._engine.fail(GivenUp(refused.refusal.message))
+            if error.code() in _NOT_LET_IN and reason != self._refused:
+                log.error("peer_refused", shard=self.shard, address=address, reason=reason)
+                self._refused = reason
+        log.debug("peer_unreachable", shard=self.shard, reason=reason)
 
     async def _look_up(self) -> None:
         """Asks the store who owns the shard now."""
@@ -213,9 +214,8 @@ class PeerLink:
                         break
                     await self._send(call, message, frames)
         finally:
-            ended.cancel()
             call.cancel()
-            await asyncio.gather(ended, return_exceptions=True)
+            await end(ended)
             log.info("peer_disconnected", shard=self.shard)
             self._engine.post(m.PeerDisconnected(self.shard))
         if ended.done() and not ended.cancelled():
@@ -276,8 +276,7 @@ class PeerLink:
         )
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
 
 def _messages(
@@ -302,11 +301,11 @@ class PeerServicer:
         self,
         engine: Engine,
         addresses: Addresses,
-        peers: Peers | None = None,
-        cannot_dial: str = "",
+        peers: Peers,
+        cannot_dial: str,
     ) -> None:
-        """`peers`: who may act as a shard; if not given: everybody. cannot_dial: why this process could
-        not reach another one, if so."""
+        """`peers`: who may act as a shard. cannot_dial: why this process could not reach another one, if
+        so."""
         self._cannot_dial = cannot_dial
         self._peers = peers
         self._engine = engine
@@ -321,27 +320,16 @@ class PeerServicer:
         self._closing.set()
 
     async def Exchange(
-        self,
-        request_iterator: AsyncIterator[peer_pb.ExchangeRequest],
-        context: Context,
+        self, request_iterator: AsyncIterator[peer_pb.ExchangeRequest], context: Context
     ) -> None:
-        if self._peers is not None:
-            await self._peers.check(context, "Exchange")
+        await self._peers.check(context, "Exchange")
         await self._check_destination(context)
         await context.send_initial_metadata(())
-        reading = asyncio.ensure_future(self._read(request_iterator))
-        closing = asyncio.ensure_future(self._closing.wait())
         try:
-            await asyncio.wait((reading, closing), return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                reading.result()  # raises what ended it
+            await unless(self._closing, self._read(request_iterator))
         except Refused as refused:
             log.error("frame_refused", reason=refused.refusal.message)
             await abort(context, refused.refusal, {})
-        finally:
-            reading.cancel()
-            closing.cancel()
-            await asyncio.gather(reading, closing, return_exceptions=True)
 
     def _check_known(self, shard: int) -> None:
         """Raises Refused(FENCED) for a shard that was joining and is not waited for any more."""
@@ -367,8 +355,7 @@ class PeerServicer:
     async def JoinShard(
         self, request: peer_pb.JoinShardRequest, context: Context
     ) -> peer_pb.JoinShardResponse:
-        if self._peers is not None:
-            await self._peers.check(context, "JoinShard")
+        await self._peers.check(context, "JoinShard")
         try:
             if self._cannot_dial:
                 raise Refused(
@@ -383,8 +370,7 @@ class PeerServicer:
         return peer_pb.JoinShardResponse(shard=number.shard)
 
     async def Bootstrap(self, request: peer_pb.BootstrapRequest, context: Context) -> None:
-        if self._peers is not None:
-            await self._peers.check(context, "Bootstrap")
+        await self._peers.check(context, "Bootstrap")
         try:
             if self._bootstraps >= MAX_BOOTSTRAPS:
                 raise Refused(
