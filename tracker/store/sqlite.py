@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -106,17 +106,26 @@ class SqliteStore:
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"store {path} cannot be opened: {error}") from error
         try:
-            self._prepare(self._shard)
-            self._files = {name: _inode(name) for name in (str(path), f"{path}-wal")}
-        except (OSError, sqlite3.OperationalError) as error:
-            self._db.close()
-            raise StoreUnavailable(f"store {path} cannot be opened: {error}") from error
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise _damaged(path, error) from error
+            with self._errors("opened"):
+                self._prepare(self._shard)
+                self._files = {name: _inode(name) for name in (str(path), f"{path}-wal")}
         except StoreError:
             self._db.close()
             raise
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Errors of SQLite and of the disk as the store's: what is damaged stays so, and all else may
+        succeed later, when a disk has room again."""
+        try:
+            yield
+        except (OSError, sqlite3.OperationalError) as error:
+            raise StoreUnavailable(f"store {self.path} cannot be {what}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"store {self.path} is damaged or not SQLite ({error}); restore it from a backup, or name "
+                "another directory"
+            ) from error
 
     def _prepare(self, shard: int) -> None:
         def pragma(name: str) -> int:
@@ -178,28 +187,21 @@ class SqliteStore:
                 os.fsync(wal.fileno())
 
     def _set(self, **values: object) -> None:
-        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(values.items()))
+        _set_meta(self._db, values)
 
     def _meta(self, name: str) -> str:
         return meta(self._db, self.path, name)
 
     @contextmanager
     def _write(self, epoch: int) -> Iterator[None]:
-        """A transaction of the owner of `epoch`, which renews its lease with it; sqlite3's errors
-        become StoreUnavailable: a disk may have room again."""
-        try:
-            with _transaction(self._db):
-                _check(self._db, self.path, epoch)
-                yield
-                now_ms = _now_ms()
-                if self._lease_ms:
-                    self._set(lease_until_ms=now_ms + self._lease_ms)
-        except sqlite3.Error as error:
-            raise self._unwritable(error) from error
+        """A transaction of the owner of `epoch`, which renews its lease with it."""
+        with self._errors("written"), _transaction(self._db):
+            _check(self._db, self.path, epoch)
+            yield
+            now_ms = _now_ms()
+            if self._lease_ms:
+                self._set(lease_until_ms=now_ms + self._lease_ms)
         self._renew_from_ms = now_ms + self._lease_ms // _RENEWALS_PER_LEASE
-
-    def _unwritable(self, error: sqlite3.Error) -> StoreUnavailable:
-        return StoreUnavailable(f"store {self.path} cannot be written: {error}")
 
     def acquire(
         self,
@@ -215,25 +217,20 @@ class SqliteStore:
             self._open_whole()
         if self._lost:
             raise LogShortened(self._lost)
-        try:
-            with _transaction(self._db):
-                missing = self._meta("missing") or behind_mark(self._db, self.path)
-                if missing:
-                    raise LogShortened(missing)
-                lease = _lease(self._db, self.path)
-                if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
-                    raise Held(f"store {self.path}", lease)
-                epoch = max(lease.epoch + 1, least_epoch)
-                self._set(
-                    epoch=epoch, owner=owner, address=address,
-                    lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,
-                )  # fmt: skip
-                self._known_last, self._lease_ms = self._last(), lease_ms
-                identity = self._identify()
-        except (OSError, sqlite3.OperationalError) as error:
-            raise StoreUnavailable(f"store {self.path} cannot be acquired: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise _damaged(self.path, error) from error
+        with self._errors("acquired"), _transaction(self._db):
+            missing = self._meta("missing") or behind_mark(self._db, self.path)
+            if missing:
+                raise LogShortened(missing)
+            lease = _lease(self._db, self.path)
+            if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
+                raise Held(f"store {self.path}", lease)
+            epoch = max(lease.epoch + 1, least_epoch)
+            self._set(
+                epoch=epoch, owner=owner, address=address,
+                lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,
+            )  # fmt: skip
+            self._known_last, self._lease_ms = self._last(), lease_ms
+            identity = self._identify()
         self._open_mark(identity)
         self._move_mark(epoch, sync=True)
         return epoch
@@ -290,6 +287,9 @@ class SqliteStore:
         with self._leasing_lock:
             if foreign := self._foreign():
                 raise LogShortened(f"{foreign} {ADVICE}")
+            values: dict[str, object] = {"lease_ms": lease_ms}
+            if address is not None:
+                values["address"] = address
             try:
                 if self._leasing is None:
                     self._leasing = _connect(self.path)
@@ -299,13 +299,7 @@ class SqliteStore:
                     self._leasing.execute("PRAGMA wal_autocheckpoint=0")
                 with _transaction(self._leasing):
                     _check(self._leasing, self.path, epoch)
-                    values: list[tuple[str, object]] = [
-                        ("lease_ms", lease_ms),
-                        ("lease_until_ms", _now_ms() + lease_ms),
-                    ]
-                    if address is not None:
-                        values.append(("address", address))
-                    self._leasing.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
+                    _set_meta(self._leasing, {**values, "lease_until_ms": _now_ms() + lease_ms})
             except sqlite3.Error as error:
                 raise StoreUnavailable(
                     f"the lease in store {self.path} cannot be renewed: {error}"
@@ -356,11 +350,8 @@ class SqliteStore:
         if count > _ROWS or self._renews_with_next() or not _continues(batch, last):
             return False
         values = chain.from_iterable(batch)
-        try:
-            done = self._db.execute(_APPEND[count], (*values, epoch, last))
-        except sqlite3.Error as error:
-            raise self._unwritable(error) from error
-        return done.rowcount == count
+        with self._errors("written"):
+            return self._db.execute(_APPEND[count], (*values, epoch, last)).rowcount == count
 
     def _append(self, epoch: int, batch: list[tuple[int, bytes]]) -> None:
         """The same, step by step: says what is wrong, knows a batch that is there already, and renews
@@ -420,15 +411,12 @@ class SqliteStore:
                     f"{mark_path(self.path)} and what else is left of it"
                 )
             self._open()
-        try:
-            with _transaction(self._db):
-                behind = self._lost or behind_mark(self._db, self.path)
-                missing = behind or self._meta("missing")
-                self._set(missing="")
-                if behind:
-                    self._mark_anew()
-        except (OSError, sqlite3.Error) as error:
-            raise StoreUnavailable(f"store {self.path} cannot be written: {error}") from error
+        with self._errors("written"), _transaction(self._db):
+            behind = self._lost or behind_mark(self._db, self.path)
+            missing = behind or self._meta("missing")
+            self._set(missing="")
+            if behind:
+                self._mark_anew()
         self._lost = ""
         return missing
 
@@ -463,13 +451,6 @@ def read_lease(path: Path) -> Lease | None:
             return _lease(db, path)
     except (sqlite3.Error, StoreError):
         return None
-
-
-def _damaged(path: Path, error: sqlite3.DatabaseError) -> StoreError:
-    return StoreError(
-        f"store {path} is damaged or not SQLite ({error}); restore it from a backup, or name another "
-        "directory"
-    )
 
 
 def _inode(name: str) -> tuple[int, int]:
@@ -521,6 +502,10 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         if db.in_transaction:  # some errors, such as a full disk, have ended it already
             db.execute("ROLLBACK")
         raise
+
+
+def _set_meta(db: sqlite3.Connection, values: Mapping[str, object]) -> None:
+    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", values.items())
 
 
 def _check(db: sqlite3.Connection, path: Path, epoch: int) -> None:
