@@ -16,7 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.figures import Bar, Budget, Figure
-from benchmarks.processes import RedisStore, Tracker
+from tests.cluster.redis_server import RedisServer
+from tests.cluster.tracker import Tracker
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.routing import RoutingTable
@@ -43,18 +44,17 @@ def find(budget: Budget) -> Iterable[Figure]:
 def _pause_s(directory: Path, store: str) -> float:
     with ExitStack() as stack:
         if store == "redis":
-            store = stack.enter_context(RedisStore(directory / "redis")).url
-        tracker = stack.enter_context(Tracker(directory, store, shards=2, standbys=1))
+            store = stack.enter_context(RedisServer(directory / "redis")).url
+        tracker = stack.enter_context(Tracker(directory, 2, 1, store=store))
         routing = RoutingTable.uniform(2)
         tracker.register(PipelineSpec("p", ("in",), front_count=2))
-        everywhere = ",".join((*tracker.addresses, *tracker.standbys))
         fronts = [
-            stack.enter_context(Front(everywhere, _named(routing, shard))) for shard in range(2)
+            stack.enter_context(Front(tracker.target, _named(routing, shard))) for shard in range(2)
         ]
-        heard = stack.enter_context(_Heard(tracker.addresses[1]))
+        heard = stack.enter_context(_Heard(tracker.shards[1].address))
         heard.wait_for(min(front.promised for front in fronts) + 1)
         time.sleep(BEFORE_S)
-        tracker.processes[0].kill()
+        tracker.shards[0].kill()
         killed = time.monotonic()
         slot = max(front.promised for front in fronts) + 1
         return heard.wait_for(slot) - killed

@@ -28,8 +28,10 @@ import grpc
 from benchmarks import looping
 from benchmarks.echo import CALL
 from benchmarks.figures import Bar, Budget, Curve, Figure, percentile
-from benchmarks.processes import EchoServer, RedisStore, Tracker, start_module
+from benchmarks.processes import EchoServer
 from local_tracker.worker.handle import Handle
+from tests.cluster.redis_server import RedisServer
+from tests.cluster.tracker import Tracker, local_tracker, socket_in
 from tracker.client import AsyncSubscriber, NodeClient
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
@@ -101,8 +103,8 @@ def _measure(case: Case, echo: EchoServer, rounds: int, samples: int) -> Iterato
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory, ExitStack() as stack:
         store = case.store
         if store == "redis":
-            store = stack.enter_context(RedisStore(Path(directory) / "redis")).url
-        tracker = stack.enter_context(Tracker(Path(directory), store, case.shards))
+            store = stack.enter_context(RedisServer(Path(directory) / "redis")).url
+        tracker = stack.enter_context(Tracker(Path(directory), case.shards, store=store))
         for turn in range(rounds):
             ours = _notifications(tracker, f"p{turn}", case, samples)
             bare = looping.run(_round_trips(echo, samples))
@@ -174,15 +176,14 @@ def _worker(tracker: Tracker, pipeline: str, case: Case) -> Iterator[Consume]:
             node.join(TIMEOUT_S)
             yield _ByNode(node)
         return
-    address = f"unix:{tracker.directory}/{pipeline}.sock"
-    process = start_module(
-        ["local_tracker.agent", "--target", tracker.target, "--pipeline", pipeline,
-         "--node-id", "local", "--socket", address, "--mode", "eager",
-         "--flush-window-ms", f"{case.window_ms:g}"],
-        tracker.directory / "local.log",
+    directory = tracker.directory / pipeline
+    process = local_tracker(
+        tracker.target, pipeline, directory, "--flush-window-ms", f"{case.window_ms:g}",
+        node_id="local",
     )  # fmt: skip
+    process.start()
     ended = threading.Event()
-    handles = [Handle(address, pipeline, TIMEOUT_S) for _ in range(2)]
+    handles = [Handle(socket_in(directory), pipeline, TIMEOUT_S) for _ in range(2)]
 
     def keep_busy() -> None:
         """Empty steps: each flush has something, so the windows never rest."""
@@ -202,8 +203,7 @@ def _worker(tracker: Tracker, pipeline: str, case: Case) -> Iterator[Consume]:
             busy.join(TIMEOUT_S)
         for handle in handles:
             handle.close()
-        process.terminate()
-        process.wait(TIMEOUT_S)
+        process.discard()
 
 
 class Heard:

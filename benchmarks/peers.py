@@ -34,10 +34,12 @@ from benchmarks import looping
 from benchmarks.acker import ACK, MESSAGE
 from benchmarks.figures import Budget, Figure, ratios
 from benchmarks.flink import flink_delays
-from benchmarks.processes import EchoServer, RedisStore, Tracker
+from benchmarks.processes import EchoServer
 from benchmarks.watermark import delays
 from local_tracker.worker.collector import Collector
 from scripts.summary import BUILD
+from tests.cluster.redis_server import RedisServer
+from tests.cluster.tracker import Tracker
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import root_values
@@ -76,8 +78,8 @@ def _acknowledging(items: int, rounds: int) -> Iterator[Figure]:
         tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
         ExitStack() as stack,
     ):
-        tracker = stack.enter_context(Tracker(Path(directory), "sqlite"))
-        store = stack.enter_context(RedisStore(Path(directory) / "redis"))
+        tracker = stack.enter_context(Tracker(Path(directory)))
+        store = stack.enter_context(RedisServer(Path(directory) / "redis"))
         acker = stack.enter_context(EchoServer("benchmarks.acker"))
         values = root_values("front", 0, np.arange(items))
         turns = iter(range(10**6))
@@ -126,7 +128,7 @@ def _lowmark(tracker: Tracker, pipeline: str, values: np.ndarray[Any, Any]) -> f
         return time.perf_counter() - began
 
 
-def _redis(store: RedisStore, values: np.ndarray[Any, Any]) -> float:
+def _redis(store: RedisServer, values: np.ndarray[Any, Any]) -> float:
     """A counter a slot, up and down by a command an item, sent a thousand at a time."""
     with redis.Redis.from_url(store.url) as client:
         client.delete("open")

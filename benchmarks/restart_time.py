@@ -13,7 +13,6 @@ machine that does other work meanwhile takes longer for each.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -24,10 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.processes.running import Running
-from tests.store.redis_server import RedisServer
-from tracker.client import Admin, NodeClient
-from tracker.client.embedded import free_ports
+from tests.cluster.tracker import Tracker
+from tracker.client import NodeClient
 from tracker.core.model import Cells, PipelineSpec, TickContent
 
 PIPELINE = "restart"
@@ -48,40 +45,18 @@ class Restart:
     records: int
 
 
-class Shard:
-    """The process, and its store."""
-
-    def __init__(self, directory: Path, store: str) -> None:
-        self._redis = RedisServer(directory / "redis").start() if store == "redis" else None
-        self.store = self._redis.url if self._redis else f"sqlite:{directory / 'store'}"
-        self.address = f"127.0.0.1:{free_ports(1)[0]}"
-        self.process = Running(
-            "tracker.cli", "serve", "--shard", "0", "--listen", self.address, "--peers", self.address,
-            "--store", self.store, "--log-level", "info", errors=directory / "shard.log",
-        )  # fmt: skip
-        self.process.start()
-
-    def restart(self) -> Restart:
-        self.process.kill()
-        moment, start = time.time(), time.monotonic()
-        self.process.start()
-        self.answers()
-        answer_s = time.monotonic() - start
-        said = {}
-        for line in self.process.errors_of_run().splitlines():
-            event = json.loads(line)
-            said[event["event"]] = event
-        owned, recovered = (_moment(said[name]["timestamp"]) for name in ("owns", "recovered"))
-        return Restart(owned - moment, recovered - owned, answer_s, said["recovered"]["records"])
-
-    def answers(self) -> None:
-        with Admin(self.address, WAIT_S) as admin:
-            admin.shards()
-
-    def close(self) -> None:
-        self.process.discard()
-        if self._redis is not None:
-            self._redis.discard()
+def restart(tracker: Tracker) -> Restart:
+    """Kills the only process, and starts it again."""
+    (process,) = tracker.shards
+    process.kill()
+    moment, start = time.time(), time.monotonic()
+    process.start()
+    with tracker.admin(WAIT_S) as admin:
+        admin.shards()
+    answer_s = time.monotonic() - start
+    said = {event["event"]: event for event in process.events()}
+    owned, recovered = (_moment(said[name]["timestamp"]) for name in ("owns", "recovered"))
+    return Restart(owned - moment, recovered - owned, answer_s, said["recovered"]["records"])
 
 
 def _moment(text: str) -> float:
@@ -104,26 +79,20 @@ def measure(store: str, sizes: list[int], rounds: int) -> list[dict[str, float]]
     """One row a size."""
     rows = []
     for size in sizes:
-        with tempfile.TemporaryDirectory(prefix="lowmark-restart-") as directory:
-            shard = Shard(Path(directory), store)
-            try:
-                with Admin(shard.address, WAIT_S) as admin:
-                    admin.register(
-                        PipelineSpec(
-                            PIPELINE,
-                            ("work",),
-                            open=True,
-                            horizon_slots=2**40,
-                            max_open_cells=2**26,
-                        )
-                    )
-                with NodeClient(shard.address, PIPELINE, "filler") as node:
-                    node.join(WAIT_S)
-                    fill(node, 1, size, CELLS_PER_TICK)
-                    fill(node, size + 1, TAIL_TICKS, 1)
-                found = [shard.restart() for _ in range(rounds)]
-            finally:
-                shard.close()
+        with (
+            tempfile.TemporaryDirectory(prefix="lowmark-restart-") as directory,
+            Tracker(Path(directory), store=store) as tracker,
+        ):
+            tracker.register(
+                PipelineSpec(
+                    PIPELINE, ("work",), open=True, horizon_slots=2**40, max_open_cells=2**26
+                )
+            )
+            with NodeClient(tracker.target, PIPELINE, "filler") as node:
+                node.join(WAIT_S)
+                fill(node, 1, size, CELLS_PER_TICK)
+                fill(node, size + 1, TAIL_TICKS, 1)
+            found = [restart(tracker) for _ in range(rounds)]
         row = {
             "open_cells": size + TAIL_TICKS, "records": found[0].records,
             "begin_s": _median([r.begin_s for r in found]),

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.latency import TIMEOUT_S, Heard
-from benchmarks.processes import Tracker
+from tests.cluster.tracker import Tracker
 from tracker.client import NodeClient
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 
@@ -17,7 +17,7 @@ def cost_us(sizes: tuple[int, ...], announcements: int, rounds: int) -> dict[int
     them have been told; one value a round."""
     costs: dict[int, list[float]] = {size: [] for size in sizes}
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory, ExitStack() as stack:
-        tracker = stack.enter_context(Tracker(Path(directory), "sqlite"))
+        tracker = stack.enter_context(Tracker(Path(directory)))
         for turn in range(rounds):
             for size in sizes:
                 costs[size].append(_cost_us(tracker, f"p{turn}-{size}", size, announcements))

@@ -24,7 +24,8 @@ from acker.v1 import node_service_pb2_grpc as node_grpc
 from benchmarks import looping
 from benchmarks.echo import STREAM
 from benchmarks.figures import Bar, Budget, Figure, ratios
-from benchmarks.processes import EchoServer, Tracker
+from benchmarks.processes import EchoServer
+from tests.cluster.tracker import Tracker
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.ticks import content_to_pb
@@ -58,7 +59,7 @@ def find(budget: Budget) -> Iterable[Figure]:
 def _compare(cells: int, ticks: int, rounds: int) -> Iterable[Figure]:
     with (
         tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
-        Tracker(Path(directory), "sqlite") as tracker,
+        Tracker(Path(directory)) as tracker,
         EchoServer() as echo,
     ):
         runs = looping.run(_take_turns(tracker, echo, cells, ticks, rounds))

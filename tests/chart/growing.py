@@ -21,7 +21,7 @@ from tests.chart.release import (
 )
 from tests.chart.rendering import Values, render, render_upgrade
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
-from tests.processes.running import WAIT_S, Running
+from tests.cluster.children import WAIT_S, Running
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.describe import ShardRole
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.chart.image import Stage, inside
 from tests.chart.pods import Host, Pod, asked, expanded, loopback_addresses, tracker_pods
 from tests.chart.rendering import Rendered, render
-from tests.processes.running import WAIT_S
+from tests.cluster.children import WAIT_S
 
 PROGRAMS = (("lowmark", "version"), ("lowmark", "local-tracker", "--help"), ("test", "-d", "/run"))
 """What manifests call in the image beside the tracker: the sidecar's probe asks `test`."""

@@ -24,10 +24,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.chart.rendering import Object, Rendered
-from tests.processes.running import WAIT_S, Running
+from tests.cluster.children import WAIT_S, Running
 
-ENTRYPOINT = [sys.executable, "-m", "tracker.cli"]
-"""What the image begins its commands with: the command `lowmark`."""
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 
 
@@ -133,49 +131,42 @@ class Pod:
                 for key, text in config["data"].items():
                     (place / key).write_text(text)
 
-    def command(self) -> list[str]:
-        """The process, with nothing of this test's environment but what finds Python's modules."""
+    def words(self) -> list[str]:
+        """What follows the command `lowmark`, with which the image begins its commands."""
         variables = self.environment()
-        words = [self.located(expanded(word, variables)) for word in self.container["args"]]
-        given = [f"{name}={value}" for name, value in variables.items()]
-        paths = [f"PATH={os.environ['PATH']}", f"HOME={self.directory}"]
-        return ["env", "-i", *paths, *given, *ENTRYPOINT, *words]
+        return [self.located(expanded(word, variables)) for word in self.container["args"]]
+
+    def given(self) -> list[str]:
+        """Nothing of this test's environment but what finds Python's modules."""
+        given = [f"{name}={value}" for name, value in self.environment().items()]
+        return ["env", "-i", f"PATH={os.environ['PATH']}", f"HOME={self.directory}", *given]
 
     # --- running -----------------------------------------------------------------------------------
 
-    def process(self, errors: Path) -> Running:
-        """Its process, not started; the volumes are there."""
+    def process(self, errors: Path, sabotage: str = "") -> Running:
+        """Its process, not started, with a planted fault if one is named; the volumes are there."""
         self.make_volumes()
-        process = Running("tracker.cli", errors=errors)
-        process._command = self.command()
-        return process
+        planted = ("tests.sabotage", sabotage, "--") if sabotage else ("tracker.cli",)
+        return Running(*planted, *self.words(), errors=errors, before=self.given())
 
     def run(self) -> subprocess.CompletedProcess[str]:
         """For a job: runs to its end."""
         self.make_volumes()
         return subprocess.run(
-            self.command(), capture_output=True, text=True, timeout=2 * WAIT_S, check=False
-        )
+            [*self.given(), sys.executable, "-m", "tracker.cli", *self.words()],
+            capture_output=True, text=True, timeout=2 * WAIT_S, check=False,
+        )  # fmt: skip
 
     def terminate(self, process: Running) -> float:
-        """As a kubelet ends a pod: the hook, SIGTERM, and SIGKILL when its time is over, which fails
+        """As a kubelet ends a pod: the hook, SIGTERM; that its time is over before it has ended fails
         the test. Returns how many seconds it took from the signal."""
         hook = self.container.get("lifecycle", {}).get("preStop", {})
         sleep_s = float(hook.get("sleep", {}).get("seconds", 0))
         grace_s = float(self.spec["terminationGracePeriodSeconds"])
         time.sleep(sleep_s)
         begun = time.monotonic()
-        os.kill(process.pid, signal.SIGTERM)
-        assert process._process is not None
-        try:
-            process._process.wait(grace_s - sleep_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise AssertionError(
-                f"{self.name} did not end within {grace_s:g} s and was killed: {process.errors()}"
-            ) from None
-        status = process.end()
-        assert status == 0, f"{self.name} ended with status {status}: {process.errors()}"
+        process.signal(signal.SIGTERM)
+        process.ends_well(grace_s - sleep_s)
         return time.monotonic() - begun
 
 

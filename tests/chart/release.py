@@ -19,13 +19,12 @@ import yaml
 
 from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
 from tests.chart.rendering import Values, render
+from tests.cluster.children import Running, discard
+from tests.cluster.network import Loopback, Place
 from tests.faults import nodes
-from tests.faults.network import Place
 from tests.faults.system import System
-from tests.processes.running import Running
 from tests.security.certificates import Authority
 from tracker.client.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
-from tracker.client.embedded import free_ports
 from tracker.service.rpc.tokens import digest_of, new_token
 
 SHARDS, STANDBYS = 2, 1
@@ -122,30 +121,19 @@ def client_environment(directory: Path, secrets: Mapping[str, Mapping[str, str]]
                 os.environ[variable] = value
 
 
-class Loopback:
+class Pods(Loopback):
     """The network that `System` asks for places: Redis at a free port, pods at their addresses."""
-
-    kind = "loopback"
 
     def __init__(self, pods: list[str], port: int) -> None:
         self._pods, self._port = pods, port
 
     def place(self, name: str) -> Place:
         if name == "redis":
-            where = f"127.0.0.1:{free_ports(1)[0]}"
-        else:
-            kind, _, number = name.partition("-")
-            pod = int(number) + (SHARDS if kind == "standby" else 0)
-            where = f"{self._pods[pod]}:{self._port}"
+            return super().place(name)
+        kind, _, number = name.partition("-")
+        pod = int(number) + (SHARDS if kind == "standby" else 0)
+        where = f"{self._pods[pod]}:{self._port}"
         return Place(name, where, where)
-
-    def cut(self, name: str) -> None:
-        raise NotImplementedError("pods are upgraded here, not cut off")
-
-    join = cut
-
-    def close(self) -> None:
-        pass
 
 
 class Release(System):
@@ -160,11 +148,10 @@ class Release(System):
         port = self.rendered.values["tracker"]["port"]
         self.host = Host(directory / "pods")
         secrets = made_secrets(directory / "secrets", self.addresses)
-        super().__init__(
-            directory, Loopback(self.addresses, port), shards=SHARDS, standbys=STANDBYS,
-            sabotage=sabotage,
-        )  # fmt: skip
-        self.host.secrets = {REDIS_SECRET: {"url": self.store}, **secrets}
+        super().__init__(directory, Pods(self.addresses, port), shards=SHARDS, standbys=STANDBYS)
+        self.host.secrets = {REDIS_SECRET: {"url": self.tracker.store}, **secrets}
+        self.processes: list[Running] = []
+        self._sabotage = sabotage
         self._stack.enter_context(client_environment(directory / "client", secrets))
         self.kubelets: list[Kubelet] = []
         self.worst_stop_s = 0.0
@@ -181,13 +168,10 @@ class Release(System):
     def _take_pods(self) -> None:
         """The processes are those of the manifests as they are now."""
         self.pods = tracker_pods(self.rendered, self.host, self.addresses)
-        before = ["-m", "tests.sabotage", self.sabotage, "--"] if self.sabotage else []
-        processes = [pod.process(self.directory / f"{pod.name}.log") for pod in self.pods]
-        for process in processes:
-            if before:
-                at = process._command.index("-m")
-                process._command[at : at + 2] = before
-        self.shards, self.standbys = processes[:SHARDS], processes[SHARDS:]
+        self.processes = [
+            pod.process(self.directory / f"{pod.name}.log", self._sabotage) for pod in self.pods
+        ]
+        self._stack.callback(discard, self.processes)
 
     def _local_pod(self) -> Pod:
         name = self.rendered.kind("DaemonSet")[0]["metadata"]["name"]
@@ -209,16 +193,16 @@ class Release(System):
 
     def start(self) -> None:
         """All pods at once; then the job that follows an install; then the load."""
-        assert self.redis is not None
-        self.redis.start()
-        for pod, process in zip(self.pods, self.trackers, strict=True):
+        assert self.tracker.redis is not None
+        self.tracker.redis.start()
+        for pod, process in zip(self.pods, self.processes, strict=True):
             process.start()
             self.kubelets.append(Kubelet(pod, process))
         for kubelet in self.kubelets:
             kubelet.wait_until_ready()
         said = self.job("Job", f"{self.fullname}-pipelines")
         assert f"pipeline {nodes.PIPELINE}: registered" in said, said
-        for process in (self.local_tracker, *self.nodes.values(), self.worker, *self.subscribers):
+        for process in self._clients():
             process.start()
 
     @property
@@ -230,19 +214,18 @@ class Release(System):
         new manifests, and the jobs run again."""
         self.values = {**self.values, **changes}
         self.rendered = render(self.values)
-        running = dict(zip(self.pods_by_name(), self.trackers, strict=True))
+        running = {
+            pod.name: process for pod, process in zip(self.pods, self.processes, strict=True)
+        }
         self._take_pods()
         for number in reversed(range(len(self.pods))):
-            pod, process = self.pods[number], self.trackers[number]
+            pod, process = self.pods[number], self.processes[number]
             old = running[pod.name]
-            assert process._command != old._command, "the upgrade changes nothing"
+            assert process.command != old.command, "the upgrade changes nothing"
             self._replace(number, old, process)
         self._replace_local_tracker()
         said = self.job("Job", f"{self.fullname}-pipelines")
         assert f"pipeline {nodes.PIPELINE}: unchanged" in said, said
-
-    def pods_by_name(self) -> list[str]:
-        return [pod.name for pod in self.pods]
 
     def _replace(self, number: int, old: Running, new: Running) -> None:
         kubelet = self.kubelets[number]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,11 +15,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tracker
+from examples.children import free_ports
 from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
+from tests.cluster.network import Place
+from tests.cluster.tracker import Server, lowmark
 from tracker.cli.app import app
 from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, EXIT_TIMED_OUT, EXIT_UNAVAILABLE
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.client.embedded import EmbeddedTracker, free_ports
+from tracker.client.embedded import EmbeddedTracker
 from tracker.core.process import ProcessConfig
 from tracker.service.config import ServerConfig
 from tracker.service.settings import ServeSettings
@@ -209,7 +209,7 @@ def test_waiting_tells_by_its_exit_status(running: EmbeddedTracker, node: NodeCl
     assert bad.exit_code == WRONG_USAGE and "not a moment" in bad.stderr
     unknown = run(running, "wait", "-p", "nowhere", "--until", "now")
     assert unknown.exit_code == EXIT_REFUSED and "'nowhere' is not registered" in unknown.stderr
-    nobody = run_at(f"127.0.0.1:{free_ports(1)[0]}", *words, "now", "--timeout", "0.05")
+    nobody = run_at(f"127.0.0.1:{free_ports(1)}", *words, "now", "--timeout", "0.05")
     assert nobody.exit_code == EXIT_UNAVAILABLE and "did not answer" in nobody.stderr
 
 
@@ -298,41 +298,17 @@ def test_processes_of_one_command_are_served_as_one_is(
     assert len(started) == 2
 
 
-def two_ports() -> int:
-    """The first of two neighbouring ports that are free."""
-    for _ in range(100):
-        (first,) = free_ports(1)
-        try:
-            with socket.socket() as second:
-                second.bind(("127.0.0.1", first + 1))
-            return first
-        except (OSError, OverflowError):
-            continue
-    raise AssertionError("there are no two free ports next to each other")
-
-
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(tmp_path: Path) -> Iterator[tuple[Server, str]]:
     """`lowmark serve --shards 2` as people run it."""
-    port = two_ports()
-    command = [sys.executable, "-m", "tracker.cli", "serve", "--shards", "2", "--json"]
-    command += ["--listen", f"127.0.0.1:{port}", "--store", f"sqlite:{tmp_path / 'data'}"]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, stderr=log, text=True)
-        try:
-            yield process, f"127.0.0.1:{port},127.0.0.1:{port + 1}"
-        finally:
-            process.kill()
-            process.wait(WAIT_S)
+    port = free_ports(2)
+    place = Place("served", f"127.0.0.1:{port}", f"127.0.0.1:{port}")
+    way = ("--shards", "2", "--store", f"sqlite:{tmp_path / 'data'}")
+    with Server(place, way, tmp_path) as process:
+        yield process, f"127.0.0.1:{port},127.0.0.1:{port + 1}"
 
 
-def events(tmp_path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-
-
-def test_two_real_processes_serve_and_end_in_order(
-    served: tuple[subprocess.Popen[str], str], file: Path, tmp_path: Path
-) -> None:
+def test_two_real_processes_serve_and_end_in_order(served: tuple[Server, str], file: Path) -> None:
     process, target = served
     assert run_at(target, "pipelines", "apply", "-f", str(file)).exit_code == 0
     with NodeClient(target, "two", "n") as node, Subscriber(target, "two") as subscriber:
@@ -343,16 +319,15 @@ def test_two_real_processes_serve_and_end_in_order(
         node.commit(promise(50))
         assert subscriber.wait_until(50, timeout_s=WAIT_S)
 
-        pids = {e["shard"]: e["pid"] for e in events(tmp_path) if e["event"] == "shard_started"}
+        pids = {e["shard"]: e["pid"] for e in process.events() if e["event"] == "shard_started"}
         os.kill(pids[1], signal.SIGKILL)  # the supervisor starts it again, from its store
         node.commit(promise(60))
         assert subscriber.wait_until(60, timeout_s=WAIT_S)
     with Admin(target) as admin:
         assert [shard.state.shard for shard in admin.shards()] == [0, 1]
 
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(WAIT_S) == 0
-    log = events(tmp_path)
+    assert process.stop() == 0
+    log = process.events()
     assert sorted(e["shard"] for e in log if e["event"] == "stopped") == [0, 1]
     restarts = [(e["shard"], e["status"]) for e in log if e["event"] == "shard_restarts"]
     assert restarts == [(1, -signal.SIGKILL)]
@@ -360,11 +335,9 @@ def test_two_real_processes_serve_and_end_in_order(
 
 def test_a_shard_that_cannot_run_ends_all_of_them(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file, where the store wants a directory")
-    port = two_ports()
-    result = subprocess.run(
-        [sys.executable, "-m", "tracker.cli", "serve", "--shards", "2", "--json",
-         "--listen", f"127.0.0.1:{port}", "--store", f"sqlite:{tmp_path / 'taken'}"],
-        stderr=subprocess.PIPE, text=True, timeout=WAIT_S, check=False,
+    result = lowmark(
+        "serve", "--shards", "2", "--json", "--listen", f"127.0.0.1:{free_ports(2)}",
+        "--store", f"sqlite:{tmp_path / 'taken'}",
     )  # fmt: skip
     assert result.returncode == 1
     assert "cannot_start" in result.stderr and "shard_failed" in result.stderr

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +13,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from examples.children import free_ports
-from tests.docs.pages import ROOT
-from tests.processes.running import until
+from tests.cluster.children import Running, until
+from tests.cluster.tracker import asked
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.client import Admin, LowmarkError
 from tracker.service.settings import (
     MAX_FILE_CHARACTERS,
     ServeSettings,
@@ -255,36 +250,22 @@ def test_one_file_and_the_environment_start_two_processes(tmp_path: Path) -> Non
     path = tmp_path / "lowmark.yaml"
     path.write_text(f"listen: 127.0.0.1:{port}\nstore: sqlite:{tmp_path / 'of-the-file'}\n")
     environment = {
-        **os.environ, "LOWMARK_SERVE_SHARDS": "2", "LOWMARK_SERVE_CONFIG": str(path),
+        "LOWMARK_SERVE_SHARDS": "2", "LOWMARK_SERVE_CONFIG": str(path),
         "LOWMARK_STORE": f"sqlite:{tmp_path / 'data'}",
     }  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tracker.cli", "serve", "--json"],
-        cwd=ROOT, env=environment, stderr=(tmp_path / "log").open("w"),
-    )  # fmt: skip
-    try:
-
-        def both_serve() -> bool:
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            try:
-                with Admin(target, 1.0) as admin:
-                    return len(admin.shards()) == 2
-            except LowmarkError:
-                return False
-
-        until(both_serve)
-        events = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-        for pid in (event["pid"] for event in events if event["event"] == "shard_started"):
+    process = Running(
+        "tracker.cli", "serve", "--json", errors=tmp_path / "log", environment=environment
+    )
+    with process:
+        until(lambda: len(asked(target, lambda admin: admin.shards()) or []) == 2, process.errors)
+        started = [event for event in process.events() if event["event"] == "shard_started"]
+        for pid in (event["pid"] for event in started):
             words, variables = (
                 Path(f"/proc/{pid}/{n}").read_text() for n in ("cmdline", "environ")
             )
             assert "sqlite:" not in words, "it may be an address with a password"
             assert "LOWMARK_SERVE_" not in variables and "LOWMARK_STORE" not in variables
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(WAIT_S) == 0
-    finally:
-        process.kill()
-        process.wait(WAIT_S)
+        assert process.stop() == 0
     assert sorted(path.name for path in (tmp_path / "data").glob("*.db")) == [
         "shard-0.db", "shard-1.db",
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.client.support import WAIT_S
+from tests.cluster.children import until
+from tests.cluster.tracker import Tracker
 from tests.dashboard.browser import Browser
 from tests.dashboard.scene import SEGMENTS, Scene, scene
 from tests.docs.pages import ROOT
-from tests.processes.running import shards
 from tracker.client.embedded import free_ports
 from tracker.core.model import Edge, PipelineSpec
 from tracker.dashboard import query
@@ -168,34 +170,19 @@ def test_names_are_text_whatever_they_hold(browser: Browser) -> None:
 
 
 def test_a_tracker_serves_it_and_says_when_it_is_gone(browser: Browser, tmp_path: Path) -> None:
-    (process,), _ = shards(1, tmp_path)
-    listen = f"127.0.0.1:{free_ports(1)[0]}"
-    process._command += ["--dashboard-listen", listen]
-    process.start()
-    try:
-        url = f"http://{listen}"
-        until_listening(listen)
-        page = browser.page(url)
+    (port,) = free_ports(1)
+    listen = f"127.0.0.1:{port}"
+    with Tracker(tmp_path, options=("--dashboard-listen", listen)) as tracker:
+        until(lambda: listens(port), f"nobody listens at {listen}")
+        page = browser.page(f"http://{listen}")
         page.until_says("No pipeline is registered yet")
-        assert process.stop() == 0
+        assert tracker.shards[0].stop() == 0
         page.close()
-    finally:
-        process.discard()
 
 
-def until_listening(address: str) -> None:
-    import socket
-    import time
-
-    host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+def listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_pictures_of_it_are_in_the_docs() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import tracker
 from fronts.ranges import RangeFront
+from tests.cluster.children import until
 from tests.docs.pages import ROOT, blocks
-from tests.processes.running import until
 from tracker import EmbeddedTracker
 from tracker.core.model import PipelineSpec
 from tracker.core.model.ranges import parse_note

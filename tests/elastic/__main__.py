@@ -30,10 +30,10 @@ from typing import Any
 
 from benchmarks.machine import described, machine
 from scripts.summary import BUILD, ROOT, finish
+from tests.cluster.told import end_with_parent
 from tests.elastic import churn
 from tests.elastic.plots import draw
 from tests.elastic.rescaling import Round, Run, fresh, rescaled
-from tests.elastic.serving import end_with_parent
 from tests.sabotage import FAULTS
 
 PARTS = ("rescaling", "comings", "words", "experiments")

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.children import Running
 from tests.elastic.shared import share
 from tests.elastic.standing import Standing
 from tests.elastic.system import Judged, System, judge
 from tests.elastic.traces import PREFIX, counted, names_in_stores, wait_for_snapshots
-from tests.processes.running import Running
 
 STANDING_CELLS = 2_000
 STEPS = ((3, False), (2, True), (3, False), (1, True))
@@ -23,6 +23,8 @@ LIVING_NODES, LIVING_FRONTS = 5, 2
 MOST_GROWTH_BYTES = 32 << 20
 """Of a process's memory, from when a fifth of the comers has gone to when all have: allocators keep some."""
 PAUSE_S = 2.0
+COME_AND_GO_S = 1800.0
+"""What all of them may take together, at the most."""
 
 
 @dataclass
@@ -73,10 +75,8 @@ def come_and_go(directory: Path, pairs: int, threads: int, shared_s: float) -> C
         system.standing.finish()
         history = system.finish()
         came.judged += [judge(history), system.standing.judge()]
-        addresses = fleet.addresses
-        for address in addresses:
-            assert fleet.processes[address].stop() == 0, fleet.processes[address].errors()
-        fleet.gone += addresses
+        for server in fleet.servers:
+            assert server.stop() == 0, server.errors()
         came.names_in_stores = names_in_stores(fleet)
         for store, count in came.names_in_stores.items():
             if count:
@@ -124,9 +124,7 @@ def _comers(came: Came, system: System, pairs: int, threads: int) -> None:
 
 def _ended(came: Came, comers: Running) -> None:
     """Waits until all of them have come and gone."""
-    while comers._process is not None and comers._process.poll() is None:
-        time.sleep(0.1)
-    assert comers.end() == 0, comers.errors()
+    comers.ends_well(COME_AND_GO_S)
     _, joins, _, leaves, *_ = comers.lines[-1][1].split()
     came.joins += int(joins)
     came.leaves += int(leaves)
@@ -138,5 +136,5 @@ def _rescale(came: Came, system: System) -> None:
         time.sleep(PAUSE_S)
         while len(fleet.addresses) < shards:
             fleet.join()
-        came.moved_cells += fleet.rescale(shards, evacuate=evacuate, by_command=True)
+        came.moved_cells += fleet.changed(shards, evacuate=evacuate, by_command=True)
         came.rescales += 1

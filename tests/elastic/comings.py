@@ -14,9 +14,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.cluster.steps import WAIT_S, Steps
+from tests.cluster.told import end_with_parent
 from tests.elastic.load import PIPELINE, now_slot
-from tests.elastic.record import WAIT_S, Steps
-from tests.elastic.serving import end_with_parent
 from tracker.client import NodeClient
 
 ITEMS = 3

@@ -11,7 +11,6 @@ the counts, as JSON.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 import threading
@@ -21,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from tests.elastic.record import WAIT_S, Item, Steps
-from tests.elastic.serving import end_with_parent
+from tests.cluster.steps import WAIT_S, Item, Steps
+from tests.cluster.told import told_to_finish
 from tracker.client import NodeClient
 
 PIPELINE = "original"
@@ -104,16 +103,14 @@ def send(sender: socket.socket, to: str, item: Item, words: list[str]) -> None:
 
 
 def main(target: str, directory: str, first: str, count: str) -> int:
-    path = Path(directory)
+    path, finish = Path(directory), told_to_finish()
     steps = Steps(path / "parts" / f"workers-{first}.jsonl")
     numbers = range(int(first), int(first) + int(count))
     all_workers = [Worker(target, path, number, steps) for number in numbers]
     for worker in all_workers:
         worker.start()
     print("started", flush=True)
-    if sys.stdin.readline() != "finish\n":
-        os._exit(1)
-    end_with_parent()
+    finish.wait()
     for worker in all_workers:
         worker.finish.set()
     for worker in all_workers:

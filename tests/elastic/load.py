@@ -10,15 +10,14 @@ leave; the nodes follow when nothing is left. Says `started`, then `finished`.
 from __future__ import annotations
 
 import itertools
-import os
 import queue
 import sys
 import threading
 import time
 from pathlib import Path
 
-from tests.elastic.record import WAIT_S, Item, Steps
-from tests.elastic.serving import end_with_parent
+from tests.cluster.steps import WAIT_S, Item, Steps
+from tests.cluster.told import told_to_finish
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
@@ -100,7 +99,7 @@ class Load:
 
     def __init__(self, target: str, directory: Path, interval_ms: float, items: int) -> None:
         self.target, self.interval_s, self.items = target, interval_ms / 1000, items
-        self.finish = threading.Event()
+        self.finish = told_to_finish()
         self.steps = Steps(directory / "load.jsonl")
         self.waiting: dict[str, queue.SimpleQueue[list[Item]]] = {
             segment: queue.SimpleQueue() for segment in SEGMENTS
@@ -123,13 +122,6 @@ class Load:
 def main(target: str, directory: str, interval_ms: str, items: str) -> int:
     load = Load(target, Path(directory), float(interval_ms), int(items))
 
-    def listen() -> None:
-        if sys.stdin.readline() != "finish\n":
-            os._exit(1)
-        load.finish.set()
-        end_with_parent()
-
-    threading.Thread(target=listen, daemon=True).start()
     load.run()
     for failure in load.steps.failures:
         print(failure, file=sys.stderr)

@@ -8,12 +8,12 @@ writes down is out before it goes on.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from examples.history import Recorder
 from fronts.groups import FileGroup
+from tests.cluster.told import told_to_finish
 from tests.spark_matrix.recording import recording
 
 PIPELINE, GROUP = "shared", "group"
@@ -22,6 +22,7 @@ POLL_MS, ANYONE_AFTER_MS, HEARTBEAT_MS = 30, 3_000, 25
 
 
 def main(target: str, member: str, source: str, directory: str, history: str) -> None:
+    finish = told_to_finish()
     recorder = Recorder(Path(history))
     with recording(lambda pipeline: recorder):
         group = FileGroup(
@@ -30,8 +31,7 @@ def main(target: str, member: str, source: str, directory: str, history: str) ->
             heartbeat_interval_ms=HEARTBEAT_MS,
         ).start(WAIT_S)  # fmt: skip
         print("started", flush=True)
-        if sys.stdin.readline() != "finish\n":
-            os._exit(1)
+        finish.wait()
         group.close()
     print("left", flush=True)
 

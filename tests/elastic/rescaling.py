@@ -113,7 +113,7 @@ def grown(directory: Path, steps: Sequence[int], seconds: float, **options: Any)
         for shards in steps:
             while len(system.fleet.addresses) < shards:
                 system.fleet.join()
-            system.fleet.rescale(shards)
+            system.fleet.changed(shards)
         time.sleep(WARM_S)
         clock.begin()
         time.sleep(seconds)
@@ -148,7 +148,7 @@ def rescaled(
                 system.standing.open_cells(standing_cells)
             owners = len(fleet.routing().of(ShardRole.OWNER))
             with clock.event(f"{owners} to {shards}{', evacuating' if evacuate else ''}"):
-                run.moved_cells += fleet.rescale(shards, evacuate=evacuate)
+                run.moved_cells += fleet.changed(shards, evacuate=evacuate)
             clock.there_are(len(fleet.addresses))
             run.rescales += 1
         time.sleep(pause_s)

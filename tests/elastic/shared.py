@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.history import Recorder, read
+from tests.cluster.children import Running, discard
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import now_slot
 from tests.elastic.member import PIPELINE, WAIT_S
 from tests.elastic.system import Judged, judge
-from tests.processes.running import Running
 from tests.spark_matrix.recording import recording, settled
 from tracker.client import NodeClient
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
@@ -52,8 +52,7 @@ class Directory:
         for path in (self.source, self.labelled, self.parts):
             path.mkdir(parents=True)
         self.spec = PipelineSpec(PIPELINE, ("in",), front_count=1, start_slot=now_slot())
-        with fleet.admin() as admin:
-            admin.register(self.spec)
+        fleet.register(self.spec)
         self.members: dict[str, Running] = {}
         self.found = Shared()
         self.read: dict[str, int] = {}
@@ -61,11 +60,11 @@ class Directory:
         self.recorder = Recorder(self.parts / "run.jsonl")
         self.recorder.header(self.spec, {})
         self.listener = Running(
-            "tests.elastic.listener", str(self.parts), PIPELINE, fleet.target,
+            "tests.cluster.recording_listener", str(self.parts), PIPELINE, fleet.target,
             errors=directory / "listener.log",
         )  # fmt: skip
         self.listener.start()
-        self.listener.until(lambda line: line == "heard")
+        self.listener.until_says("heard")
         self._reader = NodeClient(fleet.target, PIPELINE, "reader")
         self._reader.join(WAIT_S)
         self._no_more, self._all_read = threading.Event(), threading.Event()
@@ -81,7 +80,7 @@ class Directory:
             str(self.parts / f"{name}.jsonl"), errors=self.directory / f"{name}.log",
         )  # fmt: skip
         process.start()
-        process.until(lambda line: line == "started")
+        process.until_says("started")
         self.found.joins += 1
 
     def go(self, name: str, way: str) -> None:
@@ -91,7 +90,7 @@ class Directory:
             self.found.kills += 1
         else:
             process.tell("finish")
-            assert process.end() == 0, process.errors()
+            process.ends_well()
         self.found.leaves += 1
 
     def run(self, seconds: float) -> None:
@@ -115,7 +114,7 @@ class Directory:
         self._until(lambda: len(self.read) == self.found.files, "all files are read")
         self._all_read.set()
         self._threads[1].join(WAIT_S)
-        assert self.listener.end() == 0, self.listener.errors()
+        self.listener.ends_well()
 
     def judge(self) -> Shared:
         """Compares what was read with what was put there, and lets the checker judge the history."""
@@ -140,8 +139,7 @@ class Directory:
     def close(self) -> None:
         self._no_more.set()
         self._all_read.set()
-        for process in (*self.members.values(), self.listener):
-            process.discard()
+        discard([*self.members.values(), self.listener])
         self._reader.close()
 
     # --- inside -----------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from examples.history import Recorder, read
+from tests.cluster.children import Running
+from tests.cluster.steps import WAIT_S, Item, Steps
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import now_slot
-from tests.elastic.record import WAIT_S, Item, Steps
 from tests.elastic.system import Judged, judge
-from tests.processes.running import Running
 from tracker.client import NodeClient
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
@@ -26,16 +26,15 @@ class Standing:
         directory.mkdir(parents=True, exist_ok=True)
         self._fleet, self._directory, self.parts = fleet, directory, directory / "parts"
         self.spec = PipelineSpec(PIPELINE, ("in",), fronts=(FRONT,), start_slot=now_slot())
-        with fleet.admin() as admin:
-            admin.register(self.spec)
+        fleet.register(self.spec)
         self._listener = Running(
-            "tests.elastic.listener", str(self.parts), PIPELINE, fleet.target,
+            "tests.cluster.recording_listener", str(self.parts), PIPELINE, fleet.target,
             errors=directory / "listener.log",
         )  # fmt: skip
         self._steps = Steps(self.parts / "keeper.jsonl")
         self._node = NodeClient(fleet.target, PIPELINE, FRONT, kind="front")
         self._listener.start()
-        self._listener.until(lambda line: line == "heard")
+        self._listener.until_says("heard")
         self._node.join(WAIT_S)
         self._next = max(now_slot(), self._node.join_front(FRONT, "in", WAIT_S).slot)
         self._open: list[Item] = []
@@ -52,7 +51,7 @@ class Standing:
         """Lets go of all, leaves, and waits until that is heard."""
         self._steps.leave_front(self._node, FRONT)
         self._steps.commit(self._node, [], self._open).result(WAIT_S)
-        assert self._listener.end() == 0, self._listener.errors()
+        self._listener.ends_well()
         self._steps.close()
 
     def judge(self) -> Judged:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import processor_s
 from examples.history import Recorder, merge, read
 from scripts.summary import ROOT
+from tests.cluster.children import Running, discard, processor_s
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import FRONTS, PIPELINE, SEGMENTS, spec
 from tests.elastic.windows import Sample, samples
-from tests.processes.running import Running
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 
@@ -87,12 +86,11 @@ class System:
     def start(self) -> None:
         self.fleet.start()
         self.spec = spec()
-        with self.fleet.admin() as admin:
-            admin.register(self.spec)
+        self.fleet.register(self.spec)
         addresses = self.fleet.addresses
         turned = [addresses[n % len(addresses) :] + addresses for n in range(self._subscribers)]
         self.listener = Running(
-            "tests.elastic.listener", str(self.parts), PIPELINE,
+            "tests.cluster.recording_listener", str(self.parts), PIPELINE,
             *(",".join(dict.fromkeys(targets)) for targets in turned),
             errors=self.directory / "listener.log",
         )  # fmt: skip
@@ -101,9 +99,9 @@ class System:
             errors=self.directory / "load.log",
         )  # fmt: skip
         self.listener.start()
-        self.listener.until(lambda line: line == "heard")
+        self.listener.until_says("heard")
         self.load.start()
-        self.load.until(lambda line: line == "started")
+        self.load.until_says("started")
 
     def other(self, module: str, *arguments: str, errors: str) -> Running:
         """One more process, not started."""
@@ -122,12 +120,8 @@ class System:
         assert self.load is not None and self.listener is not None
         self.load.tell("finish")
         deadline = time.monotonic() + self._finish_s
-        for what, process in (("the load", self.load), ("a subscriber", self.listener)):
-            while process._process is not None and process._process.poll() is None:
-                if time.monotonic() > deadline:
-                    raise AssertionError(f"{what} does not end\n{self.errors()}")
-                time.sleep(0.05)
-            assert process.end() == 0, process.errors()
+        for process in (self.load, self.listener):
+            process.ends_well(deadline - time.monotonic())
         return self.history()
 
     def history(self) -> Path:
@@ -153,9 +147,7 @@ class System:
 
     def stop_writing(self) -> None:
         """Ends all that writes down what happens, where a run cannot be finished."""
-        for process in (self.listener, self.load, *self.others):
-            if process is not None:
-                process.discard()
+        discard(process for process in (self.listener, self.load, *self.others) if process)
 
     def close(self) -> None:
         self.stop_writing()

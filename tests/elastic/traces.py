@@ -51,7 +51,7 @@ def wait_for_snapshots(fleet: Fleet) -> None:
 def names_in_stores(fleet: Fleet) -> dict[str, int]:
     """How often names of those who came and went occur in each snapshot."""
     return {
-        store.parent.name: sum(
+        f"{store.parent.name}/{store.stem}": sum(
             bytes(data).count(PREFIX.encode())
             for (data,) in _asked(store, "SELECT data FROM snapshot")
         )
@@ -60,7 +60,7 @@ def names_in_stores(fleet: Fleet) -> dict[str, int]:
 
 
 def stores(fleet: Fleet) -> list[Path]:
-    return sorted(fleet.store.glob("*/shard-*.db"))
+    return sorted(fleet.directory.glob("store*/shard-*.db"))
 
 
 def _asked(store: Path, question: str) -> list[Any]:

@@ -31,10 +31,10 @@ from examples.word_count.run import (
 from examples.word_count.text import counted, lines
 from fronts.files import FileFront
 from local_tracker.spark import Tracked
+from tests.cluster.children import Running
+from tests.cluster.told import end_with_parent
 from tests.elastic.fleet import Fleet
-from tests.elastic.serving import end_with_parent
 from tests.elastic.system import judge
-from tests.processes.running import Running
 from tests.spark_matrix.recording import recording, settled
 from tests.spark_matrix.truth import Followed, Truth
 from tracker.client import Subscriber
@@ -49,12 +49,11 @@ def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[st
     parts, source, counts = directory / "parts", directory / "lines", directory / "counts"
     source.mkdir(parents=True)
     registered = spec()
-    with fleet.admin() as admin:
-        admin.register(registered)
+    fleet.register(registered)
     recorder = Recorder(parts / "run.jsonl")
     recorder.header(registered, {"reference": "count"})
     listener = Running(
-        "tests.elastic.listener", str(parts), PIPELINE, fleet.target,
+        "tests.cluster.recording_listener", str(parts), PIPELINE, fleet.target,
         errors=directory / "listener.log",
     )  # fmt: skip
     truth = Truth(recorder)
@@ -62,7 +61,7 @@ def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[st
     text = lines()
     try:
         listener.start()
-        listener.until(lambda line: line == "heard")
+        listener.until_says("heard")
         with recording(lambda pipeline: recorder), Subscriber(fleet.target, PIPELINE) as subscriber:
             tracked = Tracked(spark, fleet.target, PIPELINE)
             query = start_counting(spark, tracked, source, counts)
@@ -77,7 +76,7 @@ def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[st
             complete = subscriber.wait_until(FOREVER, timeout_s=COMPLETE_S)
             assert complete, f"min time is {subscriber.min_time()}: {query.exception()}"
             tracked.stop()
-        assert listener.end() == 0, listener.errors()
+        listener.ends_well()
     finally:
         listener.discard()
     for file in published:
@@ -111,7 +110,6 @@ def main(directory: str, shards: str, partitions: str) -> None:
     make_rescalable(spark)
     try:
         with Fleet(root / "tracker", int(shards)) as fleet:
-            fleet.start()
             found = count(spark, fleet, root, int(partitions))
     finally:
         spark.stop()

@@ -20,8 +20,8 @@ from typing import Any
 
 import tracker
 from tests.client.support import WAIT_S, done
-from tests.processes.running import Running
-from tests.store.redis_server import RedisServer
+from tests.cluster.children import Running
+from tests.cluster.redis_server import RedisServer
 from tracker.client import Admin, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight.diagnosis import CauseKind

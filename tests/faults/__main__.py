@@ -24,9 +24,9 @@ from statistics import median
 from typing import Any
 
 from scripts.summary import BUILD, finish
+from tests.cluster.network import move_into_namespace, open_network
 from tests.faults.failover import MOST_S, restarts, take_overs
 from tests.faults.failpoints import run_failpoints
-from tests.faults.network import move_into_namespace, open_network
 from tests.faults.pauses import KINDS as PAUSES
 from tests.faults.pauses import run_pauses
 from tests.faults.schedule import Faults

@@ -3,25 +3,20 @@ the size of its state."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tests.faults.network import open_network
+from benchmarks.restart_time import CELLS_PER_TICK, fill
+from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.network import open_network
 from tests.faults.nodes import PIPELINE, now_slot
 from tests.faults.system import System
-from tests.processes.running import WAIT_S, Running
 from tracker.client import NodeClient
-from tracker.core.model import Cells, TickContent
 
 MOST_S = 2.0
 """What a take-over by a standby may take, in the middle of several: a machine that does something else
 may hold up one."""
-POLL_S = 0.05
-CELLS_PER_TICK = 20_000
 AHEAD_SLOTS = 10_000_000
 """The state's cells lie so far ahead that they hold nothing."""
 
@@ -41,31 +36,25 @@ def kill_owner(system: System, shard: int) -> float:
 
 def standby_watches(system: System) -> None:
     """Waits until the process that owns no shard is connected to all that do: it can hear of a death."""
-    deadline = time.monotonic() + WAIT_S
-    places = [*system.places, *system.standby_places]
-    while True:
-        owners = [system.owner_of(shard) for shard in range(len(system.places))]
-        addresses = {
-            (shard, places[system.trackers.index(owner)].address)
-            for shard, owner in enumerate(owners)
-            if owner is not None
-        }
-        (waiting, *more) = [process for process in system.trackers if process not in owners]
-        if not more and len(addresses) == len(owners) and addresses <= watched(waiting):
-            return
-        assert time.monotonic() < deadline, f"no standby watches all owners: {system.errors()}"
-        time.sleep(POLL_S)
+
+    def watches() -> bool:
+        tracker = system.tracker
+        owners = [tracker.owner_of(shard) for shard in range(len(tracker.shards))]
+        addresses = {(shard, owner.address) for shard, owner in enumerate(owners) if owner}
+        (waiting, *more) = [process for process in tracker.servers if process not in owners]
+        return not more and len(addresses) == len(owners) and addresses <= watched(waiting)
+
+    until(watches, lambda: f"no standby watches all owners: {system.errors()}")
 
 
 def watched(process: Running) -> set[tuple[int, str]]:
     """The shards and addresses of the owners to which this run of a process has connected, as a
     standby."""
-    found = set()
-    for line in process.errors_of_run().splitlines():
-        if '"watches_owner"' in line:
-            said = json.loads(line)
-            found.add((said["shard"], said["address"]))
-    return found
+    return {
+        (said["shard"], said["address"])
+        for said in process.events()
+        if said["event"] == "watches_owner"
+    }
 
 
 def take_overs(directory: Path, store: str, rounds: int) -> list[float]:
@@ -95,32 +84,20 @@ def restarts(directory: Path, store: str, sizes: list[int]) -> list[dict[str, An
         system.start()
         system.goes_on()
         found: list[dict[str, Any]] = []
-        with NodeClient(system.places[0].address, PIPELINE, "filler") as filler:
+        with NodeClient(system.tracker.shards[0].address, PIPELINE, "filler") as filler:
             filler.join(WAIT_S)
             filled, first = 0, now_slot() + AHEAD_SLOTS
             for size in sizes:
-                fill(filler, first + filled, size - filled)
+                fill(filler, first + filled, size - filled, CELLS_PER_TICK)
                 filled = size
                 system.goes_on()
                 at_ns = time.monotonic_ns()
-                system.shards[0].kill()
-                system.shards[0].start()
+                system.tracker.shards[0].kill()
+                system.tracker.shards[0].start()
                 system.goes_on()
                 found.append({"open_cells": size, "gap_s": round(system.gap_s(at_ns), 2)})
-            fill(filler, first, filled)  # the same again: they cancel
+            fill(filler, first, filled, CELLS_PER_TICK)  # the same again: they cancel
             filler.flush(WAIT_S)
         return found
     finally:
         system.close()
-
-
-def fill(node: NodeClient, first: int, count: int) -> None:
-    """Opens a cell in each of some slots, or closes it again."""
-    for start in range(first, first + count, CELLS_PER_TICK):
-        slots = np.arange(start, min(start + CELLS_PER_TICK, first + count), dtype=np.int64)
-        cells = Cells(
-            np.zeros(len(slots), np.int32), slots, slots.astype(np.uint64),
-            np.ones(len(slots), np.int64),
-        )  # fmt: skip
-        node.commit(TickContent(created=cells))
-    node.flush(WAIT_S)

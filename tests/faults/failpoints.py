@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.faults.network import open_network
+from tests.cluster.network import open_network
 from tests.faults.system import System
 from tracker.service.failpoints import NAMES, VARIABLE
 
@@ -15,25 +15,22 @@ VICTIM = 1
 """The shard that dies; others see it go and come back."""
 TIMES = 5
 """It dies the fifth time that it comes by: something has gone through by then."""
-SNAPSHOT_AFTER = "150"
+OFTEN = ("--snapshot-after-records", "150")
 
 
 def died_at(system: System, name: str) -> None:
     """Lets the victim run until it has died there, and then come back and catch up."""
-    place = system.places[VICTIM]
-    way = ("--shard", str(VICTIM), "--snapshot-after-records", SNAPSHOT_AFTER)
+    victim = system.tracker.shards[VICTIM]
     times = 1 if name == "acquire-after" or name.startswith("snapshot") else TIMES
-    system.shards[VICTIM].kill()
-    doomed = system.tracker(place, *way, **{VARIABLE: f"{name}:{times}"})
-    system.shards[VICTIM] = doomed
+    victim.kill()
+    doomed = system.tracker.replaced(victim, **{VARIABLE: f"{name}:{times}"})
     doomed.start()
     if name == "announce-after":
         # Subscribers that have found the other processes stay with them: a new one begins with this.
-        system.subscriber(place.address).start()
+        system.subscriber(victim.address).start()
     status = doomed.end()
     assert status == -signal.SIGKILL, f"{name}: it ended with {status}: {doomed.errors()}"
-    system.shards[VICTIM] = system.tracker(place, *way)
-    system.shards[VICTIM].start()
+    system.tracker.replaced(doomed).start()
     system.goes_on()
 
 
@@ -42,7 +39,9 @@ def run_failpoints(
 ) -> list[str]:
     """One system that is killed at each place in turn; returns what its history breaks."""
     network = open_network()
-    system = System(directory, network, shards=2, standbys=0, store=store, hears_last_shard=True)
+    system = System(
+        directory, network, shards=2, standbys=0, store=store, hears_last_shard=True, options=OFTEN
+    )
     try:
         system.start()
         system.goes_on()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from local_tracker.worker.handle import Handle
+from tests.cluster.told import end_with_parent
 from tracker.client import NodeClient
 from tracker.core.model import (
     Batch,
@@ -282,7 +283,7 @@ def worker(socket: str, name: str, directory: Path, creators: str) -> None:
 
 
 def main(kind: str, target: str, name: str, directory: str, *more: str) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     match kind:
         case "front":
             front(target, name, Path(directory))
@@ -291,11 +292,6 @@ def main(kind: str, target: str, name: str, directory: str, *more: str) -> None:
             query(target, name, Path(directory), creators, creates, kind == "staging")
         case "worker":
             worker(target, name, Path(directory), *more)
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ stopped by a signal for less and for longer than a front may be silent, and for 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-from tests.faults.network import open_network
-from tests.faults.system import go_on, pause
+from tests.cluster.children import Running, paused
+from tests.cluster.network import open_network
 from tests.processes.everything import PIPELINE, Everything
 from tests.processes.reading import Reader
-from tests.processes.running import Running
 from tracker.client import Admin
 from tracker.core.model import SilentFront
 
@@ -46,7 +45,8 @@ def run_pauses(
             everything.start(reader)
             everything.goes_on()
             for kind, victims, span_s in _pauses(everything, count):
-                _pause_all(victims, span_s)
+                with paused(*victims):
+                    time.sleep(span_s)  # that time passes is what is tried
                 everything.goes_on()
                 _nobody_is_gone(everything)
                 if shown:
@@ -56,9 +56,6 @@ def run_pauses(
         except AssertionError as error:
             found.append(f"{kind}: {error}")
         finally:
-            for process in everything.shards:
-                if process._process is not None:
-                    go_on(process.pid)
             reader.close()
             everything.discard()
     network.close()
@@ -70,21 +67,13 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _pauses(everything: Everything, count: int) -> Iterator[tuple[str, list[Running], float]]:
+def _pauses(everything: Everything, count: int) -> Iterator[tuple[str, Sequence[Running], float]]:
     for victims, (span, span_s) in product(VICTIMS, SPANS_S.items()):
         kind = f"{span} pause of {victims} of {count}"
         for chosen in (
             [[s] for s in everything.shards] if victims == "each" else [everything.shards]
         ):
             yield kind, chosen, span_s
-
-
-def _pause_all(victims: list[Running], span_s: float) -> None:
-    for victim in victims:
-        pause(victim.pid)
-    time.sleep(span_s)
-    for victim in victims:
-        go_on(victim.pid)
 
 
 def _nobody_is_gone(everything: Everything) -> None:

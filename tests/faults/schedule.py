@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.faults.system import System, go_on, pause
-from tests.processes.running import Running
+from tests.cluster.children import Running
+from tests.cluster.redis_server import RedisServer
+from tests.faults.system import System
 
 PATTERN = ("kill", "kill", "kill", "cut", "pause")
 LONGEST_DOWN_S = 1.5
@@ -46,13 +47,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        system = self.system
-        self._trackers = {
-            place.name: process
-            for place, process in zip(
-                [*system.places, *system.standby_places], system.trackers, strict=True
-            )
-        }
+        self._trackers = {server.name: server for server in self.system.tracker.servers}
 
     def run(
         self,
@@ -101,14 +96,14 @@ class Faults:
         start_ns = time.monotonic_ns()
         chosen = self._random.random()
         down_s = self._random.uniform(0, LONGEST_DOWN_S)
-        redis = self.system.redis
+        redis = self.system.tracker.redis
         if chosen < 0.1 and redis is not None:
             redis.kill()
             time.sleep(down_s)
             redis.start()
             self._count("kill", "redis", start_ns)
             return
-        victims: dict[str, Running] = self._trackers
+        victims: dict[str, Running] = {**self._trackers}
         if chosen >= 0.6:
             victims = {**self.system.nodes, "local-tracker": self.system.local_tracker}
         name = self._random.choice(sorted(victims))
@@ -118,7 +113,7 @@ class Faults:
         self._count("kill", name, start_ns)
 
     def _cut(self) -> None:
-        names = [*self._trackers, *(["redis"] if self.system.redis else [])]
+        names = [*self._trackers, *(["redis"] if self.system.tracker.redis else [])]
         name = self._random.choice(names)
         start_ns = time.monotonic_ns()
         self.system.network.cut(name)
@@ -127,14 +122,14 @@ class Faults:
         self._count("cut", name, start_ns)
 
     def _pause(self) -> None:
-        victims = {name: process.pid for name, process in self._trackers.items()}
-        victims |= {f"node {name}": process.pid for name, process in self.system.nodes.items()}
-        victims["subscriber"] = self.system.subscribers[0].pid
-        if self.system.redis is not None:
-            victims["redis"] = self.system.redis.pid
+        victims: dict[str, Running | RedisServer] = {**self._trackers}
+        victims |= {f"node {name}": process for name, process in self.system.nodes.items()}
+        victims["subscriber"] = self.system.subscribers[0]
+        if self.system.tracker.redis is not None:
+            victims["redis"] = self.system.tracker.redis
         name = self._random.choice(sorted(victims))
         start_ns = time.monotonic_ns()
-        pause(victims[name])
+        victims[name].pause()
         time.sleep(self._random.uniform(*PAUSE_S))
-        go_on(victims[name])
+        victims[name].go_on()
         self._count("pause", name, start_ns)

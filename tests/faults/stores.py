@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.faults.network import open_network
+from tests.cluster.network import open_network
 from tests.faults.system import System
 
 DATABASE, LOG, MARK = "shard-0.db", "shard-0.db-wal", "shard-0.db-mark"
@@ -94,7 +94,7 @@ KINDS: dict[str, tuple[Callable[[Spoilt], None], tuple[str, ...]]] = {
 
 def spoil(system: System, kind: str, chance: random.Random) -> None:
     """Does that to the store of the only process, sees it refused, and puts the right store back."""
-    (process,) = system.shards
+    (process,) = system.tracker.shards
     store, right = system.directory / "store", system.directory / "right"
     change, says = KINDS[kind]
     spoilt = Spoilt(store, system.directory / "older", chance)
@@ -132,9 +132,9 @@ def run_stores(
     try:
         system.start()
         system.goes_on()
-        system.shards[0].kill()
+        system.tracker.shards[0].kill()
         shutil.copytree(directory / "store", directory / "older")
-        system.shards[0].start()
+        system.tracker.shards[0].start()
         for kind in kinds:
             system.goes_on()
             spoil(system, kind, chance)

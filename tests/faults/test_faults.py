@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.network import Relays
 from tests.faults.failpoints import run_failpoints
-from tests.faults.network import Relays
 from tests.faults.schedule import Faults
 from tests.faults.stores import run_stores
-from tests.faults.system import System, go_on, pause
+from tests.faults.system import System
 
 Start = Callable[..., System]
 LONGEST_S = 180.0
@@ -48,13 +48,13 @@ def test_a_minute_of_a_bad_day_breaks_no_promise(start: Start) -> None:
 
 def test_an_owner_that_was_paused_cannot_write_and_waits_for_another_shard(start: Start) -> None:
     system = start(shards=2)
-    paused = system.shards[0]
-    pause(paused.pid)
+    paused, (standby,) = system.tracker.shards[0], system.tracker.standbys
+    paused.pause()
     system.goes_on()  # the standby has taken its place: min time needs every shard
-    assert system.owner_of(0) is system.standbys[0]
-    go_on(paused.pid)
+    assert system.owner_of(0) is standby
+    paused.go_on()
     system.goes_on()
-    system.standbys[0].kill()  # whoever was paused takes its own place again
+    standby.kill()  # whoever was paused takes its own place again
     system.goes_on()
     assert system.owner_of(0) is paused
     system.finish()
@@ -66,15 +66,16 @@ def test_redis_may_go_and_come_back_and_a_process_that_stops_hands_its_shard_ove
     start: Start,
 ) -> None:
     system = start(shards=2)
-    assert system.redis is not None
-    system.redis.kill()
+    redis, (standby,) = system.tracker.redis, system.tracker.standbys
+    assert redis is not None
+    redis.kill()
     before = system.acknowledged()
-    system.redis.start()
+    redis.start()
     system.goes_on()
     assert system.acknowledged() > before
-    assert system.shards[1].stop() == 0
+    assert system.tracker.shards[1].stop() == 0
     system.goes_on()
-    assert system.owner_of(1) is system.standbys[0]
+    assert system.owner_of(1) is standby
     system.finish()
     assert system.violations() == []
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import queue
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Condition, Thread
 
 import pytest
 
-from examples.children import Child, Said, free_ports
 from examples.history import Recorder, merge, recording_ticks
+from tests.cluster.tracker import Tracker
 from tests.sabotage import FAULTS, SPARED_TICKS
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
@@ -57,32 +55,17 @@ class Listener:
         self._thread.join(WAIT_S)
 
 
-@contextmanager
-def tracker_processes(fault: str | None, directory: Path) -> Iterator[list[str]]:
-    """Two shards, neighbouring slots on different ones; the first with a fault. Their addresses."""
-    port = free_ports(2)
-    addresses = [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
-    said: queue.Queue[Said] = queue.Queue()
-    children = []
-    for shard in range(2):
-        planted = ["tests.sabotage", fault, "--"] if fault and shard == 0 else ["tracker.cli"]
-        serve = ["serve", "--shard", str(shard), "--peers", ",".join(addresses)]
-        options = ["--block-slots", "1", "--store", "memory:"]
-        children.append(Child(f"shard-{shard}", [*planted, *serve, *options], directory, said))
-    try:
-        yield addresses
-    finally:
-        for child in children:
-            child.stop()
-
-
 def run(fault: str | None, directory: Path) -> Path:
     """Items of rising slots come in and are done, one after the other; returns the history."""
     recorder = Recorder(directory / "run.jsonl")
     with ExitStack() as stack:
-        addresses = stack.enter_context(tracker_processes(fault, directory))
-        admin = stack.enter_context(Admin(addresses[0]))
-        admin.register(SPEC)
+        tracker = stack.enter_context(
+            Tracker(
+                directory, 2, store="memory:", options=("--block-slots", "1"), fault=fault or ""
+            )
+        )
+        tracker.register(SPEC)
+        addresses = tracker.addresses
         recorder.header(SPEC, {"front": "work"})
         listener = Listener(addresses[0], recorder)
         stack.callback(listener.close)

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.children import Running, discard
+from tests.cluster.tracker import Tracker
 from tests.processes.reading import FileReader
-from tests.processes.running import Running, shards
 from tracker.client import Admin
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
@@ -26,7 +27,8 @@ class Everything:
     def __init__(self, shard_count: int, directory: Path, **settings: Any) -> None:
         """settings: of the pipeline, beside its graph and its fronts."""
         self._settings = settings
-        self.shards, self.target = shards(shard_count, directory)
+        self.tracker = Tracker(directory, shard_count)
+        self.shards, self.target = self.tracker.shards, self.tracker.target
         self.files = files = directory / "in"
         files.mkdir()
         self.fronts = [
@@ -37,31 +39,30 @@ class Everything:
             for name in FRONTS
         ]  # fmt: skip
         self.listener = Running(
-            "tests.processes.listener", self.target, PIPELINE, errors=directory / "listener.log"
+            "tests.cluster.listener", self.target, PIPELINE, errors=directory / "listener.log"
         )
 
     def start(self, reader: FileReader) -> None:
         """Starts everything; the reader when the pipeline is registered."""
         self.reader = reader
-        for process in self.shards:
-            process.start()
+        self.tracker.start()
         spec = PipelineSpec(
             PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=FRONTS, start_slot=now(),
             **self._settings,
         )  # fmt: skip
-        with Admin(self.target) as admin:
-            admin.register(spec)
+        self.tracker.register(spec)
         for process in (*self.fronts, self.listener):
             process.start()
         self.reader.start()
 
     def victims(self, name: str) -> list[Running]:
-        return {
+        victims: dict[str, list[Running]] = {
             "subscriber": [self.listener],
-            "front": self.fronts[:1],
-            "shard": self.shards[-1:],
+            "front": [self.fronts[0]],
+            "shard": [self.shards[-1]],
             "everything": [*self.shards, *self.fronts, self.listener],
-        }[name]
+        }
+        return victims[name]
 
     def hears_of(self, slot: int) -> None:
         """Waits until the subscriber has heard that all before a slot is complete."""
@@ -76,14 +77,14 @@ class Everything:
         for front in self.fronts:
             front.tell("finish")
         for front in self.fronts:
-            assert front.end() == 0, front.errors()
+            front.ends_well()
         self.reader.finish()
         self.hears_of(FOREVER)
-        assert self.listener.end() == 0
+        self.listener.ends_well()
 
     def discard(self) -> None:
-        for process in (*self.fronts, self.listener, *self.shards):
-            process.discard()
+        discard([*self.fronts, self.listener])
+        self.tracker.close()
 
     # --- what must hold ---------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from fronts.groups import FileGroup
-from tests.processes.told import told_to_finish
+from tests.cluster.told import told_to_finish
 
 PAUSE_S = 0.01
 WAIT_S = 60.0

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fronts.groups import PartitionGroup
-from tests.processes.told import told_to_finish
+from tests.cluster.told import told_to_finish
 
 PAUSE_S = 0.01
 

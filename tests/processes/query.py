@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from local_tracker.spark.compose import Evaluations, count_contributions
+from tests.cluster.children import WAIT_S, Running, discard
 from tests.processes.everything import PIPELINE
 from tests.processes.reading import IN, File, FileReader
-from tests.processes.running import WAIT_S, Running
 from tracker.client import NodeClient
 from tracker.core.model import Batch, Cells, StagedContribution, TickContent, Unit
 
@@ -64,15 +64,14 @@ class Query(FileReader):
         for worker in self._workers:
             worker.start()
         for worker in self._workers:
-            worker.until(lambda line: line == "ready")
+            worker.until_says("ready")
 
     def _end(self) -> None:
         self._consume([])
 
     def _close(self) -> None:
         self._node.close()
-        for worker in self._workers:
-            worker.discard()
+        discard(self._workers)
 
     # --- a batch ----------------------------------------------------------------------------------
 

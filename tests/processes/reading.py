@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.processes.running import WAIT_S
+from tests.cluster.children import WAIT_S
 from tracker.client import NodeClient
 from tracker.core.model import Cells, TickContent, Unit
 from tracker.core.model.ack_values import child_value, unit_value

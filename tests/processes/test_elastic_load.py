@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.system import go_on, pause
-from tests.processes.elastic import Elastic, numbers
-from tests.processes.running import WAIT_S, Running
+from tests.cluster.children import WAIT_S, Running
+from tests.cluster.tracker import numbers
+from tests.processes.elastic import Elastic
 from tracker.client import RefusedError, UnavailableError
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import RefusalCode
@@ -34,29 +34,29 @@ def system(tmp_path: Path) -> Iterator[Elastic]:
         system.close()
 
 
-def test_one_shard_becomes_three_and_one_again_under_load(system: Elastic, tmp_path: Path) -> None:
+def test_one_shard_becomes_three_and_one_again_under_load(system: Elastic) -> None:
     system.goes_on()
     system.joins(2)
-    assert numbers(system.rescale(2), OWNER) == [0, 1]
+    assert numbers(system.tracker.rescale(2), OWNER) == [0, 1]
     system.goes_on()
-    assert numbers(system.rescale(3), OWNER) == [0, 1, 2]
+    assert numbers(system.tracker.rescale(3), OWNER) == [0, 1, 2]
     system.goes_on()
     # Who was given the address of a shard that leaves goes on at another one.
-    last = system.address_of_newcomer(1)
-    listener = Running("tests.processes.listener", last, "faults", errors=tmp_path / "late.log")
-    system.subscribers.append(listener)
+    tracker = system.tracker
+    last = tracker.newcomers[1].address
+    listener = system.subscriber(last)
     listener.start()
     listener.until_line(0)
     # While work is left undone, those that go wait for it; then they hand it over.
-    pause(system.worker.pid)
-    system.until(lambda now: all(s.state.open_slots > UNDONE for s in now.of(OWNER)))
+    system.worker.pause()
+    system.tracker.until(lambda now: all(s.state.open_slots > UNDONE for s in now.of(OWNER)))
     with pytest.raises(UnavailableError, match=r"drains: .* slots are open there"):
-        system.rescale(1, timeout_s=3)
-    assert numbers(system.rescale(1, evacuate=True), OWNER) == [0]
-    for newcomer in system.newcomers.values():
-        assert newcomer.end() == 0, newcomer.errors()
+        system.tracker.rescale(1, timeout_s=3)
+    assert numbers(system.tracker.rescale(1, evacuate=True), OWNER) == [0]
+    for newcomer in tracker.newcomers:
+        newcomer.ends_well()
         assert "has left the tracker" in newcomer.errors_of_run()
-    go_on(system.worker.pid)
+    system.worker.go_on()
     system.goes_on()
     system.finish()
     assert system.violations() == []
@@ -71,30 +71,30 @@ def test_a_newcomer_its_peer_and_the_sequencer_die_while_it_joins(system: Elasti
     system.goes_on()
     # The sequencer dies before it has logged the number, then when it has, in the middle of its state.
     for place in ("step-append", "bootstrap-piece"):
-        system.shards[0].discard()
+        system.tracker.shards[0].discard()
         system.first(place)
         newcomer = system.newcomer(0)
-        died(system.shards[0])
+        died(system.tracker.shards[0])
         newcomer.kill()
     system.first()
     # The newcomer dies wherever it may.
     for place in ("join-numbered", "join-fetched", "join-stored"):
         died(system.newcomer(0, place))
     system.newcomer(0)
-    (joined,) = numbers(system.until(lambda routing: routing.of(SPARE)), SPARE)
-    assert numbers(system.rescale(2), OWNER) == [0, joined]
+    (joined,) = numbers(system.tracker.until(lambda routing: routing.of(SPARE)), SPARE)
+    assert numbers(system.tracker.rescale(2), OWNER) == [0, joined]
     # One that does not begin is given up, told so, and is another one when it asks again.
     died(system.newcomer(1, "join-stored"))
-    (given_up,) = numbers(system.until(lambda _: True), JOINING)
-    system.shards[0].kill()
+    (given_up,) = numbers(system.tracker.until(lambda _: True), JOINING)
+    system.tracker.shards[0].kill()
     system.first("", "--join-timeout-ms", "1000")
-    system.until(lambda routing: not routing.of(JOINING))
+    system.tracker.until(lambda routing: not routing.of(JOINING))
     assert system.newcomer(1).end() == 1
-    assert f"shard {given_up} has been given up" in system.newcomers[1].errors_of_run()
-    system.shards[0].kill()
+    assert f"shard {given_up} has been given up" in system.tracker.newcomers[1].errors_of_run()
+    system.tracker.shards[0].kill()
     system.first()
     system.newcomer(1)
-    (later,) = numbers(system.until(lambda routing: routing.of(SPARE)), SPARE)
+    (later,) = numbers(system.tracker.until(lambda routing: routing.of(SPARE)), SPARE)
     assert later > given_up
     system.goes_on()
     system.finish()
@@ -106,10 +106,10 @@ def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: 
     system.joins(2)
     with ThreadPoolExecutor(2) as asking:
         # Two at once: one after the other is in force. A newcomer dies at its first step of one of them.
-        system.newcomers[0].kill()
+        system.tracker.newcomers[0].kill()
         doomed = system.newcomer(0, "step-append")
         both = [
-            asking.submit(system.rescale, shards, evacuate=True, timeout_s=2 * WAIT_S)
+            asking.submit(system.tracker.rescale, shards, evacuate=True, timeout_s=2 * WAIT_S)
             for shards in (2, 3)
         ]
         died(doomed)
@@ -120,25 +120,25 @@ def test_every_step_of_a_rescale_survives_the_death_of_whoever_takes_it(system: 
             except RefusedError as refused:
                 # It asked again when three had been there, and one had gone because of the other.
                 assert refused.refusal.code is RefusalCode.FULL
-        owners = system.until(lambda routing: not routing.table.changing).of(OWNER)
+        owners = system.tracker.until(lambda routing: not routing.table.changing).of(OWNER)
         assert len(owners) in (2, 3)
         # Each process dies whenever it has taken one step, until all steps are taken.
-        system.shards[0].kill()
+        system.tracker.shards[0].kill()
         system.first("step-append:2")
-        asked = asking.submit(system.rescale, 1, evacuate=True, timeout_s=2 * WAIT_S)
+        asked = asking.submit(system.tracker.rescale, 1, evacuate=True, timeout_s=2 * WAIT_S)
         lives = 0
         while not asked.done():
-            if system.shards[0].has_ended():
-                died(system.shards[0])
+            if system.tracker.shards[0].has_ended():
+                died(system.tracker.shards[0])
                 system.first("step-append:2")
                 lives += 1
             time.sleep(0.05)
         assert numbers(asked.result(), OWNER) == [0]
         assert lives >= 3
-    addresses = {system.address_of_newcomer(number): number for number in system.newcomers}
-    for shard in owners[1:]:
-        newcomer = system.newcomers[addresses[shard.address]]
-        assert newcomer.end() == 0, newcomer.errors()
+    addresses = [shard.address for shard in owners[1:]]
+    for newcomer in system.tracker.newcomers:
+        if newcomer.address in addresses:
+            newcomer.ends_well()
     system.goes_on()
     system.finish()
     assert system.violations() == []

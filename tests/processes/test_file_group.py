@@ -14,7 +14,7 @@ import pytest
 import tracker
 from fronts.groups import FileGroup
 from fronts.members import meant_for
-from tests.processes.running import WAIT_S, Running, until
+from tests.cluster.children import WAIT_S, Running, until
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
 from tracker.client.errors import UnavailableError

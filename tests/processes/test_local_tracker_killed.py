@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.relay import Relay
+from tests.cluster.tracker import local_tracker, socket_in
 from tests.processes.everything import PIPELINE, Everything
 from tests.processes.query import NODE_ID, PARTITIONS, Query
 from tests.processes.reading import File, FileReader
-from tests.processes.relay import Relay
-from tests.processes.running import WAIT_S, Running, until
 from tests.processes.worker import OPERATOR
 from tracker.core.model.routing import RoutingTable
 
@@ -30,18 +31,9 @@ each_number_of_shards = pytest.mark.parametrize(
 )
 
 
-def local_tracker(mode: str, node_id: str, target: str, directory: Path) -> Running:
-    """A local tracker that others start (a sidecar), not the workers; not started yet."""
-    return Running(
-        "local_tracker.agent", "--target", target, "--pipeline", PIPELINE, "--node-id", node_id,
-        "--socket", f"unix:{directory}/local-tracker", "--mode", mode,
-        errors=directory / "local-tracker.log",
-    )  # fmt: skip
-
-
 def worker(name: str, node_id: str, directory: Path) -> Running:
     return Running(
-        "tests.processes.worker", f"unix:{directory}/local-tracker", PIPELINE, node_id,
+        "tests.processes.worker", socket_in(directory), PIPELINE, node_id,
         errors=directory / f"worker-{name}.log",
     )  # fmt: skip
 
@@ -59,7 +51,7 @@ class Tracked:
         self.everything = everything
         self.network = Relay(addresses[home])
         stack.callback(self.network.close)
-        self.local = local_tracker("transactional", "host", self.network.address, directory)
+        self.local = local_tracker(self.network.address, PIPELINE, directory, mode="transactional")
         stack.callback(self.local.discard)
         workers = [worker(str(number), NODE_ID, directory) for number in range(PARTITIONS)]
         self.query = Query(everything.target, everything.files, workers)
@@ -163,7 +155,7 @@ class Steps(FileReader):
 
     def _open(self) -> None:
         self._worker.start()
-        self._worker.until(lambda line: line == "ready")
+        self._worker.until_says("ready")
 
     def _close(self) -> None:
         self._worker.discard()
@@ -194,7 +186,7 @@ def test_an_eager_local_tracker_that_is_told_to_end_loses_nothing(
     with ExitStack() as stack:
         everything = Everything(shard_count, tmp_path)
         stack.callback(everything.discard)
-        local = local_tracker("eager", "host", everything.target, tmp_path)
+        local = local_tracker(everything.target, PIPELINE, tmp_path)
         stack.callback(local.discard)
         steps = Steps(everything.files, worker("0", "host", tmp_path))
         stack.callback(steps.close)

@@ -13,10 +13,10 @@ import pytest
 
 from fronts.files import FileFront
 from local_tracker.worker.handle import Handle
+from tests.cluster.children import WAIT_S, until
+from tests.cluster.tracker import Tracker, local_tracker
 from tests.local_tracker.fakes import one_cell
 from tests.processes.everything import PIPELINE
-from tests.processes.running import WAIT_S, shards, until
-from tests.processes.test_local_tracker_killed import local_tracker
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
 from tracker.client.known import known_beside
 from tracker.core.model import Cells, PipelineSpec, RefusalCode, TickContent
@@ -26,8 +26,9 @@ class Alone:
     """A tracker of one process, over SQLite."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
-        (self.process,), self.target = shards(1, directory)
-        stack.callback(self.process.discard)
+        tracker = Tracker(directory)
+        (self.process,), self.target = tracker.shards, tracker.target
+        stack.callback(tracker.close)
         self.store = directory / "store"
         self.directory = directory
         self.stack = stack
@@ -169,7 +170,7 @@ def test_a_node_whose_joining_is_gone_is_told_so(alone: Alone) -> None:
 def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
     alone: Alone, tmp_path: Path
 ) -> None:
-    local = local_tracker("eager", "host", alone.target, tmp_path)
+    local = local_tracker(alone.target, PIPELINE, tmp_path)
     alone.stack.callback(local.discard)
     local.start()
     until((tmp_path / "local-tracker").exists)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tracker
-from tests.processes.running import WAIT_S, Running, until
+from tests.cluster.children import WAIT_S, Running, until
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, PipelineSpec, TickContent
 from tracker.core.model.ack_values import range_value

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.children import Running, discard, paused
+from tests.cluster.tracker import Tracker
 from tests.processes.everything import is_reached, now
-from tests.processes.running import Running, shards
-from tracker.client import Admin
 from tracker.core.model import PipelineSpec, SilentFront
 from tracker.core.model.slots import FOREVER
 
@@ -22,42 +19,30 @@ PIPELINE = "p"
 EVICT_AFTER_MS = 1_000
 
 
-@contextmanager
-def paused(process: Running) -> Iterator[None]:
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
-
-
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[list[Running]]:
     """A tracker of one shard, a front, a subscriber; not started."""
-    (tracker,), target = shards(1, tmp_path)
+    tracker = Tracker(tmp_path)
+    target = tracker.target
     (tmp_path / "in").mkdir()
     front = Running(
         "tests.processes.front", target, PIPELINE, "a", str(tmp_path / "in"),
         errors=tmp_path / "front.log",
     )  # fmt: skip
-    listener = Running(
-        "tests.processes.listener", target, PIPELINE, errors=tmp_path / "listener.log"
-    )
-    running = [tracker, front, listener]
+    listener = Running("tests.cluster.listener", target, PIPELINE, errors=tmp_path / "listener.log")
     try:
         tracker.start()
         spec = PipelineSpec(
             PIPELINE, ("in",), fronts=("a",), start_slot=now(),
             silent_front=SilentFront.EVICT, evict_after_ms=EVICT_AFTER_MS,
         )  # fmt: skip
-        with Admin(target) as admin:
-            admin.register(spec)
+        tracker.register(spec)
         front.start()
         listener.start()
-        yield running
+        yield [*tracker.shards, front, listener]
     finally:
-        for process in reversed(running):
-            process.discard()
+        discard([listener, front])
+        tracker.close()
 
 
 @pytest.mark.parametrize("pause_s", [2.0, 12.0], ids=["its streams live on", "its streams break"])
@@ -67,12 +52,12 @@ def test_a_pause_of_the_tracker_evicts_no_front_that_runs(
     """Longer than a front may be silent. Its files stay open, since nobody reads: min time must stand
     at the first, and never be said to be complete."""
     tracker, front, listener = processes
-    front.until(lambda line: line == "started")
+    front.until_says("started")
     with paused(tracker):
         time.sleep(pause_s)  # that time passes is what is tried
     behind = len(listener.lines)
     front.tell("finish")
-    assert front.end() == 0, front.errors()  # it has committed all, and has left in order
+    front.ends_well()  # it has committed all, and has left in order
     assert any(line == "left" for _, line in front.lines)
     listener.until(lambda line: json.loads(line)["segment"] is None)
     assert not any(is_reached(line, FOREVER) for _, line in listener.lines[behind:])

@@ -3,8 +3,7 @@ started again there is another shard."""
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,10 @@ import pytest
 
 from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
-from tests.processes.running import WAIT_S, Running, until
-from tests.security.serving import Said, lowmark
+from tests.cluster.children import WAIT_S, discard, until
+from tests.cluster.network import Place
+from tests.cluster.tracker import Server, lowmark
+from tests.processes.elastic import MARGIN
 from tracker.client import Admin, NodeClient, RoutingInfo, Subscriber
 from tracker.core.insight.describe import ShardRole
 
@@ -28,20 +29,23 @@ class Set:
         self.directory = directory
         port = free_ports(MOST)
         self.addresses = [f"127.0.0.1:{port + number}" for number in range(MOST)]
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, Server] = {}
 
     def target(self, size: int) -> str:
         return ",".join(self.addresses[:size])
 
-    def start(self, number: int, size: int) -> Running:
+    def start(self, number: int, size: int) -> Server:
         """A new pod: what it noted of the one before is gone."""
         self.left_file(number).unlink(missing_ok=True)
-        process = Running(
-            "tracker.cli", "serve", "--member", str(number), "--peers", self.target(FIRST),
-            "--set", self.target(size), "--left-file", str(self.left_file(number)),
-            "--listen", self.addresses[number], "--address", self.addresses[number],
-            "--store", f"sqlite:{self.directory / f'store-{number}'}", "--json",
-            "--rescale-margin-ms", "50", errors=self.directory / f"member-{number}.log",
+        address = self.addresses[number]
+        process = Server(
+            Place(f"member-{number}", address, address),
+            (
+                "--member", str(number), "--peers", self.target(FIRST), "--set", self.target(size),
+                "--left-file", str(self.left_file(number)), "--address", address,
+                "--store", f"sqlite:{self.directory / f'store-{number}'}", *MARGIN,
+            ),
+            self.directory,
         )  # fmt: skip
         self.running[number] = process
         process.start()
@@ -50,7 +54,9 @@ class Set:
     def left_file(self, number: int) -> Path:
         return self.directory / f"left-{number}"
 
-    def fit(self, size: int, when: str, *, timeout_s: float = WAIT_S) -> Said:
+    def fit(
+        self, size: int, when: str, *, timeout_s: float = WAIT_S
+    ) -> subprocess.CompletedProcess[str]:
         return lowmark(
             "fit", "--set", self.target(size), "--when", when, "--timeout", str(timeout_s),
             environment={"LOWMARK_TARGET": self.target(1)},
@@ -74,16 +80,11 @@ def members(tmp_path: Path) -> Iterator[Set]:
     try:
         yield made
     finally:
-        for process in made.running.values():
-            process.discard()
+        discard(made.running.values())
 
 
-def until_stays(process: Running) -> None:
-    until(lambda: '"stays"' in process.errors_of_run(), "it does not stay")
-
-
-def fits(said: Said) -> None:
-    assert said.status == 0, said
+def fits(said: subprocess.CompletedProcess[str]) -> None:
+    assert said.returncode == 0, said
 
 
 @pytest.mark.timeout(300)
@@ -100,7 +101,7 @@ def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
 
         # The last one begins first, and is the last shard all the same.
         members.start(3, 4)
-        until(lambda: "not there yet" in members.running[3].errors(), "it does not wait")
+        members.running[3].until_logs("not there yet")
         members.start(2, 4)
         fits(members.fit(4, "after"))
         assert members.owners() == [(0, 0), (1, 1), (2, 2), (3, 3)]
@@ -114,12 +115,11 @@ def test_a_set_grows_and_shrinks_at_its_end(members: Set) -> None:
             until(members.left_file(number).exists, "it has noted nothing")
             process.kill()
             process.start()
-            until_stays(process)
+            process.until_logs('"stays"')
         assert len(members.routing().shards) == 1, "nobody has joined again"
         fits(members.fit(1, "before"))
         for number in (1, 2, 3):
-            os.kill(members.running[number].pid, signal.SIGTERM)
-            assert members.running[number].end() == 0
+            assert members.running[number].stop() == 0
 
         # To two again: a new pod with the old store, whose first shard has left.
         members.start(1, 2)
@@ -144,9 +144,9 @@ def test_a_set_that_is_not_that_of_the_shards_is_refused(members: Set) -> None:
         "fit", "--set", members.addresses[1], "--when", "before",
         environment={"LOWMARK_TARGET": turned},
     )  # fmt: skip
-    assert fewer.status == 1 and "the shards of other processes would go" in fewer.errors
+    assert fewer.returncode == 1 and "the shards of other processes would go" in fewer.stderr
     late = members.fit(3, "after", timeout_s=0.5)
-    assert late.status == 4 and "not all of the set have joined" in late.errors
+    assert late.returncode == 4 and "not all of the set have joined" in late.stderr
     above = members.fit(1, "after")
-    assert above.status == 1 and "--when before" in above.errors
+    assert above.returncode == 1 and "--when before" in above.stderr
     assert members.owners() == [(0, 0), (1, 1)]

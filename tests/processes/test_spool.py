@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.children import WAIT_S, until
+from tests.cluster.relay import Relay
+from tests.cluster.tracker import Tracker, local_tracker, lowmark
 from tests.processes.everything import PIPELINE, Everything
-from tests.processes.relay import Relay
-from tests.processes.running import WAIT_S, Running, shards, until
-from tests.processes.test_local_tracker_killed import Steps, local_tracker, worker
+from tests.processes.test_local_tracker_killed import Steps, worker
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.explain import HoldKind, NodeExplanation
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -57,7 +58,7 @@ class Eager:
         self.everything = Everything(shard_count, directory)
         stack.callback(self.everything.discard)
         self.network = network(self.everything.target, stack)
-        self.local = local_tracker("eager", HOST, self.network.address, directory)
+        self.local = local_tracker(self.network.address, PIPELINE, directory)
         stack.callback(self.local.discard)
         self.steps = Steps(self.everything.files, worker("0", HOST, directory))
         stack.callback(self.steps.close)
@@ -140,10 +141,7 @@ class Lost:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.spool = directory / "local-tracker.spool"
-        processes, self.target = shards(2, directory)
-        for process in processes:
-            stack.callback(process.discard)
-            process.start()
+        self.target = stack.enter_context(Tracker(directory, 2)).target
         self.network = network(self.target, stack)
         self.admin = stack.enter_context(Admin(self.target))
         self.admin.register(
@@ -156,13 +154,13 @@ class Lost:
             front.commit(TickContent(created=Cells.of([(IN, slot, slot, 1)]))).result(WAIT_S)
         front.commit(TickContent(heartbeats=(Heartbeat("front", 100),))).result(WAIT_S)
         self.hears = stack.enter_context(Subscriber(self.target, PIPELINE))
-        self.local = local_tracker("eager", HOST, self.network.address, directory)
+        self.local = local_tracker(self.network.address, PIPELINE, directory)
         stack.callback(self.local.discard)
         self.worker = worker("0", HOST, directory)
         stack.callback(self.worker.discard)
         self.local.start()
         self.worker.start()
-        self.worker.until(lambda line: line == "ready")
+        self.worker.until_says("ready")
 
     def begin_step(self, slot: int) -> int:
         """Tells the worker to consume the item of a slot; returns where its answer will be."""
@@ -174,15 +172,11 @@ class Lost:
         return json.loads(self.worker.until_line(place))["error"]
 
 
-def retire(target: str, *words: str, log: Path) -> list[str]:
+def retire(target: str, *words: str) -> list[str]:
     """`lowmark nodes retire`, as an operator's script runs it; returns what it says."""
-    command = Running(
-        "tracker.cli", "nodes", "retire", HOST, "-p", PIPELINE, "-t", target, "--yes", *words,
-        errors=log,
-    )  # fmt: skip
-    command.start()
-    assert command.end() == 0, command.errors()
-    return [line for _, line in command.lines]
+    said = lowmark("nodes", "retire", HOST, "-p", PIPELINE, "-t", target, "--yes", *words)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.splitlines()
 
 
 def removed(lost: Lost) -> None:
@@ -228,7 +222,7 @@ def test_what_was_lost_with_a_spool_is_named_and_written_off(
         node = node_at(lost.admin)
         assert (node.kind, node.consumes) == ("local-tracker", (IN,))
 
-        said = retire(lost.target, "--write-off", "--slots", "in=11", log=tmp_path / "retire.log")
+        said = retire(lost.target, "--write-off", "--slots", "in=11")
         assert "to be written off in in: 1 items; open slots: 11" in said
         assert said[-2:] == [f"{HOST} is retired", "written off: 1 items in 1 cells"]
         assert lost.hears.wait_until(100, timeout_s=WAIT_S)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from examples.children import free_ports
-from tests.processes.running import Running
+from tests.cluster.children import WAIT_S
+from tests.cluster.network import Place
+from tests.cluster.tracker import Server
 from tests.security.certificates import Authority, Pair
 from tracker.client import Admin, Credentials, SecureTarget
 from tracker.service.rpc.tokens import digest_of, new_token
-
-WAIT_S = 60.0
 
 
 class Served:
@@ -33,7 +30,7 @@ class Served:
         self.entries: list[dict[str, object]] = []
         self.secrets: dict[str, str] = {}
         self.addresses: list[str] = []
-        self.errors = directory / "errors"
+        self.errors = directory / "served.log"
 
     def token(self, name: str, *, peer: bool = False, **pipelines: list[str]) -> str:
         """Adds a token; returns the file that holds it. `_any` names every pipeline."""
@@ -60,6 +57,16 @@ class Served:
         credentials = Credentials(ca or self.authority.cert, cert, key, token_file)
         return SecureTarget(self.addresses, credentials)
 
+    def server(
+        self, name: str, address: str, *way: str, environment: Mapping[str, str] | None = None
+    ) -> Server:
+        """A process with the server's certificate; not started."""
+        pair = self.certificate
+        return Server(
+            Place(name, address, address), (*way, "--tls-cert", pair.cert, "--tls-key", pair.key),
+            self.directory, environment=environment,
+        )  # fmt: skip
+
     def said(self) -> str:
         """All that the processes have written to standard error."""
         return self.errors.read_text()
@@ -72,45 +79,14 @@ def serving(
     """Runs `lowmark serve` with the server's certificate, until the end."""
     port = free_ports(shards)
     served.addresses = [f"127.0.0.1:{port + shard}" for shard in range(shards)]
-    before = dict(os.environ)
-    os.environ.update(environment or {})
-    running = Running(
-        "tracker.cli", "serve", "--listen", served.addresses[0], "--shards", str(shards),
-        "--store", f"sqlite:{served.directory / 'data'}", "--json",
-        "--tls-cert", served.certificate.cert, "--tls-key", served.certificate.key, *options,
-        errors=served.errors,
-    )  # fmt: skip
-    try:
-        running.start()
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-    try:
+    way = ("--shards", str(shards), "--store", f"sqlite:{served.directory / 'data'}")
+    process = served.server("served", served.addresses[0], *way, *options, environment=environment)
+    with process:
         yield
-    finally:
-        running.stop()
+        assert process.stop() == 0, process.errors()
 
 
 def wait_for(target: SecureTarget) -> None:
     """Returns when a process answers whoever may ask."""
     with Admin(target, WAIT_S) as admin:
         admin.shards()
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command said, and its exit status."""
-
-    status: int
-    output: str
-    errors: str
-
-
-def lowmark(*arguments: str, environment: Mapping[str, str]) -> Said:
-    """Runs a command of `lowmark` as a person does."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tracker.cli", *arguments],
-        check=False, capture_output=True, text=True, timeout=WAIT_S,
-        env={**os.environ, **environment},
-    )  # fmt: skip
-    return Said(done.returncode, done.stdout, done.stderr)

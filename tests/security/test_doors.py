@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from time import monotonic, sleep
 from typing import Any
 
 import grpc
@@ -15,9 +14,10 @@ from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import peer_service_pb2_grpc as peer_grpc
 from examples.children import free_ports
 from tests.client.support import TWO_SEGMENTS, Listener, create, done, joined_front, promise
-from tests.processes.running import Running
+from tests.cluster.children import WAIT_S, until
+from tests.cluster.tracker import lowmark
 from tests.security.certificates import Authority
-from tests.security.serving import WAIT_S, Served, lowmark, serving, wait_for
+from tests.security.serving import Served, serving, wait_for
 from tracker.client import (
     Admin,
     AsyncSubscriber,
@@ -212,26 +212,18 @@ def test_a_process_with_a_shards_certificate_joins_and_an_administrator_gives_it
     ):
         admin.rescale(2)
     address = f"127.0.0.1:{free_ports(1)}"
-    newcomer = Running(
-        "tracker.cli", "serve", "--join", served.addresses[1], "--listen", address, "--json",
+    newcomer = served.server(
+        "newcomer", address, "--join", served.addresses[1],
         "--store", f"sqlite:{served.directory / 'newcomer'}", "--tokens", str(served.tokens_file),
-        "--tls-cert", served.certificate.cert, "--tls-key", served.certificate.key,
-        "--tls-ca", served.authority.cert, errors=served.directory / "newcomer.log",
+        "--tls-ca", served.authority.cert,
     )  # fmt: skip
-    try:
-        newcomer.start()
-        with Admin(of(served, "admin"), WAIT_S) as admin:
-            deadline = monotonic() + WAIT_S
-            while not (joined := admin.routing().of(ShardRole.SPARE)):
-                assert monotonic() < deadline, newcomer.errors()
-                sleep(0.1)
-            assert joined[0].address == address
-            assert len(admin.rescale(3).of(ShardRole.OWNER)) == 3
-            # What is open at it in `other`, where a test leaves fronts that say nothing, goes elsewhere.
-            admin.rescale(2, evacuate=True)
-        assert newcomer.end() == 0, newcomer.errors()
-    finally:
-        newcomer.discard()
+    with newcomer, Admin(of(served, "admin"), WAIT_S) as admin:
+        (joined,) = until(lambda: admin.routing().of(ShardRole.SPARE), newcomer.errors)
+        assert joined.address == address
+        assert len(admin.rescale(3).of(ShardRole.OWNER)) == 3
+        # What is open at it in `other`, where a test leaves fronts that say nothing, goes elsewhere.
+        admin.rescale(2, evacuate=True)
+        newcomer.ends_well()
 
 
 def test_probes_need_no_token(served: Served) -> None:
@@ -249,12 +241,12 @@ def test_commands_take_their_credentials_from_options_and_from_the_environment(
         "LOWMARK_TLS_CERT": served.client.cert, "LOWMARK_TLS_KEY": served.client.key,
     }  # fmt: skip
     refused = lowmark("pipelines", "list", "--json", environment=files)
-    assert refused.status == 1 and "UNAUTHENTICATED" in refused.errors
+    assert refused.returncode == 1 and "UNAUTHENTICATED" in refused.stderr
     token = f"{served.directory}/reader.token"
     answered = lowmark("--token-file", token, "pipelines", "list", "--json", environment=files)
-    assert answered.status == 0 and '"two"' in answered.output, answered.errors
+    assert answered.returncode == 0 and '"two"' in answered.stdout, answered.stderr
     files["LOWMARK_TOKEN_FILE"] = token
-    assert lowmark("min-time", "-p", "two", environment=files).status == 0
+    assert lowmark("min-time", "-p", "two", environment=files).returncode == 0
 
 
 def test_no_secret_is_logged(served: Served) -> None:
@@ -283,12 +275,13 @@ def test_tokens_are_read_again_and_streams_of_those_withdrawn_end(served: Served
 
 def until_let_in(subscriber: Subscriber) -> None:
     """The file is read within a second or so."""
-    deadline = monotonic() + WAIT_S
-    while True:
+
+    def let_in() -> bool:
         try:
             subscriber.min_time()
-            return
+            return True
         except LowmarkError as error:
             assert "UNAUTHENTICATED" in str(error) or isinstance(error, UnavailableError)
-            assert monotonic() < deadline
-            sleep(0.1)
+            return False
+
+    until(let_in)

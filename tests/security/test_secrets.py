@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
 from examples.children import free_ports
-from tests.processes.running import Running
+from tests.cluster.children import Running
 from tests.security.certificates import Authority
-from tests.service.scraping import WAIT_S
 from tracker.client.credentials import is_loopback
 from tracker.service.rpc.security import Security
 from tracker.store import StoreError, open_store, shown_store
@@ -65,18 +63,9 @@ def test_what_is_missing_is_said_of_an_address_that_others_reach(tmp_path: Path)
 
 def said_by(tmp_path: Path, *options: str, until: str) -> str:
     """What `lowmark serve` logs, until it says something."""
-    errors = tmp_path / "errors"
-    errors.write_text("")
-    serving = Running("tracker.cli", "serve", "--json", *options, errors=errors)
-    serving.start()
-    try:
-        deadline = monotonic() + WAIT_S
-        while until not in errors.read_text():
-            assert monotonic() < deadline, errors.read_text()
-            sleep(0.05)
-    finally:
-        serving.stop()
-    return errors.read_text()
+    with Running("tracker.cli", "serve", "--json", *options, errors=tmp_path / "log") as serving:
+        serving.until_logs(until)
+        return serving.errors_of_run()
 
 
 def test_a_process_says_loudly_that_it_is_not_secure(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.serving import lowmark
+from tests.cluster.tracker import lowmark
 from tracker.client.credentials import Credentials, CredentialsError, read_token
 from tracker.service import server
 from tracker.service.rpc import access
@@ -78,16 +78,16 @@ def test_the_command_makes_a_token_and_prints_what_the_file_says_of_it(tmp_path:
         "tokens", "create", "jfk", "--allow", "flights=commit,subscribe", "--out", str(path),
         environment={},
     )  # fmt: skip
-    assert made.status == 0, made.errors
+    assert made.returncode == 0, made.stderr
     secret = read_token(str(path))
     assert path.stat().st_mode & 0o077 == 0
-    assert secret not in made.output + made.errors
+    assert secret not in made.stdout + made.stderr
     tokens = tmp_path / "tokens.yaml"
-    tokens.write_text("tokens:\n" + made.output)
+    tokens.write_text("tokens:\n" + made.stdout)
     found = Tokens(str(tokens)).find(secret)
     assert found is not None and found.may(Right.SUBSCRIBE, "flights")
-    again = lowmark("tokens", "create", "jfk", "--out", str(path), environment={})
-    assert again.status != 0 and "exists" in again.errors
+    again = lowmark("tokens", "create", "jfk", "--out", str(path))
+    assert again.returncode != 0 and "exists" in again.stderr
 
 
 def test_every_method_is_named_where_access_is_judged() -> None:

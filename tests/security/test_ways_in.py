@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
 from local_tracker.worker.handle import Handle
 from tests.client.support import TWO_SEGMENTS, create, done, joined_front, promise
+from tests.cluster.children import WAIT_S, until
+from tests.cluster.tracker import local_tracker, socket_in
 from tests.local_tracker.fakes import one_cell
-from tests.security.serving import WAIT_S, Served, serving, wait_for
+from tests.security.serving import Served, serving, wait_for
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells
 
@@ -54,17 +53,9 @@ def test_a_process_that_is_no_peer_is_refused_and_says_so(tmp_path: Path) -> Non
     shared = environment_of(served, every, certificate=False)
     with serving(served, "--tokens", str(served.tokens_file), shards=2, environment=shared):
         wait_for(served.target(None, every))
-        until_said(served, "peer_refused")
+        until(lambda: "peer_refused" in served.said(), served.said)
     said = served.said()
     assert "has not the right peer" in said and served.secrets["every"] not in said
-
-
-def until_said(served: Served, what: str) -> None:
-
-    deadline = monotonic() + WAIT_S
-    while what not in served.said():
-        assert monotonic() < deadline, served.said()
-        sleep(0.05)
 
 
 def test_a_local_tracker_takes_its_credentials_from_the_environment(
@@ -73,7 +64,6 @@ def test_a_local_tracker_takes_its_credentials_from_the_environment(
     served = Served(tmp_path)
     every = served.token("every", _any=["register", "commit", "subscribe"])
     options = ["--tls-ca", served.authority.cert, "--tokens", str(served.tokens_file)]
-    address = f"unix:{tmp_path}/socket"
     with serving(served, *options):
         for name, path in environment_of(served, every, certificate=True).items():
             monkeypatch.setenv(name, path)
@@ -83,21 +73,10 @@ def test_a_local_tracker_takes_its_credentials_from_the_environment(
             joined_front(node)
             done(node.commit(create(100, 7)))
             done(node.commit(promise(400)))
-            with subprocess.Popen(
-                [
-                    sys.executable, "-m", "local_tracker.agent", "--target", target,
-                    "--pipeline", "two", "--node-id", "host", "--socket", address,
-                    "--mode", "eager",
-                ],
-                stderr=subprocess.PIPE, text=True,
-            ) as agent:  # fmt: skip
-                try:
-                    assert agent.stderr is not None
-                    assert any("listens at" in line for line in agent.stderr), "it did not start"
-                    handle = Handle(address, "two", WAIT_S)
-                    handle.step(Cells.empty(), one_cell(0, 100, 7))
-                    handle.close()
-                finally:
-                    agent.terminate()
+            with local_tracker(target, "two", tmp_path) as agent:
+                agent.until_logs("listens at")
+                handle = Handle(socket_in(tmp_path), "two", WAIT_S)
+                handle.step(Cells.empty(), one_cell(0, 100, 7))
+                handle.close()
             with Subscriber(target, "two") as subscriber:
                 assert subscriber.wait_until(400, timeout_s=WAIT_S)

@@ -6,12 +6,11 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Callable, Mapping
-from time import monotonic, sleep
+from contextlib import suppress
 
 from prometheus_client.parser import text_string_to_metric_families
 
-WAIT_S = 60.0
-_PAUSE_S = 0.05
+from tests.cluster.children import WAIT_S, until
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -38,16 +37,16 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
 
 def text_when(address: str, wanted: Callable[[Samples], object]) -> str:
     """The metrics at host:port, once somebody tells them there and they are as wanted."""
-    deadline = monotonic() + WAIT_S
-    while True:
-        try:
+    text = ""
+
+    def as_wanted() -> bool:
+        nonlocal text
+        with suppress(OSError):
             text = text_of(address)
-        except OSError:
-            text = ""
-        if wanted(samples_of(text)):
-            return text
-        assert monotonic() < deadline, f"not in {WAIT_S} s; last: {text}"
-        sleep(_PAUSE_S)
+        return bool(wanted(samples_of(text)))
+
+    until(as_wanted, lambda: f"the last metrics: {text}")
+    return text
 
 
 def promtool_finds(text: str) -> str:

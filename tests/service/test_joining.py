@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.redis_server import RedisServer
+from tests.cluster.redis_server import RedisServer
 from tracker.client.admin import Admin
 from tracker.client.embedded import free_ports
 from tracker.core import log as m

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from examples.children import free_ports
 from tests.client.support import (
     TWO_SEGMENTS,
     WAIT_S,
@@ -19,7 +19,7 @@ from tests.client.support import (
     joined_front,
     promise,
 )
-from tests.processes.running import Running
+from tests.cluster.tracker import Tracker
 from tests.service.scraping import Samples, promtool_finds, samples_of, text_when, value
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber, TickRefusedError
 from tracker.core.insight.freshness import NONE_MS, Freshness, Lag
@@ -38,21 +38,8 @@ SHARDS = 2
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
     """A tracker of two processes: its target, and where each tells its metrics."""
-    errors = tmp_path_factory.mktemp("metrics") / "errors"
-    port = free_ports(2 * SHARDS)
-    running = Running(
-        "tracker.cli", "serve", "--shards", str(SHARDS), "--store", "memory:",
-        "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{port + SHARDS}",
-        errors=errors,
-    )  # fmt: skip
-    running.start()
-    try:
-        yield (
-            ",".join(f"127.0.0.1:{port + shard}" for shard in range(SHARDS)),
-            [f"127.0.0.1:{port + SHARDS + shard}" for shard in range(SHARDS)],
-        )
-    finally:
-        running.stop()
+    with Tracker(tmp_path_factory.mktemp("metrics"), SHARDS, metrics=True) as tracker:
+        yield tracker.target, [server.metrics for server in tracker.servers]
 
 
 def test_all_metrics_are_there_after_a_pipeline_ran_and_promtool_is_content(
@@ -156,17 +143,9 @@ def test_the_names_follow_the_rules() -> None:
 
 
 def test_a_standby_tells_that_it_waits(tmp_path: Path) -> None:
-    port = free_ports(2)
-    standby = Running(
-        "tracker.cli", "serve", "--standby", "--listen", f"127.0.0.1:{port}",
-        "--peers", "127.0.0.1:1", "--store", f"sqlite:{tmp_path}",
-        "--metrics-listen", f"127.0.0.1:{port + 1}", errors=tmp_path / "errors",
-    )  # fmt: skip
-    standby.start()
-    try:
-        text = text_when(f"127.0.0.1:{port + 1}", bool)
-    finally:
-        standby.stop()
+    tracker = Tracker(tmp_path, standbys=1, metrics=True)
+    with closing(tracker), tracker.standbys[0] as standby:
+        text = text_when(standby.metrics, bool)
     assert promtool_finds(text) == ""
     assert value(samples_of(text), "lowmark_serving") == 0
 

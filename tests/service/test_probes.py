@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.processes.running import WAIT_S, Running
+from tests.cluster.children import WAIT_S, discard, until
+from tests.cluster.network import Place
+from tests.cluster.tracker import Server
 from tracker.client import Admin, Subscriber
 from tracker.client.embedded import free_ports
 from tracker.core.model import PipelineSpec
@@ -26,11 +27,13 @@ class Member:
 
     def __init__(self, number: int, addresses: list[str], health: str, directory: Path) -> None:
         self.health, self.address = health, addresses[number]
-        self.process = Running(
-            "tracker.cli", "serve", "--member", str(number), "--peers", addresses[0],
-            "--listen", addresses[number], "--address", addresses[number],
-            "--health-listen", health, "--store", f"sqlite:{directory / 'store'}",
-            errors=directory / f"member-{number}.log",
+        self.process = Server(
+            Place(f"member-{number}", self.address, self.address),
+            (
+                "--member", str(number), "--peers", addresses[0], "--address", self.address,
+                "--health-listen", health, "--store", f"sqlite:{directory / 'store'}",
+            ),
+            directory,
         )  # fmt: skip
 
     def says(self) -> tuple[bool, ...]:
@@ -44,10 +47,10 @@ class Member:
         return tuple(a.status == health_pb2.HealthCheckResponse.SERVING for a in answers)
 
     def comes_to_say(self, wanted: tuple[bool, ...]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while (said := self.says()) != wanted:
-            assert time.monotonic() < deadline, f"{said}, not {wanted}: {self.process.errors()}"
-            time.sleep(0.05)
+        until(
+            lambda: self.says() == wanted,
+            lambda: f"{self.says()}, not {wanted}: {self.process.errors()}",
+        )
 
 
 @pytest.fixture
@@ -55,8 +58,7 @@ def members(tmp_path: Path) -> Iterator[tuple[Member, Member]]:
     ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
     both = tuple(Member(n, ports[:2], ports[2 + n], tmp_path) for n in range(2))
     yield both  # type: ignore[misc]
-    for member in both:
-        member.process.discard()
+    discard(member.process for member in both)
 
 
 def test_a_process_is_ready_that_serves_or_waits_while_all_is_served(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from examples.children import free_ports
-from tests.processes.running import Running
+from tests.cluster.children import Running
+from tests.cluster.tracker import Tracker
 from tests.service.scraping import Samples, samples_of, text_of, text_when, value
 from tests.siege.crowd import BUSY, QUIET, Tally
-from tracker.client import Admin, NodeClient, Subscriber
+from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.wire.grpc_options import HANDSHAKE_TIMEOUT_MS
 
@@ -39,29 +39,23 @@ class Siege:
     """One process, and those who use it properly."""
 
     def __init__(self, directory: Path) -> None:
-        port = free_ports(2)
-        self.target, self.metrics = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
-        self._errors = directory / "errors"
-        self._serving = Running(
-            "tracker.cli", "serve", "--listen", self.target, "--metrics-listen", self.metrics,
-            "--store", f"sqlite:{directory / 'data'}", "--log-level", "error",
-            errors=self._errors,
-        )  # fmt: skip
+        self._tracker = Tracker(directory, metrics=True, options=("--log-level", "error"))
+        self.target, self.metrics = self._tracker.target, self._tracker.shards[0].metrics
         self._slot = 0
 
     def run(self, *, subscribers: int, deaf: int, slow: int, rounds: int, patient: bool) -> Outcome:
         """Besieges the process; returns when all rounds are over, and, if patient, connections that come
         to nothing must have been closed."""
-        self._serving.start()
+        self._tracker.start()
         crowd = Running(
             "tests.siege.crowd", self.target, "--subscribers", str(subscribers),
-            "--deaf", str(deaf), "--slow", str(slow), errors=self._errors,
+            "--deaf", str(deaf), "--slow", str(slow), errors=self._tracker.directory / "crowd.log",
         )  # fmt: skip
         try:
-            with Admin(self.target, WAIT_S) as admin:
-                for name in (BUSY, QUIET):
-                    spec = PipelineSpec(name, ("a", "b"), (Edge("a", "b"),), fronts=("front",))
-                    admin.register(spec)
+            for name in (BUSY, QUIET):
+                self._tracker.register(
+                    PipelineSpec(name, ("a", "b"), (Edge("a", "b"),), fronts=("front",))
+                )
             with (
                 NodeClient(self.target, BUSY, "front") as node,
                 Subscriber(self.target, BUSY) as subscriber,
@@ -84,7 +78,7 @@ class Siege:
             crowd.end()
         finally:
             crowd.discard()
-            self._serving.stop()
+            self._tracker.close()
         return outcome(alone, besieged, before, after, tally)
 
     def _rounds(self, node: NodeClient, subscriber: Subscriber, rounds: int) -> list[float]:

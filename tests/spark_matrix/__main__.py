@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 from examples.history import Recorder
 from scripts.summary import BUILD, finish
+from tests.cluster.tracker import Tracker
 from tests.spark_matrix import rows as _rows  # noqa: F401 - registers them
 from tests.spark_matrix.recording import recording
 from tests.spark_matrix.registry import ROWS, Profile, Row, in_order
 from tests.spark_matrix.sessions import Session
-from tests.spark_matrix.trackers import TrackerProcesses
 from tests.spark_matrix.world import WAIT_S, RowFailed, World
 
 SABOTAGE_PATIENCE_S = 15.0
@@ -50,7 +50,10 @@ class Matrix:
 
     def __init__(self, directory: Path, histories: Path, sabotage: str | None) -> None:
         self.directory, self.histories, self.sabotage = directory, histories, sabotage
-        self.trackers = TrackerProcesses(directory / "tracker", sabotage)
+        # Few neighbouring slots of one shard, so that every row's slots lie on both.
+        self.tracker = Tracker(
+            directory / "tracker", 2, options=("--block-slots", "4"), fault=sabotage or ""
+        ).start()
         self.outcomes: list[Outcome] = []
         self._recorders: dict[str, Recorder] = {}
         self._session: Session | None = None
@@ -83,7 +86,7 @@ class Matrix:
         world: World | None = None
         try:
             world = World(
-                row, profile, self._spark(profile), self.trackers, self.directory / name,
+                row, profile, self._spark(profile), self.tracker, self.directory / name,
                 self.histories / f"{name}.jsonl", self._recorders,
                 SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S,
             )  # fmt: skip
@@ -116,7 +119,7 @@ class Matrix:
 
     def close(self) -> None:
         self._end_session()
-        self.trackers.stop()
+        self.tracker.close()
 
 
 def without_frames(text: str) -> str:

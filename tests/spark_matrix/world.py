@@ -21,10 +21,10 @@ from examples.children import ROOT
 from examples.history import Recorder, read
 from local_tracker import acks
 from local_tracker.spark import Tracked, TrackedQuery
+from tests.cluster.tracker import Tracker
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.recording import settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
-from tests.spark_matrix.trackers import TrackerProcesses
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -135,14 +135,14 @@ class World:
         row: Row,
         profile: Profile,
         spark: SparkSession,
-        trackers: TrackerProcesses,
+        tracker: Tracker,
         directory: Path,
         history: Path,
         recorders: dict[str, Recorder],
         patience_s: float = WAIT_S,
     ) -> None:
         self.row, self.profile, self.spark = row, profile, spark
-        self.trackers, self.target = trackers, trackers.target
+        self.tracker, self.target = tracker, tracker.target
         self.directory, self.history = directory, history
         self.name = f"{row.number}-{profile.name}"
         self.patience_s = patience_s
@@ -194,7 +194,7 @@ class World:
         self.spec = spec
         self._has_side = "side" in spec.segments
         self.recorder.header(spec, fronts)
-        for address in self.trackers.addresses:
+        for address in self.tracker.addresses:
             subscriber = Subscriber(address, self.name)
             thread = threading.Thread(target=self._listen, args=(address, subscriber), daemon=True)
             thread.start()
@@ -447,7 +447,7 @@ class World:
 
     def await_end(self) -> None:
         deadline = time.monotonic() + self.patience_s
-        expected = len(self.trackers.addresses) * (len(self.spec.segments) + 1)
+        expected = len(self.tracker.addresses) * (len(self.spec.segments) + 1)
         while time.monotonic() < deadline:
             self._raise_if_ended()
             if sum(slot == FOREVER for slot in self._heard.values()) == expected:
@@ -484,7 +484,7 @@ class World:
             self._recorders.pop(self.name, None)
 
     def _write_final(self) -> None:
-        for address, state in zip(self.trackers.addresses, self._settled(), strict=True):
+        for address, state in zip(self.tracker.addresses, self._settled(), strict=True):
             self.recorder.final(address, state)
         self.recorder.expected(dict.fromkeys(self.spec.segments, FOREVER) | self.expected)
 
@@ -493,7 +493,7 @@ class World:
         deadline = time.monotonic() + _SETTLE_S
         while True:
             states = []
-            for address in self.trackers.addresses:
+            for address in self.tracker.addresses:
                 with Admin(address, timeout_s=10.0) as admin:
                     states.append(admin.pipeline(self.name).state)
             if all(state.segments == states[0].segments for state in states):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.store.redis_server import RedisServer
+from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
 from tracker.store import Store, StoreError, open_store
 from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.redis_server import RedisServer
+from tests.cluster.redis_server import RedisServer
 from tracker.store import (
     Fenced,
     Held,

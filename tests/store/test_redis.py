@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.redis_server import STRICT, RedisServer
+from tests.cluster.redis_server import STRICT, RedisServer
 from tracker.client.embedded import free_ports
 from tracker.store import LogShortened, Store, StoreError, StoreUnavailable, open_store, shown_store
 

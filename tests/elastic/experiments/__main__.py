@@ -8,7 +8,7 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
-from tests.elastic.serving import end_with_parent
+from tests.cluster.told import end_with_parent
 
 
 def main(name: str, directory: str, result: str) -> None:

@@ -8,7 +8,6 @@ its min times. So it is pipelines that are varied, and cells are open in one of 
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import time
 from datetime import datetime
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.restart_time import fill
+from tests.cluster.children import Running
 from tests.elastic.fleet import Fleet
-from tests.processes.running import Running
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 
@@ -45,7 +44,6 @@ def find(root: Path) -> dict[str, Any]:
 
 def _phases(directory: Path, pipelines: int) -> dict[str, float]:
     with Fleet(directory, 1) as fleet:
-        fleet.start()
         with fleet.admin() as admin:
             for number in range(pipelines):
                 admin.register(
@@ -59,9 +57,9 @@ def _phases(directory: Path, pipelines: int) -> dict[str, float]:
             node.join(WAIT_S)
             fill(node, 1, OPEN_CELLS, PER_TICK)
         began = time.time()
-        address = fleet.join()
+        newcomer = fleet.join()
         counted = time.time()
-        moments = _moments(fleet.processes[address])
+        moments = _moments(newcomer)
     found, before = {}, began
     for name, event in PHASES:
         at = moments[event] if event else counted
@@ -72,9 +70,7 @@ def _phases(directory: Path, pipelines: int) -> dict[str, float]:
 def _moments(process: Running) -> dict[str, float]:
     """When its log has said what first."""
     found: dict[str, float] = {}
-    for line in process.errors_of_run().splitlines():
-        if line.startswith("{"):
-            said = json.loads(line)
-            moment = datetime.fromisoformat(said["timestamp"].replace("Z", "+00:00"))
-            found.setdefault(said["event"], moment.timestamp())
+    for said in process.events():
+        moment = datetime.fromisoformat(said["timestamp"].replace("Z", "+00:00"))
+        found.setdefault(said["event"], moment.timestamp())
     return found

@@ -20,12 +20,12 @@ from typing import Any
 from examples.history import Recorder, merge, read
 from examples.latency import percentile
 from examples.word_count.text import lines, words
+from tests.cluster.children import Running, discard
+from tests.cluster.steps import WAIT_S, Steps
 from tests.elastic.counting import PIPELINE, address, send, workers
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import now_slot
-from tests.elastic.record import WAIT_S, Steps
 from tests.elastic.system import judge
-from tests.processes.running import Running
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
@@ -33,6 +33,7 @@ from tracker.core.model.slots import FOREVER
 LINES_PER_S, WORDS_PER_LINE = 100, 100
 SHARDS, PROCESSES, WORKERS, ADDITIONS = 2, 2, 2, 2
 PAUSE_S = 8.0
+COMPLETE_S = 120.0
 
 
 class Feeder(threading.Thread):
@@ -89,16 +90,14 @@ def find(root: Path) -> dict[str, Any]:
     recorder.header(registered, {"front": "lines"})
     processes: list[Running] = []
     with Fleet(directory / "tracker", SHARDS) as fleet:
-        fleet.start()
-        with fleet.admin() as admin:
-            admin.register(registered)
+        fleet.register(registered)
         listener = Running(
-            "tests.elastic.listener", str(parts), PIPELINE, fleet.target,
+            "tests.cluster.recording_listener", str(parts), PIPELINE, fleet.target,
             errors=directory / "listener.log",
         )  # fmt: skip
         try:
             listener.start()
-            listener.until(lambda line: line == "heard")
+            listener.until_says("heard")
             for _ in range(PROCESSES):
                 _add(processes, fleet, directory)
             feeder = Feeder(fleet.target, directory)
@@ -108,17 +107,16 @@ def find(root: Path) -> dict[str, Any]:
                 time.sleep(PAUSE_S)
                 marks.append(((time.monotonic_ns() - began_ns) / 1e9, f"addition {addition + 1}"))
                 fleet.join()
-                fleet.rescale(SHARDS + addition + 1)
+                fleet.changed(SHARDS + addition + 1)
                 _add(processes, fleet, directory)
                 marks.append(((time.monotonic_ns() - began_ns) / 1e9, "done"))
             time.sleep(PAUSE_S)
             feeder.finish.set()
             feeder.join()
-            assert listener.end() == 0, listener.errors()  # all is done
+            listener.ends_well(COMPLETE_S)  # all is done
             counts = _counts(processes)
         finally:
-            for process in (*processes, listener):
-                process.discard()
+            discard([*processes, listener])
         assert counts == feeder.sent, "words were lost, or counted twice"
         fleet.record_final(recorder, PIPELINE)
     recorder.expected(dict.fromkeys(registered.segments, FOREVER))
@@ -142,7 +140,7 @@ def _add(processes: list[Running], fleet: Fleet, directory: Path) -> None:
     )  # fmt: skip
     processes.append(process)
     process.start()
-    process.until(lambda line: line == "started")
+    process.until_says("started")
     everyone = " ".join(map(str, range(first + WORKERS)))
     (directory / "workers.new").write_text(everyone)
     (directory / "workers.new").rename(directory / "workers")
@@ -154,7 +152,7 @@ def _counts(processes: list[Running]) -> Counter[str]:
     for process in processes:
         process.tell("finish")
     for process in processes:
-        assert process.end() == 0, process.errors()
+        process.ends_well()
         counts.update(json.loads(process.lines[-1][1]))
     return counts
 

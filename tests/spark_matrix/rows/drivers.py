@@ -180,12 +180,12 @@ def tracker_away(world: World) -> None:
     world.publish(3)
     query.processAllAvailable()
     world.publish(4, 5, 6)
-    for shard in range(2):
-        world.trackers.kill(shard)
+    for process in world.tracker.shards:
+        process.kill()
     threading.Event().wait(AWAY_S)
     done = query.last_durable_batch
-    for shard in range(2):
-        world.trackers.start(shard)
+    for process in world.tracker.shards:
+        process.start()
     query.processAllAvailable()
     world.check(done < query.last_durable_batch, "nothing was waiting for the tracker")
     world.sink_is_all("out", "parquet")

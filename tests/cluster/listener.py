@@ -1,6 +1,6 @@
 """A subscriber as a process of its own: says all that it hears, until the pipeline is complete.
 
-    python -m tests.processes.listener TARGET PIPELINE
+    python -m tests.cluster.listener TARGET PIPELINE
 
 One JSON line an update: segment (null: the whole pipeline), min_time, and the moment at which it was
 heard (at_ns, of CLOCK_MONOTONIC, which all processes of one machine share).

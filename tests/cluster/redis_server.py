@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import redis
 
+from tests.cluster.children import until
+from tests.cluster.network import Place
 from tracker.client.embedded import free_ports
 
 START_S = 30.0
 STRICT = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 """What a store asks for."""
-_PAUSE_S = 0.02
 
 
 class RedisServer:
@@ -29,15 +29,18 @@ class RedisServer:
         *,
         port: int = 0,
         sentinel: str = "",
+        place: Place | None = None,
     ) -> None:
-        self.port = port or free_ports(1)[0]
+        """place: where it runs, if not on loopback."""
+        host, _, own = (
+            place.listen if place else f"127.0.0.1:{port or free_ports(1)[0]}"
+        ).rpartition(":")
+        self.host, self.port = host, int(own)
         self.directory = directory
         self.options = list(options)
         self._sentinel = sentinel
         self._process: subprocess.Popen[bytes] | None = None
-        self.host = "127.0.0.1"
-        self.command: tuple[str, ...] = ()
-        """What its own command is put behind."""
+        self._before = place.command if place else ()
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -57,7 +60,7 @@ class RedisServer:
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         assert self._process is None
-        command = [*self.command, os.environ.get("REDIS_SERVER", "redis-server")]
+        command = [*self._before, os.environ.get("REDIS_SERVER", "redis-server")]
         if self._sentinel:
             config = self.directory / "sentinel.conf"
             config.write_text(self._sentinel)
@@ -67,18 +70,19 @@ class RedisServer:
         log = open(self.directory / "server.log", "ab")  # noqa: SIM115 - the server's, from here on
         with log:
             self._process = subprocess.Popen([*command, *self.options], stdout=log, stderr=log)
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                with self.client() as client:
-                    client.ping()
-                return self
-            except (redis.ConnectionError, redis.TimeoutError) as error:
-                # A server that starts says nothing to wait for.
-                assert self._process.poll() is None and time.monotonic() < deadline, (
-                    f"{error}: {(self.directory / 'server.log').read_text()[-2000:]}"
-                )
-                time.sleep(_PAUSE_S)
+        until(self._answers, self._log, START_S)  # one that starts says nothing to wait for
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, self._log()
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except (redis.ConnectionError, redis.TimeoutError):
+            return False
+
+    def _log(self) -> str:
+        return f"Redis: {(self.directory / 'server.log').read_text()[-2000:]}"
 
     def kill(self) -> None:
         """kill -9, and waits until it is gone."""
@@ -97,3 +101,9 @@ class RedisServer:
         """At the end of a test, however it went."""
         if self._process is not None:
             self.kill()
+
+    def __enter__(self) -> RedisServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()

@@ -1,6 +1,6 @@
 """Subscribers in one process, each at a process of the tracker: they write down all that they hear.
 
-    python -m tests.elastic.listener DIRECTORY PIPELINE TARGET [TARGET ...]
+    python -m tests.cluster.recording_listener DIRECTORY PIPELINE TARGET [TARGET ...]
 
 Says `heard` when each has heard something, and ends when the pipeline is complete for all of them.
 """
@@ -11,8 +11,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from tests.elastic.record import Unhurried
-from tests.elastic.serving import end_with_parent
+from tests.cluster.steps import Unhurried
+from tests.cluster.told import end_with_parent
 from tracker.client import AsyncSubscriber
 
 

@@ -1,27 +1,38 @@
-"""Processes that tests start, listen to, kill and start again; none outlives its test."""
+"""Processes that tests start, listen to, pause, kill and start again; none outlives its test."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
-from tests.docs.pages import ROOT
-from tracker.client.embedded import free_ports
+from scripts.summary import ROOT
 
+T = TypeVar("T")
 WAIT_S = 60.0
 """Far more than anything here takes; a test that waits so long has failed."""
 
 
-def until(is_so: Callable[[], object], what: str = "it does not come to be so") -> None:
-    """Asks until something is so that nobody announces."""
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, what
+def until(
+    is_so: Callable[[], T],
+    what: str | Callable[[], str] = "it does not come to be so",
+    timeout_s: float = WAIT_S,
+) -> T:
+    """Asks until something is so that nobody announces; returns what was said then. Raises
+    AssertionError, with `what`, if it is not in time."""
+    end = time.monotonic() + timeout_s
+    while not (found := is_so()):
+        assert time.monotonic() < end, what if isinstance(what, str) else what()
         time.sleep(0.02)
+    return found
 
 
 def ends_of_logs(directory: Path, pattern: str = "*.log") -> str:
@@ -37,9 +48,18 @@ class Running:
     """A Python process: `python -m MODULE ARGUMENTS`, started anew as often as is wanted. The lines
     of its standard output are kept over all its runs."""
 
-    def __init__(self, module: str, *arguments: str, errors: Path) -> None:
-        self._command = [sys.executable, "-m", module, *arguments]
-        self._errors = errors
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        errors: Path,
+        before: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """errors: the file of its standard error; before: what its command is put behind; environment:
+        variables beside those of this process."""
+        self.command = [*before, sys.executable, "-m", module, *arguments]
+        self._errors, self._environment = errors, environment or {}
         self.lines: list[tuple[int, str]] = []
         """The number of the run, from 0, and a line that it said."""
         self.run = -1
@@ -54,14 +74,19 @@ class Running:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it was started, and neither killed nor ended by a call of this class since."""
+        return self._process is not None
+
     def start(self) -> None:
         assert self._process is None
         self.run += 1
         with open(self._errors, "a", encoding="utf-8") as errors:
             self._errors_begin = errors.tell()
             self._process = subprocess.Popen(
-                self._command, cwd=ROOT, text=True, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=errors,
+                self.command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, env={**os.environ, **self._environment},
             )  # fmt: skip
         self._reader = threading.Thread(target=self._read, args=(self._process, self.run))
         self._reader.start()
@@ -89,19 +114,44 @@ class Running:
 
         with self._said:
             self._said.wait_for(heard, WAIT_S)
-        assert found, f"{self._command} said nothing of the kind; its errors: {self.errors()}"
+        assert found, f"{self.command} said nothing of the kind; its errors: {self.errors()}"
+
+    def until_says(self, line: str) -> None:
+        self.until(lambda said: said == line)
 
     def until_line(self, place: int) -> str:
         """Waits until it has said a line in a place of `lines`, and returns that."""
         with self._said:
             self._said.wait_for(lambda: len(self.lines) > place or self._silent == self.run, WAIT_S)
-            assert len(self.lines) > place, f"{self._command} is silent: {self.errors()}"
+            assert len(self.lines) > place, f"{self.command} is silent: {self.errors()}"
             return self.lines[place][1]
+
+    def until_logs(self, text: str, timeout_s: float = WAIT_S) -> None:
+        """Waits until this run has written a text to standard error."""
+
+        def logged() -> bool:
+            ended = self.has_ended()
+            if text in self.errors_of_run():
+                return True
+            assert not ended, f"it has ended without {text!r}: {self.errors()}"
+            return False
+
+        until(logged, lambda: f"it does not log {text!r}: {self.errors()}", timeout_s)
 
     def tell(self, line: str) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
+
+    def pause(self) -> None:
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """kill -9, and waits until it is gone."""
@@ -109,14 +159,19 @@ class Running:
         self._process.kill()
         self._gone()
 
-    def end(self) -> int:
+    def end(self, timeout_s: float = WAIT_S) -> int:
         """Waits until it has ended by itself; returns its exit status."""
         assert self._process is not None
         try:
-            self._process.wait(WAIT_S)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self._command} does not end: {self.errors()}") from None
+            raise AssertionError(f"{self.command} does not end: {self.errors()}") from None
         return self._gone()
+
+    def ends_well(self, timeout_s: float = WAIT_S) -> None:
+        """Waits until it has ended by itself, with status 0."""
+        status = self.end(timeout_s)
+        assert status == 0, f"{self.command} ended with status {status}: {self.errors()}"
 
     def has_ended(self) -> bool:
         """Whether it has ended by itself."""
@@ -124,8 +179,7 @@ class Running:
 
     def stop(self) -> int:
         """SIGTERM, and waits until it has ended; returns its exit status."""
-        assert self._process is not None
-        self._process.terminate()
+        self.signal(signal.SIGTERM)
         return self.end()
 
     def _gone(self) -> int:
@@ -144,7 +198,7 @@ class Running:
             self.kill()
 
     def errors(self) -> str:
-        return self._errors.read_text(encoding="utf-8")[-3000:]
+        return self._errors.read_text(encoding="utf-8")[-3000:] if self._errors.exists() else ""
 
     def errors_of_run(self) -> str:
         """All that this run has said on standard error, as far as its lines are whole."""
@@ -153,18 +207,40 @@ class Running:
             text = errors.read()
         return text[: text.rfind("\n") + 1]
 
+    def events(self) -> list[dict[str, Any]]:
+        """What this run has logged as JSON."""
+        lines = self.errors_of_run().splitlines()  # of gRPC's, too
+        return [json.loads(line) for line in lines if line.startswith("{")]
 
-def shards(count: int, directory: Path) -> tuple[list[Running], str]:
-    """The processes of a tracker of `count` shards, not started, and its target."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
-    store = ["--store", f"sqlite:{directory / 'store'}", "--log-level", "warning"]
-    peers = ",".join(addresses)
-    if count == 1:
-        ways: list[Sequence[str]] = [["--listen", peers]]
-    else:
-        ways = [["--shard", str(shard), "--peers", peers] for shard in range(count)]
-    processes = [
-        Running("tracker.cli", "serve", *way, *store, errors=directory / f"shard-{shard}.log")
-        for shard, way in enumerate(ways)
-    ]
-    return processes, peers
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+
+@contextmanager
+def paused(*victims: Running) -> Iterator[None]:
+    """They stand still for a while."""
+    for victim in victims:
+        victim.pause()
+    try:
+        yield
+    finally:
+        for victim in victims:
+            victim.go_on()
+
+
+def discard(running: Iterable[Running]) -> None:
+    """Ends them, however their test went."""
+    for process in running:
+        process.discard()
+
+
+def processor_s(pid: int) -> float:
+    """Processor time that a process has used, all its threads together, in seconds."""
+    return sum(
+        int(Path(thread.path, "schedstat").read_text().split()[0]) / 1e9
+        for thread in os.scandir(f"/proc/{pid}/task")
+    )

@@ -6,7 +6,7 @@ import socket
 import threading
 from contextlib import suppress
 
-from tests.processes.running import WAIT_S
+from tests.cluster.children import WAIT_S
 
 _CHUNK = 1 << 16
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.processes.relay import Relay
+from tests.cluster.children import until
+from tests.cluster.relay import Relay
 from tracker.client.embedded import free_ports
 
 PORT = 7070
 _MARK = "LOWMARK_FAULTS_IN_NAMESPACE"
-_READY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,24 @@ class Network(Protocol):
     def cut(self, name: str) -> None: ...
     def join(self, name: str) -> None: ...
     def close(self) -> None: ...
+
+
+class Loopback:
+    """Places on this machine, with nothing between them that could be cut."""
+
+    kind = "loopback"
+
+    def place(self, name: str) -> Place:
+        address = f"127.0.0.1:{free_ports(1)[0]}"
+        return Place(name, address, address)
+
+    def cut(self, name: str) -> None:
+        raise NotImplementedError(f"{name} cannot be cut off on loopback")
+
+    join = cut
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def open_network() -> Network:
@@ -104,10 +121,7 @@ class Namespaces:
 
     def _wait_for_namespace(self, pid: int) -> None:
         own = os.readlink("/proc/self/ns/net")
-        deadline = time.monotonic() + _READY_S
-        while os.readlink(f"/proc/{pid}/ns/net") == own:
-            assert time.monotonic() < deadline, "no namespace comes"
-            time.sleep(0.01)
+        until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own, "no namespace comes")
 
     def _cable(self, name: str) -> str:
         return f"c-{list(self._holders).index(name)}"
