@@ -7,7 +7,7 @@ links back, keep commits waiting, or let a process die.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from itertools import count
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from tracker.core.log import (
     FrameArrived,
     FrontGranted,
     Grant,
+    HomeEntry,
     Joined,
     JoinNode,
     JoinShard,
@@ -54,10 +55,11 @@ from tracker.core.model import (
     NodeKey,
     PipelineSpec,
     Refusal,
+    RefusalCode,
     TickContent,
     Unit,
 )
-from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline import Pipeline
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.checking import check_frame
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -190,6 +192,38 @@ class Cluster:
         self.snapshots[shard] = snapshot
         self.stored[shard] = [r for r in self.stored[shard] if r[0] > snapshot.position]
 
+    def restart_all(self, *, from_snapshots: bool = False) -> None:
+        """Every process dies and comes back, one after the other."""
+        for shard in list(self.processes):
+            if from_snapshots:
+                self.take_snapshot(shard)
+            self.restart(shard)
+        self.settle()
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def pipeline(self, shard: int, name: str = "p") -> Pipeline:
+        """What a process has of a pipeline."""
+        return inside.pipeline(self.processes[shard], name)
+
+    def pipelines(self, name: str = "p") -> list[Pipeline]:
+        """What each process has of a pipeline."""
+        return [inside.pipeline(process, name) for process in self.processes.values()]
+
+    def logged(self, kind: type[Some]) -> list[Some]:
+        """Entries of a kind that home logs were given, durable or not."""
+        records = [e.record for e in self.effects if isinstance(e, Append)]
+        entries = [record.entry for record in records if isinstance(record, HomeEntry)]
+        return [entry for entry in entries if isinstance(entry, kind)]
+
+    def ids_at(self, home: int, pipeline: str = "p") -> Iterator[str]:
+        """Ids of nodes that are at home at a shard."""
+        return (name for name in map(str, count()) if self.routing.home(pipeline, name) == home)
+
+    def slots_of(self, shard: int, begin: int = 0) -> Iterator[int]:
+        """Slots that a shard owns, from one on."""
+        return (slot for slot in count(begin) if self.routing.owner(slot, "p") == shard)
+
     # --- moving -----------------------------------------------------------------------------------
 
     def handle(self, shard: int, event: Event) -> list[Effect]:
@@ -265,6 +299,15 @@ class Cluster:
                 return
         raise AssertionError(f"still moving after {_ROUNDS} rounds")
 
+    def part(self, *shards: int) -> None:
+        """These hear nothing of one another."""
+        self.held |= {(one, other) for one in shards for other in shards if one != other}
+
+    def reconnect(self) -> None:
+        """Nothing is held back any more, and what was lost is sent again."""
+        self.held.clear()
+        self.pass_time(self.config.retransmit_ms + 1)
+
     def _move(self) -> bool:
         busy = [shard for shard, waiting in self.pending.items() if waiting]
         for shard in busy:
@@ -305,16 +348,34 @@ class Cluster:
         """Sends a request and returns the answer; lets everything happen in between."""
         request = f"request-{next(self._requests)}"
         self.handle(shard, make(request, *arguments))
-        if not self._answers(request):
+        if not self.answers(request):
             self.settle()
-        (answer,) = self._answers(request)
-        return answer.result
+        (answer,) = self.answers(request)
+        return answer
 
-    def _answers(self, request: object) -> list[Answer]:
-        return [e for e in self.effects if isinstance(e, Answer) and e.request == request]
+    def answers(self, request: object) -> list[Any]:
+        """The results that a request was answered with so far."""
+        return [e.result for e in self.effects if isinstance(e, Answer) and e.request == request]
+
+    def ask_home(self, node_id: str, make: type[Any], *arguments: Any, pipeline: str = "p") -> Any:
+        """Asks the home of a node; the pipeline and the node come first."""
+        home = self.routing.home(pipeline, node_id)
+        return self.ask(home, make, pipeline, node_id, *arguments)
 
     def register(self, spec: PipelineSpec) -> Any:
         return self.ask(self.routing.registrar(spec.name), RegisterPipeline, spec)
+
+    def front(
+        self, spec: PipelineSpec, node_id: str, promise: int | None = None, **fronts: int
+    ) -> HandNode:
+        """A node whose fronts feed the segments given by their names, here `a` the first one where none is
+        named; each may have promised a slot."""
+        node = self.node(spec, node_id, "front")
+        for front, segment in (fronts or {"a": 0}).items():
+            node.join_front(front, segment)
+            if promise is not None:
+                node.commit(heartbeats={front: promise})
+        return node
 
     def node(self, spec: PipelineSpec, node_id: str, kind: str = "other") -> HandNode:
         """Joins a node and attaches a stream of ticks."""
@@ -377,6 +438,18 @@ class HandNode:
         refused = _first(self.send(self.last, content(**what)), (TickRefused, SessionRefused))
         assert refused is None, refused
 
+    @property
+    def ended(self) -> Refusal:
+        """Why its stream was ended."""
+        (refused,) = [e for e in self.cluster.effects
+                      if isinstance(e, SessionRefused) and e.session == self.session]  # fmt: skip
+        return refused.refusal
+
+    def attach_refused(self) -> Refusal:
+        """Why no stream can be attached any more."""
+        (refused,) = [e for e in self.attach() if isinstance(e, SessionRefused)]
+        return refused.refusal
+
     def commit(self, **what: Any) -> None:
         """Sends the next tick and lets everything happen."""
         self.begin(**what)
@@ -422,6 +495,14 @@ class HandNode:
 
 def _first(effects: list[Effect], kinds: tuple[type, ...]) -> Any:
     return next((effect for effect in effects if isinstance(effect, kinds)), None)
+
+
+def refused(answer: object, code: RefusalCode, *words: str) -> Refusal:
+    """An answer that must be a refusal of this kind, whose message has these words."""
+    assert isinstance(answer, Refusal) and answer.code is code, answer
+    for word in words:
+        assert word in answer.message
+    return answer
 
 
 def plain(thing: Any) -> Any:

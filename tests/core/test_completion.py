@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests import inside
-from tests.core.driver import MS, Cluster, Lossy
-from tracker.core.log import (
+from tests.core.driver import MS, Cluster, Lossy, refused
+from tracker.core.messages import (
     Announcement,
-    Answer,
     Append,
     Entries,
     Frame,
@@ -25,36 +24,27 @@ from tracker.core.log import (
 )
 from tracker.core.log.steps import ShardLeft
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
-from tracker.core.model.slots import FOREVER
-from tracker.core.process import Process, ProcessConfig
+from tracker.core.process import ProcessConfig
 from tracker.core.process.checking import check_frame
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 1),), front_count=1)
 
 
-def completions(cluster: Cluster) -> list[PipelineCompleted]:
-    records = [e.record for e in cluster.effects if isinstance(e, Append)]
-    entries = [record.entry for record in records if isinstance(record, HomeEntry)]
-    return [entry for entry in entries if isinstance(entry, PipelineCompleted)]
-
-
 def nearly_complete(cluster: Cluster) -> None:
     """The only front has left, and nobody but its home has heard of it."""
     cluster.register(SPEC)
-    front = cluster.node(SPEC, "front")
-    front.join_front("F")
+    front = cluster.front(SPEC, "front", F=0)
     front.commit(created=[(0, 3, 1), (0, 4, 2)], heartbeats={"F": 9})
     front.commit(consumed=[(0, 3, 1), (0, 4, 2)])
     assert cluster.agreed(SPEC) == (9, 10)
     front.begin(leaves=["F"])
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
 def test_that_a_pipeline_is_complete_is_said_by_its_registrar_once(shards: int) -> None:
     cluster = Cluster(shards)
     nearly_complete(cluster)
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
-    (completed,) = completions(cluster)
+    (completed,) = cluster.logged(PipelineCompleted)
     assert (completed.pipeline, completed.generation) == ("p", 0)
     for effect in cluster.effects:
         if isinstance(effect, Append) and isinstance(effect.record, Announcement):
@@ -94,15 +84,14 @@ def test_a_restart_at_any_moment_comes_before_completion_or_after_it(crash: bool
             cluster.restart(registrar)
             cluster.handle(registrar, RestartPipeline("again", "p", 0, None, 0))
         cluster.settle()
-        answers = [e.result for e in cluster.effects if isinstance(e, Answer)]
-        result = answers[-1]
+        (result,) = cluster.answers("again" if crash else "restart")
         if isinstance(result, Refusal):
             assert result.code is RefusalCode.COMPLETE
             assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
-            assert all(p.pipeline_of("p").generation == 0 for p in with_pipelines(cluster))
+            assert all(pipeline.generation == 0 for pipeline in cluster.pipelines())
         else:
             assert isinstance(result, Restart)
-            assert all(p.pipeline_of("p").floor < FOREVER for p in with_pipelines(cluster))
+            assert all(pipeline.floor < FOREVER for pipeline in cluster.pipelines())
             node = cluster.node(SPEC, "front")
             grant = node.join_front("F")
             assert grant.granted and grant.slot < FOREVER
@@ -114,23 +103,12 @@ def test_a_restart_at_any_moment_comes_before_completion_or_after_it(crash: bool
     assert outcomes == {Refusal, Restart}
 
 
-class With:
-    """A process, and what it knows of pipelines."""
-
-    def __init__(self, process: Process) -> None:
-        self.pipeline_of = inside.pipelines(process).__getitem__
-
-
-def with_pipelines(cluster: Cluster) -> list[With]:
-    return [With(process) for process in cluster.processes.values()]
-
-
 def test_what_is_complete_by_an_older_log_is_said_by_the_others_too() -> None:
     """There the registrar has announced it like anything else, and no entry says so."""
     cluster = Cluster(2)
     nearly_complete(cluster)
     registrar = cluster.routing.registrar("p")
-    cluster.settle(until=lambda: bool(completions(cluster)))
+    cluster.settle(until=lambda: bool(cluster.logged(PipelineCompleted)))
     cluster.held = {(registrar, 1 - registrar)}
     cluster.settle(until=lambda: cluster.processes[registrar].min_times("p") == (FOREVER, FOREVER))
     for link in cluster.links.values():
@@ -156,8 +134,7 @@ def test_a_new_registrar_says_it_where_the_one_before_did_not() -> None:
     cluster = Cluster(3)
     spec = replace(SPEC, name=next(n for n in "pqrstuvw" if cluster.routing.registrar(n) == 2))
     cluster.register(spec)
-    front = cluster.node(spec, "front")
-    front.join_front("F")
+    front = cluster.front(spec, "front", F=0)
     cluster.rescale(1, evacuate=True)
     for shard in (1, 2):
         cluster.crash(shard)
@@ -202,9 +179,7 @@ def one_that_leaves_says_a_and_one_that_stays_says_c() -> tuple[Lossy, PipelineS
     )
     spec = PipelineSpec(name, ("a", "c"), front_count=2)
     cluster.register(spec)
-    front, gone = cluster.node(spec, "A"), cluster.node(spec, "C")
-    front.join_front("A", 0)
-    gone.join_front("C", 1)
+    front, gone = cluster.front(spec, "A", A=0), cluster.front(spec, "C", C=1)
     worker = cluster.node(spec, "worker")
     gone.commit(created=[(1, 3, 7)], heartbeats={"C": 9})
     front.commit(heartbeats={"A": 9})
@@ -252,10 +227,9 @@ def test_last_words_and_what_is_known_here_make_no_pipeline_complete() -> None:
     cluster.handle(0, RestartPipeline("restart", name, 0, None, 0))
     cluster.lost, cluster.held = set(), set()
     cluster.pass_time(2_000)
-    (answer,) = [e for e in cluster.effects if isinstance(e, Answer) and e.request == "restart"]
-    assert isinstance(answer.result, Restart)
-    for process in with_pipelines(cluster):
-        assert process.pipeline_of(name).floor < FOREVER
+    (answer,) = cluster.answers("restart")
+    assert isinstance(answer, Restart)
+    assert all(pipeline.floor < FOREVER for pipeline in cluster.pipelines(name))
 
 
 def test_behind_last_words_the_registrar_says_it() -> None:
@@ -263,7 +237,7 @@ def test_behind_last_words_the_registrar_says_it() -> None:
     cluster.lost, cluster.held = set(), set()
     cluster.pass_time(2_000)
     assert cluster.gone == {3}
-    assert len(completions(cluster)) == 1
+    assert len(cluster.logged(PipelineCompleted)) == 1
     cluster.crash(3)
     assert cluster.agreed(spec) == (FOREVER, FOREVER)
 
@@ -276,14 +250,11 @@ WIDE = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 100),), front_count=1, hori
 def test_a_delay_that_is_not_below_the_horizon_is_refused() -> None:
     """No child of an item at min time could ever be created."""
     cluster = Cluster(1)
-    refused = cluster.register(WIDE)
-    assert isinstance(refused, Refusal) and refused.code is RefusalCode.INVALID
-    assert "'a' -> 'b' has a delay of 100 slots" in refused.message
-    assert "below horizon_slots 100" in refused.message
+    why = ("'a' -> 'b' has a delay of 100 slots", "below horizon_slots 100")
+    refused(cluster.register(WIDE), RefusalCode.INVALID, *why)
     fits = replace(WIDE, horizon_slots=101)
     assert cluster.register(fits) == fits
-    shorter = cluster.ask(0, RegisterPipeline, WIDE, True)
-    assert isinstance(shorter, Refusal) and "below horizon_slots 100" in shorter.message
+    refused(cluster.ask(0, RegisterPipeline, WIDE, True), RefusalCode.INVALID, *why)
 
 
 def test_one_that_was_registered_so_goes_on() -> None:

@@ -10,19 +10,18 @@ from tracker.core.model import PipelineSpec
 
 SPEC = PipelineSpec("p", ("work",), fronts=("a",))
 LISTENER, KEEPER, TAKER = 0, 1, 2
+OWNER, HOME = 0, 1
 
 
-def moving() -> tuple[Cluster, HandNode, int, int]:
-    """Three shards and an item in a slot of KEEPER, the home of all nodes. Its child will go to a
-    slot of TAKER. Returns the cluster, the worker, and the two slots."""
+def moving(home: int = KEEPER, keeper: int = KEEPER) -> tuple[Cluster, HandNode, int, int]:
+    """Three shards and an item in a slot of the keeper, all nodes at home at one shard. Its child will go
+    to a slot of TAKER. Returns the cluster, the worker, and the two slots."""
     cluster = Cluster(3)
     cluster.register(SPEC)
-    names = [f"n{n}" for n in range(40) if cluster.routing.home("p", f"n{n}") == KEEPER]
-    front, worker = cluster.node(SPEC, names[0]), cluster.node(SPEC, names[1])
-    front.join_front("a")
-    slots = range(10, 20)
-    parent = next(s for s in slots if cluster.routing.owner(s) == KEEPER)
-    child = next(s for s in slots if s > parent and cluster.routing.owner(s) == TAKER)
+    ids = cluster.ids_at(home)
+    front, worker = cluster.front(SPEC, next(ids)), cluster.node(SPEC, next(ids))
+    parent = next(cluster.slots_of(keeper, 10))
+    child = next(cluster.slots_of(TAKER, parent))
     front.commit(created=[(0, parent, 0xA)])
     front.commit(heartbeats={"a": 50})
     assert cluster.agreed(SPEC) == (parent,)
@@ -70,8 +69,7 @@ def test_a_whole_report_does_not_hide_what_its_receiver_has_not_heard_of() -> No
     cluster.pass_time(cluster.config.retransmit_ms + 1)
     assert cluster.min_times(SPEC)[LISTENER] == (parent,)
     worker.commit(consumed=[(0, child, 0xB)])
-    cluster.held = set()
-    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    cluster.reconnect()
     assert cluster.agreed(SPEC) == (50,)
 
 
@@ -91,7 +89,7 @@ def test_a_lost_last_report_is_missed_though_nothing_follows() -> None:
 def test_a_restarted_process_still_holds_what_its_log_has_touched_beyond_the_cut() -> None:
     """The taker lags behind the home's log; whoever keeps the parent's slot has applied the move,
     and restarts. Its cells no longer show the parent, and the taker does not show the child yet."""
-    cluster, worker, parent, child = _homed_apart()
+    cluster, worker, parent, child = moving(HOME, OWNER)
     cluster.held = {(HOME, TAKER)}
     worker.begin(consumed=[(0, parent, 0xA)], created=[(0, child, 0xB)])
     cluster.settle()
@@ -99,25 +97,5 @@ def test_a_restarted_process_still_holds_what_its_log_has_touched_beyond_the_cut
     cluster.restart(OWNER)
     cluster.pass_time(cluster.config.retransmit_ms + 1)
     assert cluster.min_times(SPEC)[OWNER] == (parent,)
-    cluster.held = set()
-    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    cluster.reconnect()
     assert cluster.agreed(SPEC) == (child,)
-
-
-OWNER, HOME = 0, 1
-
-
-def _homed_apart() -> tuple[Cluster, HandNode, int, int]:
-    """As `moving`, with the parent in a slot of a shard that is not the home."""
-    cluster = Cluster(3)
-    cluster.register(SPEC)
-    names = [f"n{n}" for n in range(40) if cluster.routing.home("p", f"n{n}") == HOME]
-    front, worker = cluster.node(SPEC, names[0]), cluster.node(SPEC, names[1])
-    front.join_front("a")
-    slots = range(10, 20)
-    parent = next(s for s in slots if cluster.routing.owner(s) == OWNER)
-    child = next(s for s in slots if s > parent and cluster.routing.owner(s) == TAKER)
-    front.commit(created=[(0, parent, 0xA)])
-    front.commit(heartbeats={"a": 50})
-    assert cluster.agreed(SPEC) == (parent,)
-    return cluster, worker, parent, child

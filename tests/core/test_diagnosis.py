@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.core.driver import Cluster, HandNode
 from tests.core.test_explain import SPEC, begun, explained, holds
 from tracker.core.insight.diagnosis import Cause, CauseKind, diagnose
@@ -43,8 +41,12 @@ def test_a_shard_that_lags_is_named_with_the_ticks_that_it_lacks() -> None:
     (missing,) = parts[worker.home].missing
     assert (missing.shard, missing.key.node_id, missing.ticks) == (away, "worker", 1)
     assert missing.first == missing.last == 1
+    (hold,) = holds(cluster, 0, worker.home)
     if cluster.routing.owner(55) == worker.home:
+        assert hold == Hold(HoldKind.BEHIND, 0, 55, shard=away, home=worker.home, entries=1)
         assert causes(cluster)[0].kind is CauseKind.SHARD_LAGS and told == [missing]
+    else:
+        assert hold == Hold(HoldKind.OPEN, 0, 55, shard=away)
     cluster.held = set()
     cluster.settle()
     assert not explained(cluster, worker.home).missing
@@ -67,14 +69,16 @@ def test_a_shard_that_has_not_heard_of_a_promise_is_named_and_not_the_front() ->
 def test_a_front_that_a_shard_has_not_heard_of_is_named() -> None:
     cluster, *_ = begun(2)
     late = cluster.node(SPEC, "late")
-    cluster.held = {(late.home, 1 - late.home)}
+    away = 1 - late.home
+    cluster.held = {(late.home, away)}
     late.begin(joins={"c": 0})
     cluster.settle()
+    held = Hold(HoldKind.JOINING, 0, shard=away, node_id="late", front="c")
+    assert held in holds(cluster, 0, late.home)
     joining = [cause for cause in causes(cluster) if cause.kind is CauseKind.FRONT_JOINING]
-    assert [(cause.front, cause.shards) for cause in joining] == [("c", (1 - late.home,))]
+    assert [(cause.front, cause.shards) for cause in joining] == [("c", (away,))]
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
 def test_asked_of_a_moment_all_that_keeps_from_it_is_named(shards: int) -> None:
     cluster, first, _ = begun(shards)
     first.commit(created=[(0, 55, 7)], heartbeats={"a": 58})

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests import inside
 from tests.core.driver import MS, Cluster, HandNode
 from tracker.core.insight.explain import ExplainQuery, Hold, HoldKind
 from tracker.core.log import (
     Append,
     AttachSession,
     DetachSession,
-    HomeEntry,
     JoinNode,
     KeyClosed,
     NodeAlive,
@@ -33,7 +31,6 @@ SPEC = PipelineSpec(
     "p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a",),
     silent_front=SilentFront.EVICT, evict_after_ms=1_000,
 )  # fmt: skip
-SHARDS = [1, 2, 3]
 
 
 def begun(
@@ -42,27 +39,30 @@ def begun(
     """A front that has promised 50, in a pipeline that evicts it after a second."""
     cluster = Cluster(shards, config=config)
     cluster.register(spec)
-    front = cluster.node(spec, "first")
-    front.join_front("a")
-    front.commit(heartbeats={"a": 50})
-    cluster.settle()
-    return cluster, front
+    return cluster, cluster.front(spec, "first", promise=50)
 
 
 def evictions(cluster: Cluster) -> int:
     """How many keys were closed after a silence."""
-    appended = [e.record for e in cluster.effects if isinstance(e, Append)]
-    entries = [r.entry for r in appended if isinstance(r, HomeEntry)]
-    return sum(isinstance(entry, KeyClosed) and entry.evicted for entry in entries)
+    return sum(entry.evicted for entry in cluster.logged(KeyClosed))
 
 
-@pytest.mark.parametrize("shards", SHARDS)
+def is_evicted_after(cluster: Cluster, silent_ms: float) -> None:
+    """Nobody a little before, and then one more."""
+    before = evictions(cluster)
+    cluster.pass_time(silent_ms - 100)
+    assert evictions(cluster) == before
+    cluster.pass_time(700)
+    assert evictions(cluster) == before + 1
+
+
+def retire(cluster: Cluster) -> Any:
+    return cluster.ask_home("first", RetireNode, Cells.empty(), 1)
+
+
 def test_a_front_that_is_silent_while_it_can_be_heard_is_evicted(shards: int) -> None:
     cluster, _ = begun(shards)
-    cluster.pass_time(900)
-    assert not evictions(cluster)
-    cluster.pass_time(700)
-    assert evictions(cluster) == 1
+    is_evicted_after(cluster, 1_000)
 
 
 @pytest.mark.parametrize("pause_ms", [2_000, 60_000])
@@ -82,13 +82,9 @@ def test_a_pause_of_the_process_is_no_silence_though_it_wakes_before_it_reads(
 
 def test_a_pause_that_is_shorter_than_can_be_seen_evicts_nobody_either() -> None:
     """A front that may be silent for less than a check takes: it is suspected first, and heard then."""
-    cluster = Cluster(1)
-    spec = replace(SPEC, evict_after_ms=100)
-    cluster.register(spec)
-    front = cluster.node(spec, "first")
-    front.join_front("a")
+    cluster, front = begun(1, spec=replace(SPEC, evict_after_ms=100))
     for slot in range(50, 60):
-        front.commit(heartbeats={"a": slot})
+        front.commit(heartbeats={"a": slot + 1})
         cluster.pause(cluster.config.evict_check_ms)
     assert not evictions(cluster)
     cluster.pass_time(3 * cluster.config.evict_check_ms)
@@ -99,48 +95,27 @@ def test_a_front_that_was_heard_before_a_pause_ended_is_silent_from_then_on() ->
     """A pause lets nobody off: whoever does not go on behind it is evicted."""
     cluster, _ = begun(1)
     cluster.pause(60_000)
-    cluster.pass_time(900)
-    assert not evictions(cluster)
-    cluster.pass_time(700)
-    assert evictions(cluster) == 1
+    is_evicted_after(cluster, 1_000)
 
 
 def test_a_silence_that_is_longer_than_stalls_are_apart_ends_in_an_eviction() -> None:
     """A stall is no silence, and takes nothing from the silence before it: a front that may be silent for
     minutes is not let off by a process that stands still for a moment, now and then."""
-    cluster = Cluster(1)
-    spec = replace(SPEC, evict_after_ms=60_000)
-    cluster.register(spec)
-    front = cluster.node(spec, "first")
-    front.join_front("a")
-    front.commit(heartbeats={"a": 50})
-    cluster.settle()
+    cluster, _ = begun(1, spec=replace(SPEC, evict_after_ms=60_000))
     for _ in range(3):
         cluster.pass_time(18_000)
         cluster.pause(1_000)
-    cluster.pass_time(5_900)
-    assert not evictions(cluster), "it was heard of for less than a minute, pauses left out"
-    cluster.pass_time(700)
-    assert evictions(cluster) == 1
+    is_evicted_after(cluster, 6_000)  # a minute, pauses left out
 
 
 def test_after_a_pause_a_process_listens_before_it_judges_a_long_silence() -> None:
-    cluster = Cluster(1)
-    spec = replace(SPEC, evict_after_ms=60_000)
-    cluster.register(spec)
-    front = cluster.node(spec, "first")
-    front.join_front("a")
-    front.commit(heartbeats={"a": 50})
-    cluster.settle()
+    cluster, front = begun(1, spec=replace(SPEC, evict_after_ms=60_000))
     cluster.pass_time(59_900)
     cluster.pause(600_000)
     cluster.pass_time(cluster.config.reconnect_ms)
     assert not evictions(cluster)
     front.commit(heartbeats={"a": 60})
-    cluster.pass_time(59_900)
-    assert not evictions(cluster)
-    cluster.pass_time(700)
-    assert evictions(cluster) == 1
+    is_evicted_after(cluster, 60_000)
 
 
 def test_while_a_process_reads_no_ticks_nobody_is_silent() -> None:
@@ -148,9 +123,8 @@ def test_while_a_process_reads_no_ticks_nobody_is_silent() -> None:
     config = ProcessConfig(max_unconfirmed_entries=3)
     cluster, front = begun(2, config)
     home, other = front.home, 1 - front.home
-    cluster.held |= {(home, other), (other, home)}
-    worker = cluster.node(SPEC, next(n for n in (f"n{i}" for i in range(99))
-                                     if cluster.routing.home("p", n) == home))  # fmt: skip
+    cluster.part(home, other)
+    worker = cluster.node(SPEC, next(cluster.ids_at(home)))
     for _ in range(5):
         worker.commit()
     assert cluster.processes[home].congested
@@ -185,7 +159,7 @@ def test_a_front_that_waits_for_its_grant_is_not_silent() -> None:
     cluster.register(spec)
     front = cluster.node(spec, "first")
     home, other = front.home, 1 - front.home
-    cluster.held |= {(home, other), (other, home)}
+    cluster.part(home, other)
     cluster.handle(home, PeerDisconnected(other))
     front.begin(joins={"a": 0})
     cluster.pass_time(10_000)
@@ -212,7 +186,6 @@ def test_a_node_that_lost_its_stream_may_find_the_process_again() -> None:
     assert evictions(cluster) == 1, "it is silent, and was not kept from being heard"
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_front_that_lives_and_promises_nothing_holds_min_time(shards: int) -> None:
     """It publishes for long. Being alive is no promise, and no promise is due for being alive."""
     cluster, front = begun(shards)
@@ -264,19 +237,13 @@ def evicted(shards: int, config: ProcessConfig | None = None) -> Cluster:
 def places(cluster: Cluster) -> set[tuple[str, str]]:
     """The vacant places that all processes know."""
     known = {
-        tuple((p.node_id, p.front) for p in inside.pipeline(process).shard.vacancies.places)
-        for process in cluster.processes.values()
+        tuple((place.node_id, place.front) for place in pipeline.shard.vacancies.places)
+        for pipeline in cluster.pipelines()
     }
     assert len(known) == 1, f"the processes differ: {known}"
     return {*known.pop()}
 
 
-def retire(cluster: Cluster, node_id: str = "first") -> Any:
-    home = cluster.routing.home("p", node_id)
-    return cluster.ask(home, RetireNode, "p", node_id, Cells.empty(), 1)
-
-
-@pytest.mark.parametrize("shards", SHARDS)
 def test_evicting_the_last_front_completes_nothing_and_is_said(shards: int) -> None:
     cluster = evicted(shards)
     cluster.pass_time(5_000)
@@ -289,13 +256,10 @@ def test_evicting_the_last_front_completes_nothing_and_is_said(shards: int) -> N
             )
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_it_stands_where_those_that_left_in_order_had_promised(shards: int) -> None:
     """The one that was evicted is not waited for, and those that are done are."""
     cluster, _ = begun(shards)
-    other = cluster.node(SPEC, "second")
-    other.join_front("b")
-    other.commit(heartbeats={"b": 80})
+    other = cluster.front(SPEC, "second", promise=80, b=0)
     other.commit(leaves=["b"])
     assert cluster.agreed(SPEC) == (50, 54)
     cluster.pass_time(1_600)
@@ -303,7 +267,6 @@ def test_it_stands_where_those_that_left_in_order_had_promised(shards: int) -> N
     assert cluster.agreed(SPEC) == (80, 84)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_others_go_on_without_it_and_their_leaving_completes_nothing(shards: int) -> None:
     cluster = evicted(shards)
     other = cluster.node(SPEC, "second")
@@ -314,7 +277,6 @@ def test_others_go_on_without_it_and_their_leaving_completes_nothing(shards: int
     assert cluster.agreed(SPEC) == (90, 94)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_it_goes_on_when_the_front_comes_back_and_is_complete_when_that_leaves(shards: int) -> None:
     cluster = evicted(shards)
     again = cluster.node(SPEC, "first")
@@ -328,7 +290,6 @@ def test_it_goes_on_when_the_front_comes_back_and_is_complete_when_that_leaves(s
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_it_is_complete_when_an_operator_retires_the_node(shards: int) -> None:
     """By the operator's word its fronts have left; saying it again changes nothing."""
     cluster = evicted(shards)
@@ -336,19 +297,18 @@ def test_it_is_complete_when_an_operator_retires_the_node(shards: int) -> None:
     assert not places(cluster)
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
     assert retire(cluster) is None
-    home = cluster.processes[cluster.routing.home("p", "first")]
-    assert inside.pipeline(home).home.nodes["first"].retired
+    home = cluster.pipeline(cluster.routing.home("p", "first")).home
+    assert home.nodes["first"].retired
 
 
 def test_a_node_that_its_home_has_forgotten_can_be_retired_as_long_as_a_place_is_vacant() -> None:
     cluster = evicted(2)
-    home = cluster.processes[cluster.routing.home("p", "first")]
-    del inside.pipeline(home).home.nodes["first"]  # more nodes were evicted than are remembered
+    home = cluster.pipeline(cluster.routing.home("p", "first")).home
+    del home.nodes["first"]  # more nodes were evicted than are remembered
     assert retire(cluster) is None
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_retired_node_has_left_whatever_became_of_its_fronts_before(shards: int) -> None:
     """Its front was evicted, it came back without it, and then it was retired."""
     cluster = evicted(shards)
@@ -359,12 +319,10 @@ def test_a_retired_node_has_left_whatever_became_of_its_fronts_before(shards: in
     assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
 
 
-@pytest.mark.parametrize("with_snapshot", [False, True])
-@pytest.mark.parametrize("shards", SHARDS)
-def test_vacant_places_outlive_processes(shards: int, with_snapshot: bool) -> None:
+def test_vacant_places_outlive_processes(shards: int, snapshot: bool) -> None:
     cluster = evicted(shards)
     for shard in range(shards):
-        if with_snapshot:
+        if snapshot:
             cluster.take_snapshot(shard)
             data = snapshot_to_bytes(cluster.snapshots[shard])
             cluster.snapshots[shard] = snapshot_from_bytes(data)
@@ -382,7 +340,6 @@ def test_a_newcomer_knows_of_vacant_places() -> None:
     assert cluster.agreed(SPEC) == (50, 54)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_generation_begins_without_vacant_places(shards: int) -> None:
     cluster = evicted(shards)
     registrar = cluster.routing.registrar("p")
@@ -408,10 +365,10 @@ def test_a_vacant_place_is_where_a_generation_begins_at_the_shard_that_had_said_
     cluster.settle()
     cluster.held = set()
     cluster.settle()
-    floors = {s: inside.pipeline(process).floor for s, process in cluster.processes.items()}
+    floors = {shard: cluster.pipeline(shard).floor for shard in range(shards)}
     assert floors == {registrar: 50} | dict.fromkeys(others, 60)
 
-    cluster.node(spec, "first").join_front("a")
+    cluster.front(spec, "first")
     cluster.pass_time(1_600)
     assert evictions(cluster) == 1
     assert cluster.agreed(spec) == (60, 60)
@@ -421,13 +378,11 @@ def test_a_vacant_place_is_where_a_generation_begins_at_the_shard_that_had_said_
 def test_one_that_is_open_keeps_no_places() -> None:
     """It is never complete as it is, and whoever is evicted there needs nobody's word."""
     spec = replace(SPEC, open=True)
-    cluster = Cluster(1)
-    cluster.register(spec)
-    cluster.node(spec, "first").join_front("a")
+    cluster, _ = begun(1, spec=spec)
     cluster.pass_time(1_600)
     assert evictions(cluster) == 1
     assert not places(cluster)
-    assert cluster.agreed(spec) == (0, 4)
+    assert cluster.agreed(spec) == (50, 54)
 
 
 def test_nobody_is_evicted_beyond_the_places_that_are_remembered(
@@ -435,8 +390,7 @@ def test_nobody_is_evicted_beyond_the_places_that_are_remembered(
 ) -> None:
     monkeypatch.setattr("tracker.core.process.timers.MAX_VACANCIES", 1)
     cluster = evicted(1)
-    again = cluster.node(SPEC, "second")
-    again.join_front("b")
+    cluster.front(SPEC, "second", b=0)
     cluster.pass_time(10_000)
     assert evictions(cluster) == 1
     assert retire(cluster) is None

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.core.driver import MS, Cluster, HandNode
 from tracker.core.insight.explain import ExplainQuery, Hold, HoldKind, OpenCell, PipelineExplanation
 from tracker.core.log import RetireNode
 from tracker.core.model import Cells, Edge, PipelineSpec, Unit
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 4),), fronts=("a", "b"))
-SHARDS = [1, 2, 3]
 
 
 def explained(cluster: Cluster, shard: int = 0, **asked: int) -> PipelineExplanation:
@@ -27,15 +24,12 @@ def begun(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     """Two fronts of two nodes: one promises 50, the other 60."""
     cluster = Cluster(shards)
     cluster.register(SPEC)
-    nodes = cluster.node(SPEC, "first", "front"), cluster.node(SPEC, "second", "front")
-    for node, front, slot in zip(nodes, "ab", (50, 60), strict=True):
-        node.join_front(front)
-        node.commit(heartbeats={front: slot})
+    first = cluster.front(SPEC, "first", promise=50, a=0)
+    second = cluster.front(SPEC, "second", promise=60, b=0)
     assert cluster.agreed(SPEC) == (50, 54)
-    return cluster, *nodes
+    return cluster, first, second
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_declared_fronts_that_are_missing_are_named(shards: int) -> None:
     cluster = Cluster(shards)
     cluster.register(SPEC)
@@ -44,11 +38,10 @@ def test_declared_fronts_that_are_missing_are_named(shards: int) -> None:
         Hold(HoldKind.NOT_BEGUN, front="a"),
         Hold(HoldKind.NOT_BEGUN, front="b"),
     )
-    cluster.node(SPEC, "n").join_front("b")
+    cluster.front(SPEC, "n", b=0)
     assert holds(cluster) == (Hold(HoldKind.NOT_BEGUN, front="a"),)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_the_front_that_promises_least_is_named(shards: int) -> None:
     cluster, first, _ = begun(shards)
     least = Hold(HoldKind.PROMISE, 0, 50, node_id="first", front="a")
@@ -59,7 +52,6 @@ def test_the_front_that_promises_least_is_named(shards: int) -> None:
     assert holds(cluster) == (Hold(HoldKind.PROMISE, 0, 60, node_id="second", front="b"),)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_the_lowest_open_slot_is_named_with_its_shard(shards: int) -> None:
     cluster, first, _ = begun(shards)
     first.commit(created=[(0, 51, 7), (0, 53, 8), (0, 53, 9)])
@@ -81,35 +73,6 @@ def test_cells_are_asked_for_by_segment_slots_and_number() -> None:
     assert [s.segment for s in part.segments] == ["work"]
 
 
-def test_a_shard_that_lags_behind_is_named() -> None:
-    """What a tick touched holds until every shard has applied the tick, though nothing is open."""
-    cluster, first, second = begun(2)
-    worker = cluster.node(SPEC, "worker")
-    away = 1 - worker.home
-    first.commit(created=[(0, 55, 7)], heartbeats={"a": 90})
-    second.commit(heartbeats={"b": 90})
-    cluster.held = {(worker.home, away)}
-    worker.begin(consumed=[(0, 55, 7)], created=[])
-    cluster.settle()
-    owner = cluster.routing.owner(55)
-    (hold,) = holds(cluster, 0, worker.home)
-    if owner == worker.home:
-        assert hold == Hold(HoldKind.BEHIND, 0, 55, shard=away, home=worker.home, entries=1)
-    else:
-        assert hold == Hold(HoldKind.OPEN, 0, 55, shard=away)
-
-
-def test_a_front_that_a_shard_has_not_heard_of_is_named() -> None:
-    cluster, *_ = begun(2)
-    late = cluster.node(SPEC, "late")
-    away = 1 - late.home
-    cluster.held = {(late.home, away)}
-    late.begin(joins={"c": 0})
-    cluster.settle()
-    joining = Hold(HoldKind.JOINING, 0, shard=away, node_id="late", front="c")
-    assert joining in holds(cluster, 0, late.home)
-
-
 def test_a_shard_that_was_never_heard_is_named() -> None:
     cluster, *_ = begun(2)
     cluster.crash(1)
@@ -123,9 +86,7 @@ def test_an_open_pipeline_waits_and_a_complete_one_does_not() -> None:
         spec = replace(SPEC, fronts=("a",), open=is_open)
         cluster = Cluster(1)
         cluster.register(spec)
-        node = cluster.node(spec, "n")
-        node.join_front("a")
-        node.commit(leaves=["a"])
+        cluster.front(spec, "n").commit(leaves=["a"])
         cluster.settle()
         assert holds(cluster) == ((Hold(HoldKind.KEPT_OPEN),) if is_open else ())
 
@@ -171,7 +132,6 @@ def test_open_units_are_named_where_their_names_are_kept() -> None:
     assert set(known.values()) == {()}
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_no_number_of_items_that_people_are_shown_is_negative(shards: int) -> None:
     """A reader may be quicker than the tick of the writer, by thousands of items; shards report how much
     they lack, so that what is shown adds up once the rest comes."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests import inside
 from tests.core.driver import Cluster, HandNode
 from tracker.core.home.home import KEPT_SCOPES, MAX_SCOPES
 from tracker.core.log import FrontsGranted, Pinned, PipelineReport, SegmentLow
@@ -26,18 +25,11 @@ class Apart:
     def __init__(self) -> None:
         self.cluster = cluster = Cluster(2)
         cluster.register(SPEC)
-        self.first = cluster.node(SPEC, "first")
+        self.first = cluster.front(SPEC, "first", promise=60, x=0, y=1)
         self.home, self.other = self.first.home, 1 - self.first.home
-        self.first.commit(joins={"x": 0, "y": 1})
-        self.first.commit(heartbeats={"x": 60, "y": 60})
         assert cluster.agreed(SPEC) == (60, 60)
-        self.late = cluster.node(SPEC, self.at_home("late"))
+        self.late = cluster.node(SPEC, next(cluster.ids_at(self.home)))
         cluster.settle()
-
-    def at_home(self, name: str) -> str:
-        """A node id that is at home where the first one is."""
-        names = (f"{name}{number}" for number in range(100))
-        return next(n for n in names if self.cluster.routing.home(SPEC.name, n) == self.home)
 
     def part(self) -> None:
         self.cluster.held = {(self.other, self.home)}
@@ -46,13 +38,11 @@ class Apart:
         said = self.cluster.min_times(SPEC)
         assert (said[self.home], said[self.other]) == ((60, 60), (60, 70))
 
-    def hear_all(self) -> None:
-        self.cluster.held = set()
-        self.cluster.pass_time(self.cluster.config.retransmit_ms + 1)
-
-    def restart(self, shard: int) -> None:
-        """A process dies and comes back; nothing that the other one says reaches it."""
-        self.cluster.restart(shard)
+    def restart_home(self, snapshot: bool = False) -> None:
+        """It dies and comes back; what the other one says reaches it as little as before."""
+        if snapshot:
+            self.cluster.take_snapshot(self.home)
+        self.cluster.restart(self.home)
         self.late.attach()
 
 
@@ -65,7 +55,7 @@ def test_a_pin_of_one_joining_is_nothing_to_the_next_one_of_the_name() -> None:
     apart = Apart()
     apart.part()
     cluster, late = apart.cluster, apart.late
-    cluster.held = {(apart.other, apart.home), (apart.home, apart.other)}
+    cluster.part(apart.other, apart.home)
     for what in ({"joins": {"f": 0}}, {"leaves": ["f"]}, {"joins": {"f": 1}}):
         late.begin(**what)
         cluster.commit(apart.home)
@@ -74,7 +64,7 @@ def test_a_pin_of_one_joining_is_nothing_to_the_next_one_of_the_name() -> None:
     cluster.pass_time_without_commits()
     waiting = [record for _, record in cluster.pending[apart.other]]
     assert any(isinstance(record, Pinned) for record in waiting), "the first joining is not pinned"
-    apart.hear_all()
+    apart.cluster.reconnect()
     (grant,) = late.grants
     assert (grant.segment, grant.slot) == (1, 70)
 
@@ -88,7 +78,7 @@ def test_a_pin_that_an_older_version_has_stored_is_of_the_front_as_it_is() -> No
             pins = tuple(FrontPin(pin.node_id, pin.front, pin.slot) for pin in record.pins)
             stored[place] = position, replace(record, pins=pins)
     apart.cluster.restart(apart.home)
-    fronts = inside.pipeline(apart.cluster.processes[apart.home]).shard.fronts
+    fronts = apart.cluster.pipeline(apart.home).shard.fronts
     assert {state.pin for state in fronts.values()} == {0}
     apart.first.attach()
     apart.first.commit(heartbeats={"x": 80, "y": 80})
@@ -113,7 +103,7 @@ def test_a_front_that_comes_again_at_once_waits_for_a_grant_of_its_own() -> None
     assert late.grants == [old], "it was told its old grant again"
     refusal = late.refused(created=[(1, 65, 9)])
     assert refusal.code is RefusalCode.NOT_READY
-    apart.hear_all()
+    apart.cluster.reconnect()
     assert late.grants[-1].slot == 70
     assert late.refused(created=[(1, 65, 9)]).code is RefusalCode.BELOW_MIN_TIME
     late.commit(created=[(1, 70, 9)])
@@ -122,7 +112,7 @@ def test_a_front_that_comes_again_at_once_waits_for_a_grant_of_its_own() -> None
 def test_a_front_that_an_older_process_says_has_left_is_forgotten_whatever_its_joining() -> None:
     """Its reports name no joinings of those that left."""
     apart = Apart()
-    combiner = inside.pipeline(apart.cluster.processes[apart.home]).combiner
+    combiner = apart.cluster.pipeline(apart.home).combiner
     assert len(combiner.views[apart.other].fronts) == 2
     combiner.take(
         apart.other,
@@ -135,7 +125,6 @@ def test_a_front_that_an_older_process_says_has_left_is_forgotten_whatever_its_j
 # --- grants are durable ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("snapshot", [False, True])
 def test_a_front_that_waits_for_its_grant_waits_on_after_a_restart_of_its_home(
     snapshot: bool,
 ) -> None:
@@ -143,27 +132,22 @@ def test_a_front_that_waits_for_its_grant_waits_on_after_a_restart_of_its_home(
     apart.part()
     apart.late.begin(joins={"f": 1})
     apart.cluster.settle()
-    if snapshot:
-        apart.cluster.take_snapshot(apart.home)
     before = apart.late.refused(created=[(1, 65, 9)])
-    apart.restart(apart.home)
+    apart.restart_home(snapshot)
     assert apart.late.refused(created=[(1, 65, 9)]) == before
     assert before.code is RefusalCode.NOT_READY
-    apart.hear_all()
+    apart.cluster.reconnect()
     assert apart.late.grants[-1].slot == 70
     apart.late.commit(created=[(1, 70, 9)])
 
 
-@pytest.mark.parametrize("snapshot", [False, True])
 def test_a_front_keeps_its_grant_while_its_home_has_not_heard_the_others_since_a_restart(
     snapshot: bool,
 ) -> None:
     apart = Apart()
     granted = apart.late.join_front("f", 1).slot
-    if snapshot:
-        apart.cluster.take_snapshot(apart.home)
     apart.cluster.held = {(apart.other, apart.home)}
-    apart.restart(apart.home)
+    apart.restart_home(snapshot)
     assert [grant.slot for grant in apart.late.grants] == [granted, granted]
     apart.late.begin(created=[(1, granted, 9)])
     assert apart.late.refused(created=[(1, granted - 1, 8)]).code is RefusalCode.BELOW_MIN_TIME
@@ -175,7 +159,7 @@ def test_a_grant_is_not_said_before_it_is_durable() -> None:
     late.begin(joins={"f": 1})
 
     def is_everywhere() -> bool:
-        settled = inside.pipeline(cluster.processes[apart.home]).combiner.settled_fronts
+        settled = cluster.pipeline(apart.home).combiner.settled_fronts
         return any(front[1] == "f" for front in settled)
 
     cluster.settle(is_everywhere)
@@ -185,7 +169,7 @@ def test_a_grant_is_not_said_before_it_is_durable() -> None:
     late.attach()
     assert not late.grants
     assert late.refused(created=[(1, 65, 9)]).code is RefusalCode.NOT_READY
-    apart.hear_all()
+    apart.cluster.reconnect()
     assert [grant.slot for grant in late.grants] == [60]
 
 
@@ -247,9 +231,9 @@ def test_a_promise_below_the_pin_may_grow_after_a_restart_as_it_might_have_befor
     late = apart.late
     assert late.join_front("f", 1).slot == 60
     late.commit(heartbeats={"f": 10})
-    apart.restart(apart.home)
+    apart.restart_home()
     late.commit(heartbeats={"f": 20})
-    apart.restart(apart.home)
+    apart.restart_home()
     assert late.refused(heartbeats={"f": 19}).code is RefusalCode.INVALID
 
 
@@ -281,7 +265,7 @@ def test_the_newest_batch_of_each_of_many_scopes_is_known_for_good() -> None:
         refusal = again.refused(created=[(0, 5, 1)], batch=Batch(scopes[0], 7, b"other"))
         assert refusal.code is RefusalCode.ROLLED_BACK
         assert again.refused(batch=Batch(scopes[0], 6, b"f")).code is RefusalCode.ROLLED_BACK
-    cells = inside.pipeline(cluster.processes[0]).shard.cells
+    cells = cluster.pipeline(0).shard.cells
     assert cells.value(0, 5)[0] == (1 << len(scopes)) - 1, "none counts twice"
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests import inside
 from tests.core.driver import Cluster, HandNode, plain
-from tracker.core.log import (
-    Answer,
+from tracker.core.cells import CellTable, new_cells
+from tracker.core.messages import (
     HomeEntry,
     JoinNode,
     LimitsChanged,
@@ -27,17 +26,13 @@ SPEC = PipelineSpec(
     "p", ("in", "out"), (Edge("in", "out"),), fronts=("f",), horizon_slots=1_000, max_open_cells=3,
     max_open_units=2, max_nodes=2,
 )  # fmt: skip
-SHARDS = [1, 2, 3]
 
 
 def begun(shards: int = 1, spec: PipelineSpec = SPEC) -> tuple[Cluster, HandNode]:
     """A front that has promised slot 100."""
     cluster = Cluster(shards)
     cluster.register(spec)
-    front = cluster.node(spec, "front", "front")
-    front.join_front("f")
-    front.commit(heartbeats={"f": 100})
-    return cluster, front
+    return cluster, cluster.front(spec, "front", promise=100, f=0)
 
 
 def apply(cluster: Cluster, spec: PipelineSpec) -> Any:
@@ -50,25 +45,16 @@ def limits_known(cluster: Cluster) -> set[int]:
     return {process.spec("p").max_open_cells for process in cluster.processes.values()}
 
 
-def slots_of(cluster: Cluster, shard: int) -> list[int]:
-    return [slot for slot in range(200, 260) if cluster.routing.owner(slot, "p") == shard]
-
-
-def names_at_home(cluster: Cluster, shard: int, count: int) -> list[str]:
-    """Names of nodes that are at home at a shard."""
-    names = (f"n{n}" for n in itertools.count())
-    at_home = (name for name in names if cluster.routing.home("p", name) == shard)
-    return list(itertools.islice(at_home, count))
+def slots_of(cluster: Cluster, shard: int, number: int = 10) -> list[int]:
+    return list(itertools.islice(cluster.slots_of(shard, 200), number))
 
 
 # --- room -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_full_table_takes_the_ticks_that_empty_it(shards: int) -> None:
     cluster, front = begun(shards)
-    cluster_slots = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 0]
-    first, second, third, fourth = cluster_slots[:4]
+    first, second, third, fourth = slots_of(cluster, 0, 4)
     front.commit(created=[(0, slot, slot) for slot in (first, second, third)])
     assert front.refused(created=[(0, fourth, 9)]).code is RefusalCode.FULL
     worker = cluster.node(SPEC, "worker")
@@ -101,20 +87,18 @@ def test_a_cell_that_a_tick_names_twice_counts_once() -> None:
 
 def test_a_shard_counts_what_it_would_own_alone() -> None:
     cluster, front = begun(2)
-    mine = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 0]
-    others = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 1]
+    mine, others = slots_of(cluster, 0), slots_of(cluster, 1)
     front.commit(created=[(0, slot, slot) for slot in mine[:3]])
     front.commit(created=[(0, slot, slot) for slot in others[:3]])
     for more in (mine[3], others[3]):
         assert "max_open_cells of 3" in front.refused(created=[(0, more, 9)]).message
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_table_full_of_what_was_consumed_ahead_takes_its_creations(shards: int) -> None:
     """Readers need not wait for the ticks of a front; what they consume ahead of them opens cells."""
     cluster, front = begun(shards)
     far = (front.home + 1) % shards
-    slots = [s for s in range(200, 260) if cluster.routing.owner(s, "p") == far][:6]
+    slots = slots_of(cluster, far, 6)
     reader = cluster.node(SPEC, "reader")
     reader.commit(consumed=[(0, slot, slot) for slot in slots])
     if shards > 1:
@@ -125,14 +109,13 @@ def test_a_table_full_of_what_was_consumed_ahead_takes_its_creations(shards: int
     assert cluster.agreed(SPEC) == (300, 300)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_what_lies_below_all_that_is_open_is_taken_though_nobody_has_consumed_it(
     shards: int,
 ) -> None:
     """Readers wait for some names, and run ahead of other ticks of the same front."""
     cluster, front = begun(shards)
     far = (front.home + 1) % shards
-    slots = [s for s in range(200, 260) if cluster.routing.owner(s, "p") == far][:5]
+    slots = slots_of(cluster, far, 5)
     reader = cluster.node(SPEC, "reader")
     reader.commit(consumed=[(0, slot, slot) for slot in slots[1:]])
     front.commit(created=[(0, slots[0], 7)], units_created=[Unit(0, "file:///x", slots[0])])
@@ -150,7 +133,7 @@ def test_of_ticks_that_are_each_the_lowest_of_one_full_shard_the_lowest_of_all_g
     spec = replace(SPEC, fronts=("f", "g"), max_open_cells=1)
     cluster = Cluster(3)
     cluster.register(spec)
-    lower, upper = [cluster.node(spec, name) for name in names_at_home(cluster, 2, 2)]
+    lower, upper = [cluster.node(spec, name) for name in itertools.islice(cluster.ids_at(2), 2)]
     lower.join_front("f", segments[0])
     upper.join_front("g", segments[1])
     one, other = slots_of(cluster, 0), slots_of(cluster, 1)
@@ -202,10 +185,9 @@ def test_how_many_cells_would_be_opened_is_counted_by_segment_and_slot() -> None
 # --- limits that change ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_limit_is_raised_while_the_pipeline_runs(shards: int) -> None:
     cluster, front = begun(shards)
-    slots = [s for s in range(200, 240) if cluster.routing.owner(s, "p") == 0]
+    slots = slots_of(cluster, 0)
     front.commit(created=[(0, slot, slot) for slot in slots[:3]])
     front.refused(created=[(0, slots[3], 9)])
     more = replace(SPEC, max_open_cells=4, max_nodes=9)
@@ -213,9 +195,7 @@ def test_a_limit_is_raised_while_the_pipeline_runs(shards: int) -> None:
     assert [p.pipelines() for p in cluster.processes.values()] == [[more]] * shards
     front.commit(created=[(0, slots[3], 9)])
     assert "max_open_cells of 4" in front.refused(created=[(0, slots[4], 9)]).message
-    names = [f"n{n}" for n in range(40)]
-    at_home = [n for n in names if cluster.routing.home("p", n) == front.home]
-    for name in at_home[:4]:
+    for name in itertools.islice(cluster.ids_at(front.home), 4):
         assert cluster.node(more, name).joined.spec == more
 
 
@@ -289,8 +269,8 @@ def test_of_two_changes_the_last_counts_also_where_the_first_is_not_durable_yet(
     logged = [entry for entry in entries if isinstance(entry, LimitsChanged)]
     assert [(e.number, e.limits.max_open_cells) for e in logged] == [(1, 50), (2, 60), (3, 50)]
     cluster.settle()
-    answers = [e.result for e in cluster.effects if isinstance(e, Answer) and "r" in str(e.request)]
-    assert answers[-4:] == [asked[-1]] * 4
+    answers = [cluster.answers(f"r{number}") for number in range(4)]
+    assert answers == [[asked[-1]]] * 4
     assert limits_known(cluster) == {50}
 
 
@@ -304,14 +284,9 @@ def test_the_answer_waits_until_every_shard_has_it_also_after_a_restart() -> Non
     cluster.restart(registrar)
     cluster.handle(registrar, RegisterPipeline("again", raised, True))
     cluster.settle()
-
-    def said() -> list[Answer]:
-        return [e for e in cluster.effects if isinstance(e, Answer) and e.request == "again"]
-
-    assert not said()
-    cluster.held.clear()
-    cluster.pass_time(cluster.config.retransmit_ms + 1)
-    assert said() and limits_known(cluster) == {50}
+    assert not cluster.answers("again")
+    cluster.reconnect()
+    assert cluster.answers("again") and limits_known(cluster) == {50}
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -325,17 +300,12 @@ def test_a_registrar_that_dies_has_changed_them_if_it_was_durable(durable: bool)
     assert limits_known(cluster) == {50 if durable else 3}
 
 
-@pytest.mark.parametrize("with_snapshots", [False, True])
-def test_changed_limits_outlive_a_restart_and_are_known_to_newcomers(with_snapshots: bool) -> None:
+def test_changed_limits_outlive_a_restart_and_are_known_to_newcomers(snapshot: bool) -> None:
     cluster, front = begun(2)
     apply(cluster, replace(SPEC, max_open_cells=50))
     raised = replace(SPEC, max_open_cells=60)
     apply(cluster, raised)
-    if with_snapshots:
-        for shard in [*cluster.processes]:
-            cluster.take_snapshot(shard)
-    for shard in [*cluster.processes]:
-        cluster.restart(shard)
+    cluster.restart_all(from_snapshots=snapshot)
     newcomer = cluster.join_shard()
     assert newcomer == 2 and limits_known(cluster) == {60}
     cluster.rescale(3)
@@ -344,7 +314,7 @@ def test_changed_limits_outlive_a_restart_and_are_known_to_newcomers(with_snapsh
     lower = replace(SPEC, max_open_cells=40)
     assert apply(cluster, lower) == lower, "whoever decides on the name now counts on"
     assert limits_known(cluster) == {40}
-    assert {inside.pipeline(p).limits_number for p in cluster.processes.values()} == {3}
+    assert {pipeline.limits_number for pipeline in cluster.pipelines()} == {3}
     assert front.joined.spec == SPEC
 
 

@@ -10,7 +10,6 @@ from tests.core.driver import Cluster
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
-SHARDS = [1, 2, 3]
 ONE = PipelineSpec("p", ("work",), fronts=("a",))
 CHAIN = PipelineSpec("p", ("parse", "enrich"), (Edge("parse", "enrich", 3),), fronts=("a",))
 
@@ -21,7 +20,6 @@ def started(shards: int, spec: PipelineSpec) -> Cluster:
     return cluster
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_an_item_holds_min_time_until_it_is_consumed(shards: int) -> None:
     cluster = started(shards, ONE)
     front, worker = cluster.node(ONE, "front"), cluster.node(ONE, "worker")
@@ -34,7 +32,6 @@ def test_an_item_holds_min_time_until_it_is_consumed(shards: int) -> None:
     assert cluster.agreed(ONE) == (20,)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_children_hold_what_their_parents_held(shards: int) -> None:
     cluster = started(shards, CHAIN)
     front, worker = cluster.node(CHAIN, "front"), cluster.node(CHAIN, "worker")
@@ -52,7 +49,6 @@ def test_children_hold_what_their_parents_held(shards: int) -> None:
     assert cluster.agreed(CHAIN) == (100, 103)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_consumption_may_come_before_its_creation(shards: int) -> None:
     """A reader may be quicker than the writer's tick; the writer's input holds in between."""
     cluster = started(shards, CHAIN)
@@ -66,7 +62,6 @@ def test_a_consumption_may_come_before_its_creation(shards: int) -> None:
     assert cluster.agreed(CHAIN) == (100, 103)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 @pytest.mark.parametrize(
     "spec", [replace(ONE, fronts=("a", "b")), replace(ONE, fronts=(), front_count=2)]
 )
@@ -87,7 +82,6 @@ def test_a_pipeline_holds_where_it_begins_until_all_its_fronts_have_joined(
     assert cluster.processes[0].describe("p", 0).begun
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_front_that_leaves_before_the_others_join_has_joined(shards: int) -> None:
     spec = replace(ONE, fronts=("a", "b"))
     cluster = started(shards, spec)
@@ -100,7 +94,6 @@ def test_a_front_that_leaves_before_the_others_join_has_joined(shards: int) -> N
     assert cluster.agreed(spec) == (40,)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_pipeline_is_complete_when_the_last_front_has_left_and_all_is_consumed(
     shards: int,
 ) -> None:
@@ -117,7 +110,6 @@ def test_a_pipeline_is_complete_when_the_last_front_has_left_and_all_is_consumed
     assert all(p.describe("p", 0).complete for p in cluster.processes.values())
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_an_open_pipeline_holds_instead(shards: int) -> None:
     spec = replace(ONE, open=True)
     cluster = started(shards, spec)
@@ -141,7 +133,6 @@ def test_an_open_pipeline_without_declared_fronts_begins_at_once() -> None:
     assert cluster.agreed(spec) == (15,)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 @pytest.mark.parametrize("start", [LOWEST_SLOT, -1_000_000, HIGHEST_SLOT - 50])
 def test_slots_may_be_negative_and_near_the_limits(shards: int, start: int) -> None:
     spec = replace(CHAIN, start_slot=start)
@@ -157,7 +148,6 @@ def test_slots_may_be_negative_and_near_the_limits(shards: int, start: int) -> N
     assert cluster.agreed(spec) == (start + 50, min(FOREVER, start + 53))
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_pipelines_do_not_touch_each_other(shards: int) -> None:
     p, q = replace(ONE, name="p"), replace(ONE, name="q")
     cluster = started(shards, p)

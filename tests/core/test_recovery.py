@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import replace
-
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain
@@ -13,15 +10,13 @@ from tracker.core.model import Batch, Edge, PipelineSpec, StagedContribution, Un
 from tracker.core.process import LogLost, Process
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
-SHARDS = [1, 2, 3]
 
 
 def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     """A pipeline in the middle of its work."""
     cluster = Cluster(shards)
     cluster.register(SPEC)
-    front, worker = cluster.node(SPEC, "front"), cluster.node(SPEC, "worker")
-    front.join_front("a")
+    front, worker = cluster.front(SPEC, "front"), cluster.node(SPEC, "worker")
     front.commit(
         created=[(0, slot, slot) for slot in range(1, 9)],
         batch=Batch("a", 0, b"f"),
@@ -33,51 +28,6 @@ def running(shards: int) -> tuple[Cluster, HandNode, HandNode]:
     return cluster, front, worker
 
 
-def logged(process: Process) -> object:
-    """What a process knows from its log alone: not what it has heard of the others, by which it lets
-    go of entries and of runs."""
-    snapshot = process.snapshot()
-    return plain(
-        (
-            snapshot.position,
-            snapshot.home_last,
-            snapshot.next_incarnation,
-            sorted(snapshot.received),
-            [replace(pipeline, runs=()) for pipeline in snapshot.pipelines],
-        )
-    )
-
-
-@pytest.mark.parametrize("shards", SHARDS)
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_a_restarted_process_knows_what_was_durable(shards: int, snapshot: bool) -> None:
-    cluster, front, worker = running(shards)
-    for shard in range(shards):
-        if snapshot:
-            cluster.take_snapshot(shard)
-        before = logged(cluster.processes[shard])
-        assert logged(cluster.restart(shard)) == before
-        cluster.settle()
-    assert cluster.agreed(SPEC) == (5, 6)
-    for node in (front, worker):
-        node.attach()
-    worker.commit(consumed=[(0, slot, slot) for slot in range(5, 9)] + [(1, 7, 99)])
-    assert cluster.agreed(SPEC) == (50, 51)
-
-
-@pytest.mark.parametrize("shards", SHARDS)
-def test_a_snapshot_holds_all_that_the_log_before_it_says(shards: int) -> None:
-    """A process from a snapshot equals one from the whole log."""
-    cluster, *_ = running(shards)
-    for shard, process in cluster.processes.items():
-        whole = Process(shard, cluster.routing, 9, cluster.config)
-        whole.recover(None, cluster.stored[shard], cluster.now_ns)
-        short = Process(shard, cluster.routing, 9, cluster.config)
-        short.recover(pickle.loads(pickle.dumps(process.snapshot())), [], cluster.now_ns)
-        assert logged(whole) == logged(short)
-
-
-@pytest.mark.parametrize("shards", SHARDS)
 def test_all_processes_may_die_at_once(shards: int) -> None:
     cluster, front, worker = running(shards)
     for shard in range(shards):
@@ -92,7 +42,6 @@ def test_all_processes_may_die_at_once(shards: int) -> None:
     assert cluster.agreed(SPEC) == (2**63 - 1, 2**63 - 1)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_what_was_said_is_said_again(shards: int) -> None:
     cluster, *_ = running(shards)
     for shard in range(shards):
@@ -124,8 +73,7 @@ def test_a_restarted_process_announces_nothing_before_it_has_heard_the_others() 
     cluster.settle()
     cluster.pass_time(100)
     assert cluster.processes[0].min_times("p") == before
-    cluster.held = set()
-    cluster.pass_time(cluster.config.retransmit_ms + 1)
+    cluster.reconnect()
     assert cluster.agreed(SPEC) == (5, 6)
 
 
@@ -170,10 +118,7 @@ def test_staged_contributions_and_units_come_back() -> None:
     request = (SPEC.name, "worker", (contribution,))
     assert cluster.ask(worker.home, StageContributions, *request) is None
     keeper = cluster.routing.names_keeper("p", 0)
-    for shard in (0, 1):
-        cluster.take_snapshot(shard)
-        cluster.restart(shard)
-    cluster.settle()
+    cluster.restart_all(from_snapshots=True)
     (staged,) = cluster.processes[worker.home].staged("p", "worker", "q", 4)
     assert plain(staged) == plain(contribution)
     assert cluster.processes[keeper].resolve_units("p", 0, ["file:///x"]) == [5]

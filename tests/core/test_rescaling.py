@@ -7,23 +7,20 @@ from dataclasses import replace
 import pytest
 
 from tests import inside
-from tests.core.driver import Cluster, HandNode
-from tracker.core.log import (
-    Answer,
-    Append,
+from tests.core.driver import Cluster, HandNode, refused
+from tracker.core.membership import Membership
+from tracker.core.messages import (
     Effect,
     Entries,
     Entry,
     Event,
     FrameArrived,
-    HomeEntry,
     JoinNode,
     JoinShard,
     KeyClosed,
     RescaleShards,
     Restart,
     RestartPipeline,
-    SessionRefused,
     ShardNumber,
 )
 from tracker.core.log.steps import SEQUENCER, ShardLeaving, ShardLeft
@@ -138,8 +135,7 @@ def test_a_node_that_was_moved_and_has_left_is_not_there_after_a_restart() -> No
     assert not isinstance(moved.leave(), Refusal)
     process = cluster.restart(1)
     assert [key for _, _, key in process.snapshot().closed] == [moved.key]
-    refused = [e for e in moved.attach() if isinstance(e, SessionRefused)]
-    assert len(refused) == 1
+    assert moved.attach_refused()
 
 
 def test_grow_and_shrink_one_two_four_three_one() -> None:
@@ -207,13 +203,12 @@ def test_nodes_go_to_their_new_home_with_all_that_it_must_know() -> None:
     load = Load(cluster)
     load.worker.commit(batch=Batch("q", 7, b"x"))
     cluster.join_shard()
-    moved = [n for n in range(40) if _two().home("p", f"n{n}") == 1]
-    node = cluster.node(SPEC, f"n{moved[0]}")
+    two = RoutingTable.uniform(2)
+    node = cluster.node(SPEC, next(n for n in map(str, range(40)) if two.home("p", n) == 1))
     node.commit(batch=Batch("q", 3, b"three"))
     node.begin(joins={"late": 0})
     cluster.rescale(2)
-    ended = [e for e in cluster.effects if isinstance(e, SessionRefused)]
-    assert any(e.session == node.session and e.refusal.home == 1 for e in ended)
+    assert node.ended.home == 1
     load.follow(node)
     assert node.home == 1
     node.commit(batch=Batch("q", 3, b"three"))  # repeated: counts as an empty tick
@@ -226,10 +221,6 @@ def test_nodes_go_to_their_new_home_with_all_that_it_must_know() -> None:
     assert again.joined.previous_node_time == 3
 
 
-def _two() -> RoutingTable:
-    return RoutingTable.uniform(2)
-
-
 def test_a_node_is_not_taken_up_before_all_that_its_old_home_logged_has_arrived() -> None:
     cluster = Cluster(3, config=CONFIG)
     load = Load(cluster)
@@ -237,10 +228,10 @@ def test_a_node_is_not_taken_up_before_all_that_its_old_home_logged_has_arrived(
     cluster.handle(0, RescaleShards("r", 2))
     cluster.settle()
     two = cluster.routing
-    assert not [e for e in cluster.effects if getattr(e, "request", None) == "r"]
-    name = next(n for n in (f"n{i}" for i in range(99)) if _moves(n))
-    refusal = cluster.ask(two.home("p", name), JoinNode, "p", name, "other")
-    assert isinstance(refusal, Refusal) and refusal.code is RefusalCode.NOT_READY
+    assert not cluster.answers("r")
+    name = next(filter(_moves, map(str, range(99))))
+    early = cluster.ask(two.home("p", name), JoinNode, "p", name, "other")
+    refused(early, RefusalCode.NOT_READY)
     cluster.held.clear()
     cluster.pass_time(1000)
     cluster.crash(2)
@@ -255,28 +246,22 @@ def test_nobody_is_evicted_before_all_that_its_old_home_logged_has_arrived() -> 
     spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=500, open=True)
     cluster = Cluster(3, config=CONFIG)
     cluster.register(spec)
-    front = cluster.node(spec, next(n for n in (f"n{i}" for i in range(99)) if _moves(n)))
-    front.join_front("f")
+    front = cluster.front(spec, next(filter(_moves, map(str, range(99)))), f=0)
     cluster.held.add((2, 1))  # shard 1 does not hear what shard 2 logs from here on
     front.commit(created=[(0, 1, 1), (0, 2, 2), (0, 3, 3)], heartbeats={"f": 3})
     cluster.handle(0, RescaleShards("r", 2))
     cluster.settle()
-    assert front.key.node_id in inside.pipeline(cluster.processes[0]).home.nodes
+    assert front.key.node_id in cluster.pipeline(0).home.nodes
     for _ in range(4):
         cluster.pass_time(400)
-    ends = [e for e in cluster.effects if isinstance(e, Append) and _closes(e.record)]
-    assert not ends
+    assert not cluster.logged(KeyClosed)
     cluster.held.clear()
     cluster.pass_time(CONFIG.reconnect_ms + 1_600)
-    assert [e for e in cluster.effects if isinstance(e, Append) and _closes(e.record)]
+    assert cluster.logged(KeyClosed)
     cluster.settle()
-    left = {s: inside.pipeline(p).shard for s, p in cluster.processes.items()}
-    assert not any(shard.fronts for shard in left.values())
-    assert sum(sum(shard.cells.open_slots) for shard in left.values()) == 3
-
-
-def _closes(record: object) -> bool:
-    return isinstance(record, HomeEntry) and isinstance(record.entry, KeyClosed)
+    left = [pipeline.shard for pipeline in cluster.pipelines()]
+    assert not any(shard.fronts for shard in left)
+    assert sum(sum(shard.cells.open_slots) for shard in left) == 3
 
 
 def _moves(node_id: str) -> bool:
@@ -292,10 +277,9 @@ def test_two_rescales_at_once_end_in_one_table() -> None:
     cluster.handle(0, RescaleShards("same", 2))
     cluster.handle(0, RescaleShards("other", 1))
     cluster.settle()
-    answers = {e.request: e.result for e in cluster.effects if isinstance(e, Answer)}
-    assert isinstance(answers["other"], Refusal)
-    assert answers["other"].code is RefusalCode.NOT_READY
-    assert answers["one"] == answers["same"]
+    (other,) = cluster.answers("other")
+    refused(other, RefusalCode.NOT_READY)
+    assert cluster.answers("one") == cluster.answers("same")
     assert cluster.routing.shards == (0, 1)
     assert cluster.rescale(1).shards == (0,)
     cluster.pass_time(1000)
@@ -309,9 +293,7 @@ def test_two_rescales_at_once_end_in_one_table() -> None:
 
 def test_more_shards_than_there_are_processes_is_refused() -> None:
     cluster = Cluster(1, config=CONFIG)
-    refusal = cluster.ask(0, RescaleShards, 2)
-    assert refusal.code is RefusalCode.FULL
-    assert "more have to join first" in refusal.message
+    refused(cluster.ask(0, RescaleShards, 2), RefusalCode.FULL, "more have to join first")
     assert cluster.ask(0, RescaleShards, 0).code is RefusalCode.INVALID
     assert cluster.rescale(1).version == 0
 
@@ -323,11 +305,8 @@ def test_a_rescale_waits_for_those_that_are_joining() -> None:
     cluster.handle(0, RescaleShards("early", 2))
     shard = max(cluster.processes[0].expected_membership().joining)
     assert cluster.ask(0, RescaleShards, 3).code is RefusalCode.FULL
-    refusal = cluster.ask(0, RescaleShards, 2)
-    (early,) = [e.result for e in cluster.effects if isinstance(e, Answer) and e.request == "early"]
-    for said in (early, refusal):
-        assert isinstance(said, Refusal) and said.code is RefusalCode.NOT_READY
-        assert f"shards [{shard}] are joining" in said.message
+    for said in (*cluster.answers("early"), cluster.ask(0, RescaleShards, 2)):
+        refused(said, RefusalCode.NOT_READY, f"shards [{shard}] are joining")
     cluster.settle()
     cluster.bootstrap(shard, SEQUENCER)
     cluster.settle()
@@ -350,13 +329,11 @@ def test_one_that_has_begun_cannot_begin_again_from_the_same_address() -> None:
     newcomer = cluster.bootstrap(1, SEQUENCER)
     cluster.settle(until=lambda: sequencer.links[1].confirmed > 0)
     assert not newcomer.counts
-    refusal = cluster.ask(SEQUENCER, JoinShard, "host:1")
-    assert isinstance(refusal, Refusal)
-    assert (refusal.code, refusal.home) == (RefusalCode.CONFLICT, 1)
+    begun = cluster.ask(SEQUENCER, JoinShard, "host:1")
+    assert refused(begun, RefusalCode.CONFLICT).home == 1
     cluster.settle()
     assert newcomer.counts
-    joined = cluster.ask(SEQUENCER, JoinShard, "host:1")
-    assert isinstance(joined, Refusal) and joined.code is RefusalCode.CONFLICT
+    refused(cluster.ask(SEQUENCER, JoinShard, "host:1"), RefusalCode.CONFLICT)
 
 
 def test_a_newcomer_that_never_comes_is_forgotten() -> None:
@@ -507,11 +484,7 @@ def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_
     cluster = Cluster(2, config=CONFIG)
     load = Load(cluster)
     segment = next(s for s in (0, 1) if cluster.routing.names_keeper("p", s) == 1)
-    names = [f"n{number}" for number in range(99)]
-    creator, reader = (
-        cluster.node(SPEC, next(n for n in names if cluster.routing.home("p", n) == home))
-        for home in (0, 1)
-    )
+    creator, reader = (cluster.node(SPEC, next(cluster.ids_at(home))) for home in (0, 1))
     cluster.handle(SEQUENCER, RescaleShards("request", 1))
     cluster.settle(until=lambda: 1 in cluster.processes[SEQUENCER].membership.highest)
     cluster.held.add((0, 1))  # shard 1 does not hear of the table
@@ -525,11 +498,8 @@ def test_a_unit_that_is_consumed_by_the_older_table_and_created_by_the_newer_is_
     cluster.pass_time(1000)
     assert cluster.routing.shards == (0,)
     assert cluster.processes[0].resolve_units("p", segment, ["file"]) == [None]
-    assert not any(
-        names.early
-        for process in cluster.processes.values()
-        for names in inside.pipeline(process).shard.units.values()
-    )
+    names = [names for pipeline in cluster.pipelines() for names in pipeline.shard.units.values()]
+    assert not any(each.early for each in names)
     assert cluster.gone == {1}
     cluster.crash(1)
     load.follow_all()

@@ -8,30 +8,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests import inside
-from tests.core.driver import Cluster, HandNode, content, plain
-from tracker.core.home.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
-from tracker.core.log import (
+from tests.core.driver import Cluster, HandNode, content, refused
+from tracker.core.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
+from tracker.core.messages import (
     Answer,
     Joined,
     JoinNode,
     RetireNode,
-    SessionRefused,
     StageContributions,
 )
-from tracker.core.model import (
-    Batch,
-    Cells,
-    Edge,
-    PipelineSpec,
-    Refusal,
-    RefusalCode,
-    WrittenOffCell,
-)
-from tracker.core.shard.written_off import MAX_LISTED_CELLS, WrittenOffLedger
+from tracker.core.model import Batch, Cells, Edge, PipelineSpec, RefusalCode
+from tracker.core.written_off import MAX_LISTED_CELLS, WrittenOffCell, WrittenOffLedger
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
-SHARDS = [1, 2, 3]
 AT_MS = 1_700_000_000_000
 LOST = [(0, 3, 33), (0, 4, 44)]
 """What the worker took with it."""
@@ -45,16 +34,15 @@ class World:
     other: HandNode
 
     def retire(self, node_id: str = "worker", cells: Cells | None = None) -> object:
-        home = self.cluster.routing.home("p", node_id)
         given = Cells.empty() if cells is None else cells
-        return self.cluster.ask(home, RetireNode, "p", node_id, given, AT_MS)
+        return self.cluster.ask_home(node_id, RetireNode, given, AT_MS)
 
     def shown(self, *places: tuple[int, int]) -> Cells:
         """The cells at (segment, slot) as their owners would show them now."""
         rows = []
         for segment, slot in places:
-            owner = self.cluster.processes[self.cluster.routing.owner(slot)]
-            checksum, items = inside.pipeline(owner).shard.cells.value(segment, slot)
+            owner = self.cluster.pipeline(self.cluster.routing.owner(slot))
+            checksum, items = owner.shard.cells.value(segment, slot)
             rows.append((segment, slot, checksum, items))
         return Cells.of(rows)
 
@@ -62,8 +50,8 @@ class World:
         """(segment, slot, items, node, whether they came back) of all that is written off."""
         return sorted(
             (cell.segment, cell.slot, cell.items, cell.node_id, cell.came_back)
-            for process in self.cluster.processes.values()
-            for cell in inside.pipeline(process).shard.written_off.cells.values()
+            for pipeline in self.cluster.pipelines()
+            for cell in pipeline.shard.written_off.cells.values()
         )
 
     def late_items(self) -> int:
@@ -75,25 +63,18 @@ def running(shards: int) -> World:
     """Items in slots 3 and 4 that a worker has taken, and will say nothing of any more."""
     cluster = Cluster(shards)
     cluster.register(SPEC)
-    nodes = [cluster.node(SPEC, node_id) for node_id in ("front", "worker", "other")]
-    front = nodes[0]
-    front.join_front("a")
+    front = cluster.front(SPEC, "front")
     front.commit(created=[*LOST, (0, 6, 66)])
     front.commit(heartbeats={"a": 20})
     assert cluster.agreed(SPEC) == (3, 3)
-    return World(cluster, *nodes)
+    return World(cluster, front, cluster.node(SPEC, "worker"), cluster.node(SPEC, "other"))
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_retired_node_can_commit_no_more(shards: int) -> None:
     world = running(shards)
     assert world.retire() is None
-    over = [e for e in world.cluster.effects if isinstance(e, SessionRefused)]
-    assert [e.refusal.code for e in over] == [RefusalCode.FENCED]
-    assert "retired" in over[0].refusal.message
-    (again,) = [e for e in world.worker.attach() if isinstance(e, SessionRefused)]
-    assert again.refusal.code is RefusalCode.FENCED
-    assert "was retired by an operator" in again.refusal.message
+    refused(world.worker.ended, RefusalCode.FENCED, "retired")
+    refused(world.worker.attach_refused(), RefusalCode.FENCED, "was retired by an operator")
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -104,12 +85,9 @@ def test_a_retired_node_can_stage_no_more_and_is_told_why(durable: bool) -> None
     if durable:
         world.cluster.settle()
     (answer,) = [e for e in world.cluster.handle(0, staging) if isinstance(e, Answer)]
-    refusal = refused(answer.result)
-    assert refusal.code is RefusalCode.FENCED
-    assert "was retired by an operator" in refusal.message
+    refused(answer.result, RefusalCode.FENCED, "was retired by an operator")
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_what_it_left_is_waited_for(shards: int) -> None:
     """Nothing is given up unless it is named: another node may still consume it."""
     world = running(shards)
@@ -120,11 +98,9 @@ def test_what_it_left_is_waited_for(shards: int) -> None:
     assert world.listed() == []
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_the_fronts_of_a_retired_node_hold_nothing(shards: int) -> None:
     world = running(shards)
-    gone = world.cluster.node(SPEC, "gone")
-    gone.join_front("b")
+    world.cluster.front(SPEC, "gone", b=0)
     world.front.commit(heartbeats={"a": 50})
     world.other.commit(consumed=[*LOST, (0, 6, 66)])
     assert world.cluster.agreed(SPEC) == (3, 3), "the second front has promised nothing"
@@ -132,7 +108,6 @@ def test_the_fronts_of_a_retired_node_hold_nothing(shards: int) -> None:
     assert world.cluster.agreed(SPEC) == (50, 50)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_what_is_written_off_is_listed_and_min_time_goes_on(shards: int) -> None:
     world = running(shards)
     world.retire(cells=world.shown((0, 3), (0, 4)))
@@ -142,7 +117,6 @@ def test_what_is_written_off_is_listed_and_min_time_goes_on(shards: int) -> None
         assert process.describe("p", world.cluster.now_ns).written_off_items == 2
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_cell_that_is_not_as_it_was_shown_stays(shards: int) -> None:
     """Somebody else's item has come into it since: it must not be given up with the rest."""
     world = running(shards)
@@ -156,10 +130,9 @@ def test_a_cell_that_is_not_as_it_was_shown_stays(shards: int) -> None:
     newer.commit(consumed=[(0, 4, 99)])
     world.retire(cells=world.shown((0, 4)))
     assert [slot for _, slot, *_ in world.listed()] == [3, 4]
-    assert inside.pipeline(world.cluster.processes[0]).combiner.low(0) > 4
+    assert world.cluster.pipeline(0).combiner.low(0) > 4
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_writing_off_twice_changes_nothing(shards: int) -> None:
     world = running(shards)
     shown = world.shown((0, 3), (0, 4))
@@ -169,7 +142,6 @@ def test_writing_off_twice_changes_nothing(shards: int) -> None:
         assert [items for _, _, items, *_ in world.listed()] == [1, 1]
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_what_is_consumed_after_all_goes_to_the_late_ledger(shards: int) -> None:
     """Min time has passed it: by the home's word, or by a sweep where the home has not heard."""
     world = running(shards)
@@ -181,7 +153,6 @@ def test_what_is_consumed_after_all_goes_to_the_late_ledger(shards: int) -> None
     assert world.cluster.agreed(SPEC) == (20, 20)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_what_is_consumed_after_all_is_late_before_min_time_has_passed_it(shards: int) -> None:
     world = running(shards)
     world.retire(cells=world.shown((0, 4)))
@@ -195,7 +166,6 @@ def test_what_is_consumed_after_all_is_late_before_min_time_has_passed_it(shards
     assert described.written_off_items == 0, "it was not lost"
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_an_item_made_again_in_a_written_off_cell_is_waited_for(shards: int) -> None:
     """Made again under the same ack value, the cell reads just as when the lost one is consumed."""
     world = running(shards)
@@ -210,7 +180,6 @@ def test_an_item_made_again_in_a_written_off_cell_is_waited_for(shards: int) -> 
     assert world.listed() == [(0, 4, 1, "worker", False)]
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_part_that_comes_back_opens_the_cell_until_it_is_written_off_too(shards: int) -> None:
     world = running(shards)
     more = world.cluster.node(SPEC, "more")
@@ -224,7 +193,6 @@ def test_a_part_that_comes_back_opens_the_cell_until_it_is_written_off_too(shard
     assert world.listed() == [(0, 4, 1, "worker", False)], "one of the two is still missing"
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_ticks_under_way_come_before_the_write_off(shards: int) -> None:
     """The node's last tick and its retiring are in one log: nobody sees the second without the first."""
     world = running(shards)
@@ -234,30 +202,23 @@ def test_ticks_under_way_come_before_the_write_off(shards: int) -> None:
     world.worker.begin(consumed=[(0, 3, 33)], created=[(1, 3, 7)])
     world.cluster.handle(world.worker.home, RetireNode("r", "p", "worker", shown, AT_MS))
     world.cluster.settle()
-    answered = [e for e in world.cluster.effects if isinstance(e, Answer) and e.request == "r"]
-    assert bool(answered) == (shards == 1), "every shard must have it before the operator is told"
-    world.cluster.held = set()
-    world.cluster.pass_time(world.cluster.config.retransmit_ms + 1)
-    assert [e.result for e in world.cluster.effects if isinstance(e, Answer)][-1] is None
+    assert bool(world.cluster.answers("r")) == (shards == 1), (
+        "every shard must have it before the operator is told"
+    )
+    world.cluster.reconnect()
+    assert world.cluster.answers("r") == [None]
     assert world.listed() == [], "it had been consumed"
     assert world.cluster.agreed(SPEC) == (4, 3)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
-@pytest.mark.parametrize("snapshot", [False, True])
 def test_it_outlives_every_process(shards: int, snapshot: bool) -> None:
     world = running(shards)
     world.retire(cells=world.shown((0, 4)))
     world.other.commit(consumed=[(0, 6, 66)])
     before = world.listed()
-    for shard in range(shards):
-        if snapshot:
-            world.cluster.take_snapshot(shard)
-        known = plain(world.cluster.processes[shard].snapshot().pipelines[0].nodes)
-        assert plain(world.cluster.restart(shard).snapshot().pipelines[0].nodes) == known
+    world.cluster.restart_all(from_snapshots=snapshot)
     assert world.listed() == before
-    (again,) = [e for e in world.worker.attach() if isinstance(e, SessionRefused)]
-    assert "retired" in again.refusal.message
+    refused(world.worker.attach_refused(), RefusalCode.FENCED, "retired")
     world.other.attach()
     world.other.commit(consumed=[(0, 4, 44)])
     assert world.listed() == [(0, 4, 1, "worker", True)], "it is still watched"
@@ -265,7 +226,6 @@ def test_it_outlives_every_process(shards: int, snapshot: bool) -> None:
     assert world.cluster.agreed(SPEC) == (20, 20)
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 @pytest.mark.parametrize("durable", [0, 1, 2])
 def test_an_operator_whose_answer_was_lost_asks_again(shards: int, durable: int) -> None:
     """The home dies when none, the first or both of the records are durable."""
@@ -282,25 +242,17 @@ def test_an_operator_whose_answer_was_lost_asks_again(shards: int, durable: int)
     assert [items for _, _, items, *_ in world.listed()] == [1, 1]
 
 
-def refused(answer: object) -> Refusal:
-    assert isinstance(answer, Refusal)
-    return answer
-
-
 def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
     world = running(2)
-    unknown = refused(world.retire("nobody"))
-    assert unknown.code is RefusalCode.UNKNOWN_NODE and "lowmark explain" in unknown.message
-    for cells, code in (
-        (Cells.of([(2, 3, 1, 1)]), RefusalCode.UNKNOWN_SEGMENT),
-        (Cells.of([(0, 3, 1, 1)] * (MAX_CELLS_PER_WRITE_OFF + 1)), RefusalCode.INVALID),
-    ):
-        assert refused(world.retire(cells=cells)).code is code
+    refused(world.retire("nobody"), RefusalCode.UNKNOWN_NODE, "lowmark explain")
+    refused(world.retire(cells=Cells.of([(2, 3, 1, 1)])), RefusalCode.UNKNOWN_SEGMENT)
+    too_many = Cells.of([(0, 3, 1, 1)] * (MAX_CELLS_PER_WRITE_OFF + 1))
+    refused(world.retire(cells=too_many), RefusalCode.INVALID)
     world.worker.commit(consumed=LOST)
     elsewhere = world.cluster.ask(
         1 - world.worker.home, RetireNode, "p", "worker", Cells.empty(), AT_MS
     )
-    assert refused(elsewhere).home == world.worker.home
+    assert refused(elsewhere, RefusalCode.NOT_HOME).home == world.worker.home
 
 
 def test_who_was_retired_by_mistake_joins_again_and_finds_its_batches() -> None:
@@ -319,8 +271,8 @@ def test_a_node_that_has_only_just_asked_to_join_can_be_retired() -> None:
     cluster.handle(0, JoinNode("j", "p", "n", "other"))
     cluster.handle(0, RetireNode("r", "p", "n", Cells.empty(), AT_MS))
     cluster.settle()
-    answers = {e.request: e.result for e in cluster.effects if isinstance(e, Answer)}
-    assert isinstance(answers["j"], Joined) and answers["r"] is None
+    (joined,) = cluster.answers("j")
+    assert isinstance(joined, Joined) and cluster.answers("r") == [None]
 
 
 def test_the_last_gone_nodes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +282,9 @@ def test_the_last_gone_nodes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("one", "two", "three"):
         world.cluster.node(SPEC, name)
         world.retire(name)
-    home = inside.pipeline(world.cluster.processes[0]).home
+    home = world.cluster.pipeline(0).home
     assert [n for n, node in home.nodes.items() if node.retired] == ["two", "three"]
-    assert refused(world.retire("one")).code is RefusalCode.UNKNOWN_NODE
+    refused(world.retire("one"), RefusalCode.UNKNOWN_NODE)
 
 
 def test_the_list_is_bounded_and_the_sum_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,17 +357,14 @@ class Play:
                     else:
                         self.restart(world, nodes, choose.randrange(self.shards))
             self.check(world)
-        cluster.held = set()
-        cluster.pass_time(cluster.config.retransmit_ms + 1)
+        cluster.reconnect()
         cluster.settle()
         self.check(world)
         for item in self.alive(world):
             world.other.begin(consumed=[(item.segment, item.slot, item.value)])
         front.begin(heartbeats={"a": promised + 100})
         cluster.settle()
-        left = [cell for process in cluster.processes.values()
-                for cell in inside.pipeline(process).shard.cells.open_cells().rows()]  # fmt: skip
-        if not left:
+        if not any(any(pipeline.shard.cells.open_slots) for pipeline in cluster.pipelines()):
             assert cluster.agreed(SPEC) == (promised + 100, promised + 100), "completion was lost"
         return sum(items for *_, items, _, _ in world.listed())
 
@@ -438,8 +387,7 @@ class Play:
 
     def write_off(self, world: World, nodes: dict[str, HandNode], choose: random.Random) -> None:
         cells = Cells.concatenate(
-            inside.pipeline(process).shard.cells.open_cells()
-            for process in world.cluster.processes.values()
+            pipeline.shard.cells.open_cells() for pipeline in world.cluster.pipelines()
         )
         chosen = [row for row in cells.rows() if choose.random() < 0.3]
         name = choose.choice(list(nodes))
@@ -460,12 +408,8 @@ class Play:
         return [item for item in self.open_items if self.counts(world, item)]
 
     def counts(self, world: World, item: Item) -> bool:
-        ledgers = (
-            inside.pipeline(process).shard.written_off.cells
-            for process in world.cluster.processes.values()
-        )
         place = (item.segment, item.slot)
-        if any(place in cells for cells in ledgers):
+        if any(place in p.shard.written_off.cells for p in world.cluster.pipelines()):
             return False
         return item.parent is None or self.counts(world, item.parent)
 
@@ -480,7 +424,6 @@ class Play:
         world.cluster.said.clear()
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_no_schedule_makes_a_write_off_complete_what_was_not_given_up(shards: int) -> None:
     given_up = sum(Play(seed, shards).run() for seed in range(25))
     assert given_up > 20, "the schedules must give up something"

@@ -8,14 +8,11 @@ from typing import TypeVar
 
 import pytest
 
-from tests import inside
 from tests.core.driver import Cluster, content
-from tracker.core.home.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
-from tracker.core.log import (
-    Append,
+from tracker.core.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
+from tracker.core.messages import (
     Entries,
     Entry,
-    HomeEntry,
     RescaleShards,
     Send,
     StageContributions,
@@ -51,15 +48,6 @@ class OneByOne(Cluster):
         super().commit(shard, 1)
 
 
-def logged(cluster: Cluster, kind: type[Kind]) -> list[Kind]:
-    entries = [
-        e.record.entry
-        for e in cluster.effects
-        if isinstance(e, Append) and isinstance(e.record, HomeEntry)
-    ]
-    return [entry for entry in entries if isinstance(entry, kind)]
-
-
 def frames(cluster: Cluster) -> Iterator[tuple[Entry, ...]]:
     for effect in cluster.effects:
         if isinstance(effect, Send) and isinstance(effect.frame.body, Entries):
@@ -78,8 +66,7 @@ def contribution(task: int, cells: int) -> StagedContribution:
 
 def moving_node(cluster: Cluster) -> str:
     """A node that is at home at shard 1 while there are two shards, and then goes to shard 0."""
-    table = cluster.routing
-    return next(n for n in map(str, range(99)) if table.home("p", n) == 1)
+    return next(cluster.ids_at(1))
 
 
 def test_pieces_are_as_large_as_may_be_and_never_empty() -> None:
@@ -100,11 +87,11 @@ def begin_with_staged(tasks: int, cells: int) -> tuple[Cluster, str]:
 def test_what_is_staged_goes_to_a_new_home_in_entries_of_bounded_size() -> None:
     cluster, node_id = begin_with_staged(tasks=20, cells=50)
     cluster.rescale(1)
-    moved = logged(cluster, NodesMoved)
+    moved = cluster.logged(NodesMoved)
     assert len(moved) > 5
     assert all(entry_bytes(entry) <= MOVE + HEAD for entry in moved)
     check_sizes(cluster)
-    staged = inside.pipeline(cluster.processes[0]).home.staged[node_id].values()
+    staged = cluster.pipeline(0).home.staged[node_id].values()
     assert {c.partition for c in staged} == {*range(20)}
 
 
@@ -118,7 +105,7 @@ def test_a_home_that_dies_amid_what_it_hands_over_loses_nothing_of_it() -> None:
             cluster.pass_time(1000)
         died = cluster.has_crashed
         cluster.crash_at(1, 0)
-        home = inside.pipeline(cluster.processes[0]).home
+        home = cluster.pipeline(0).home
         assert {c.partition for c in home.staged[node_id].values()} == {*range(6)}
         assert node_id in home.nodes and home.staged_count == 6
         if not died:
@@ -135,7 +122,7 @@ def test_names_of_units_are_handed_over_in_entries_of_bounded_size() -> None:
     for name in names:
         node.commit(created=[(segment, 5, 1)], units_created=[Unit(segment, name, 5)])
     cluster.rescale(1, evacuate=True)
-    moved = logged(cluster, CellsMoved)
+    moved = cluster.logged(CellsMoved)
     assert len(moved) > 5
     assert all(entry_bytes(entry) <= MOVE + HEAD for entry in moved)
     check_sizes(cluster)
@@ -151,23 +138,23 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
         cluster.register(replace(SPEC, name=name))
     cluster.settle()
     for name in names:
-        leaving = inside.pipeline(cluster.processes[1], name)
+        leaving = cluster.pipeline(1, name)
         leaving.reached = leaving.announced = leaving.said = [7, 7]
         leaving.shard.late[1] = LateEntry(items=3, cells=2, last_slot=5)
     cluster.take_snapshot(1)
     cluster.handle(0, RESCALE)
-    cluster.settle(until=lambda: bool(logged(cluster, ShardSaid)))
+    cluster.settle(until=lambda: bool(cluster.logged(ShardSaid)))
     cluster.crash_at(1, commits)
     for _ in range(6):
         cluster.pass_time(1000)
     assert cluster.gone == {1}
     said: list[ShardSaid | ShardLeft] = [
-        *logged(cluster, ShardSaid),
-        *logged(cluster, ShardLeft),
+        *cluster.logged(ShardSaid),
+        *cluster.logged(ShardLeft),
     ]
     assert len(said) > 4 and all(entry_bytes(entry) <= 500 + HEAD for entry in said)
     for name in names:
-        stays = inside.pipeline(cluster.processes[0], name)
+        stays = cluster.pipeline(0, name)
         assert stays.said == stays.floors == [7, 7]
         late = stays.shard.late[1]
         assert (late.items, late.cells, late.last_slot) == (3, 2, 5)

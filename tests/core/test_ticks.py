@@ -28,7 +28,6 @@ from tracker.core.model import Batch, PipelineSpec, RefusalCode
 from tracker.core.process import ProcessConfig
 
 SPEC = PipelineSpec("p", ("work",), open=True)
-SHARDS = [1, 2, 3]
 
 
 def joined(shards: int, config: ProcessConfig | None = None) -> HandNode:
@@ -54,7 +53,6 @@ def refused(effects: Sequence[object]) -> list[TickRefused]:
     return [e for e in effects if isinstance(e, TickRefused)]
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_duplicate_tick_is_dropped_by_its_number(shards: int) -> None:
     node = joined(shards)
     tick = content(created=[(0, 5, 1), (0, 6, 2)])
@@ -66,7 +64,6 @@ def test_a_duplicate_tick_is_dropped_by_its_number(shards: int) -> None:
     assert open_items(node.cluster) == {(2, 2)}
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_tick_that_comes_too_early_is_refused_with_the_number_that_is_due(shards: int) -> None:
     node = joined(shards)
     (early,) = refused(node.send(2, content(created=[(0, 6, 2)])))
@@ -91,7 +88,6 @@ def test_in_any_order_of_arrival_each_tick_counts_once(order: tuple[int, ...]) -
     assert open_items(node.cluster) == {(3, 3)}
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_nothing_is_acknowledged_or_applied_before_it_is_durable(shards: int) -> None:
     node = joined(shards)
     cluster = node.cluster
@@ -107,7 +103,6 @@ def test_nothing_is_acknowledged_or_applied_before_it_is_durable(shards: int) ->
     assert open_items(cluster) == {(1, 1)}
 
 
-@pytest.mark.parametrize("shards", SHARDS)
 def test_a_durable_tick_whose_answer_was_lost_counts_once(shards: int) -> None:
     node = joined(shards)
     cluster = node.cluster
@@ -144,7 +139,7 @@ def test_a_stream_goes_on_where_the_last_one_was_accepted() -> None:
 def test_a_shard_without_a_part_is_told_the_number_alone() -> None:
     node = joined(2)
     cluster = node.cluster
-    slot = next(s for s in range(2) if cluster.routing.owner(s) == node.home)
+    slot = next(cluster.slots_of(node.home))
     cluster.held = {(node.home, 1 - node.home)}
     node.begin(created=[(0, slot, 1)])
     cluster.settle()
@@ -182,8 +177,7 @@ class TestBetweenShards:
             node.cluster.commit(away)
 
     def open_up(self, node: HandNode) -> None:
-        node.cluster.held = set()
-        node.cluster.pass_time(node.cluster.config.retransmit_ms + 1)
+        node.cluster.reconnect()
 
     def test_repeated_entries_count_once(self) -> None:
         node, away, frames = self.frames(4)

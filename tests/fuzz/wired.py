@@ -49,9 +49,7 @@ class Wired(Cluster):
         self.hubs = [Hub() for _ in range(shards)]
         super().__init__(shards, block_slots=2, config=ProcessConfig(max_pipelines=3))
         self.register(SPEC)
-        self.front = self.node(SPEC, "f", "front")
-        self.front.join_front("F")
-        self.front.commit(heartbeats={"F": 5})
+        self.front(SPEC, "f", promise=5, F=0)
         assert self.agreed(SPEC) == (5, 6)
 
     def _take(self, shard: int, effects: list[m.Effect]) -> None:
@@ -177,11 +175,10 @@ class WiredEngine:
     async def ask(self, event: Any) -> Any:
         self._cluster.handle(self._shard, event)
         self._cluster.settle()
-        (answer,) = self._cluster._answers(event.request)
-        if isinstance(answer.result, Refusal):
-            r = answer.result
-            raise Refused(r.code, r.message, home=r.home, expected=r.expected)
-        return answer.result
+        (answer,) = self._cluster.answers(event.request)
+        if isinstance(answer, Refusal):
+            raise Refused(answer.code, answer.message, home=answer.home, expected=answer.expected)
+        return answer
 
     def post(self, event: m.Event) -> None:
         self._cluster.handle(self._shard, event)
