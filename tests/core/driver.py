@@ -59,7 +59,8 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.pipeline import Pipeline
+from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.checking import check_frame
 from tracker.core.process.snapshot import ProcessSnapshot

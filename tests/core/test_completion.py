@@ -8,7 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import MS, Cluster, Lossy, refused
-from tracker.core.messages import (
+from tracker.core.log import (
     Announcement,
     Append,
     Entries,
@@ -24,6 +24,7 @@ from tracker.core.messages import (
 )
 from tracker.core.log.steps import ShardLeft
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
 from tracker.core.process.checking import check_frame
 

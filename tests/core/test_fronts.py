@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.core.driver import MS, Cluster, HandNode, content, refused
-from tracker.core.messages import (
-    AttachSession,
-    Joined,
-    JoinNode,
-    SessionRefused,
-    TickRefused,
-    Wake,
-)
+from tracker.core.log import AttachSession, Joined, JoinNode, SessionRefused, TickRefused, Wake
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, RefusalCode, SilentFront
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 from tests.core.driver import Cluster, HandNode, plain
-from tracker.core.cells import CellTable, new_cells
-from tracker.core.messages import (
-    HomeEntry,
-    JoinNode,
-    LimitsChanged,
-    RegisterPipeline,
-    RestartPipeline,
-)
+from tracker.core.log import HomeEntry, JoinNode, LimitsChanged, RegisterPipeline, RestartPipeline
 from tracker.core.model import Cells, Edge, PipelineSpec, RefusalCode, Unit
 from tracker.core.model.slots import FOREVER
 from tracker.core.shard.cells import CellTable, new_cells

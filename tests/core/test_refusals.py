@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, plain, refused
-from tracker.core import home
-from tracker.core.messages import (
+from tracker.core.home import home
+from tracker.core.log import (
     Append,
     AttachSession,
     JoinNode,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.core.driver import MS, Cluster, plain
-from tracker.core.messages import RegisterPipeline
+from tracker.core.home.registration import MAX_DELAY_SLOTS
+from tracker.core.log import RegisterPipeline
 from tracker.core.model import (
     Edge,
     FrontPolicy,

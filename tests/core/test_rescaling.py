@@ -8,8 +8,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, refused
-from tracker.core.membership import Membership
-from tracker.core.messages import (
+from tracker.core.log import (
     Effect,
     Entries,
     Entry,

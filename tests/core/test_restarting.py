@@ -9,7 +9,7 @@ import pytest
 
 from tests import inside
 from tests.core.driver import Cluster, HandNode, content, plain, refused
-from tracker.core.messages import (
+from tracker.core.log import (
     Announced,
     Joined,
     JoinNode,

@@ -9,16 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.core.driver import Cluster, HandNode, content, refused
-from tracker.core.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
-from tracker.core.messages import (
-    Answer,
-    Joined,
-    JoinNode,
-    RetireNode,
-    StageContributions,
-)
-from tracker.core.model import Batch, Cells, Edge, PipelineSpec, RefusalCode
-from tracker.core.written_off import MAX_LISTED_CELLS, WrittenOffCell, WrittenOffLedger
+from tracker.core.home.home import KEPT_GONE_NODES, MAX_CELLS_PER_WRITE_OFF
+from tracker.core.log import Answer, Joined, JoinNode, RetireNode, StageContributions
+from tracker.core.model import Batch, Cells, Edge, PipelineSpec, RefusalCode, WrittenOffCell
+from tracker.core.shard.written_off import MAX_LISTED_CELLS, WrittenOffLedger
 
 SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next"),), fronts=("a",))
 AT_MS = 1_700_000_000_000

@@ -9,14 +9,8 @@ from typing import TypeVar
 import pytest
 
 from tests.core.driver import Cluster, content
-from tracker.core.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
-from tracker.core.messages import (
-    Entries,
-    Entry,
-    RescaleShards,
-    Send,
-    StageContributions,
-)
+from tracker.core.home.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
+from tracker.core.log import Entries, Entry, RescaleShards, Send, StageContributions
 from tracker.core.log.sizes import entry_bytes, pieces
 from tracker.core.log.steps import CellsMoved, NodesMoved, ShardLeft, ShardSaid
 from tracker.core.model import (
