@@ -21,6 +21,7 @@ def peek(thing: object) -> object:
 
 PLANTED = {
     "tracker/core/stranger.py": "tracker.client",
+    "tracker/core/home/stranger.py": "tracker.core.shard",
     "tracker/core/process/state.py": "tracker.core.process.recovery",
     "tracker/wire/stranger.py": "tracker.wire.frames",
     "tracker/wire/frames.py": "tracker.wire.stranger",
