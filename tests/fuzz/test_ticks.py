@@ -73,7 +73,7 @@ class Node:
             *(node_pb.CommitTicksRequest(tick=tick) for tick in ticks),
         ]
         context = Context()
-        ended = called(self.services.nodes.CommitTicks(stream(requests), context))  # type: ignore[arg-type]
+        ended = called(self.services.nodes.CommitTicks(stream(requests), context))
         return context.written, ended
 
 
@@ -127,7 +127,7 @@ def test_a_stream_of_anything_ends_as_streams_end(requests: list[Any]) -> None:
     """Several attached, none, ticks under any number: whatever is not a tick of a stream ends it."""
     node = Node()
     context = Context()
-    ended = called(node.services.nodes.CommitTicks(stream(requests), context))  # type: ignore[arg-type]
+    ended = called(node.services.nodes.CommitTicks(stream(requests), context))
     assert ended is None or isinstance(ended, CallEnded)
     for message in context.written:
         message.SerializeToString()

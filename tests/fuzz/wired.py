@@ -21,6 +21,7 @@ from tracker.service.rpc.errors import STATUS
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer
+from tracker.service.rpc.refusals import EndRefused
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
 from tracker.service.stats import Stats
@@ -201,15 +202,26 @@ class WiredEngine:
             self.post(m.DetachSession(name))
 
 
+class Served:
+    """A servicer behind the interceptor that ends what is refused."""
+
+    def __init__(self, servicer: Any) -> None:
+        self._servicer = servicer
+
+    def __getattr__(self, method: str) -> Any:
+        return EndRefused(ADDRESSES).of_unary(getattr(self._servicer, method))
+
+
 class Services:
     """The servicers of one shard."""
 
     def __init__(self, cluster: Wired, shard: int) -> None:
         engine: Any = WiredEngine(cluster, shard)
         units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
-        self.nodes = NodeServicer(engine, ADDRESSES, units)
-        self.pipelines = PipelineServicer(engine, ADDRESSES, Sampler(engine.process))
-        self.progress = ProgressServicer(engine, ADDRESSES, cluster.hubs[shard])
+        pipelines = PipelineServicer(engine, ADDRESSES, Sampler(engine.process))
+        self.nodes: Any = Served(NodeServicer(engine, units))
+        self.pipelines: Any = Served(pipelines)
+        self.progress: Any = Served(ProgressServicer(engine, cluster.hubs[shard]))
 
 
 def called(call: Awaitable[Any], waits: bool = False) -> Any:

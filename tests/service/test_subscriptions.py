@@ -221,7 +221,7 @@ class _SlowContext:
 def test_a_slow_reader_gets_the_newest_value_and_nothing_gathers_for_it() -> None:
     async def story() -> None:
         process, hub, context = _Process(), Hub(), _SlowContext()
-        servicer: Any = ProgressServicer(_Engine(process), ["here"], hub)  # type: ignore[arg-type]
+        servicer: Any = ProgressServicer(_Engine(process), hub)  # type: ignore[arg-type]
 
         async def requests() -> AsyncIterator[progress_pb.SubscribeRequest]:
             yield progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="p"))

@@ -26,12 +26,12 @@ from tracker.service.cluster.peers import GivenUp, PeerLink, PeerServicer, nobod
 from tracker.service.config import ServerConfig
 from tracker.service.engine import Engine, Hooks
 from tracker.service.rpc.access import Access, Peers
-from tracker.service.rpc.decoding import RefuseMalformed
 from tracker.service.rpc.limits import CallRate, Quotas
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
 from tracker.service.rpc.progress import Hub, ProgressServicer
 from tracker.service.rpc.redirect import LIVE_SERVICE
+from tracker.service.rpc.refusals import EndRefused
 from tracker.service.rpc.security import add_port
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.rpc.waiters import WaiterRegistry
@@ -236,13 +236,14 @@ class TrackerServer:
 
     def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
         limits = self.config.limits
+        refused = EndRefused(self._addresses)
         rates = [CallRate(limits)] if limits.max_calls_per_s else []
         if not self.config.security.tokens:
-            return [RefuseMalformed(), *rates]
+            return [refused, *rates]
         self._tokens = Tokens(self.config.security.tokens)
         access = Access(self._tokens)
         self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
-        return [RefuseMalformed(), access, *rates]
+        return [refused, access, *rates]
 
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(
@@ -263,11 +264,11 @@ class TrackerServer:
             ),
             (
                 add_NodeServiceServicer_to_server,
-                NodeServicer(engine, addresses, self._units, quotas),
+                NodeServicer(engine, self._units, quotas),
             ),
             (
                 add_ProgressServiceServicer_to_server,
-                ProgressServicer(engine, addresses, self._hub, quotas),
+                ProgressServicer(engine, self._hub, quotas),
             ),
             (add_PeerServiceServicer_to_server, self._peer_servicer),
         ]

@@ -21,14 +21,14 @@ from tracker.client.credentials import Credentials
 from tracker.client.errors import refusal_of
 from tracker.core import log as m
 from tracker.core.membership.step_checks import MAX_ADDRESS_CHARACTERS
-from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model import RefusalCode, Refused
 from tracker.core.process.checking import check_frame
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.outgoing import MAX_QUEUED_FRAMES, Outgoing
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
-from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.errors import Context
 from tracker.service.tasks import end, unless
 from tracker.store import Leases, StoreError
 from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
@@ -329,7 +329,7 @@ class PeerServicer:
             await unless(self._closing, self._read(request_iterator))
         except Refused as refused:
             log.error("frame_refused", reason=refused.refusal.message)
-            await abort(context, refused.refusal, {})
+            raise
 
     def _check_known(self, shard: int) -> None:
         """Raises Refused(FENCED) for a shard that was joining and is not waited for any more."""
@@ -356,35 +356,29 @@ class PeerServicer:
         self, request: peer_pb.JoinShardRequest, context: Context
     ) -> peer_pb.JoinShardResponse:
         await self._peers.check(context, "JoinShard")
-        try:
-            if self._cannot_dial:
-                raise Refused(
-                    RefusalCode.INVALID,
-                    f"shard {self._engine.process.shard} was started for itself alone, and cannot reach "
-                    f"a second one: {self._cannot_dial}; then start it again",
-                )
-            event = m.JoinShard(object(), _checked_address(request.address))
-            number: m.ShardNumber = await self._engine.ask(event)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        if self._cannot_dial:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"shard {self._engine.process.shard} was started for itself alone, and cannot reach "
+                f"a second one: {self._cannot_dial}; then start it again",
+            )
+        event = m.JoinShard(object(), _checked_address(request.address))
+        number: m.ShardNumber = await self._engine.ask(event)
         return peer_pb.JoinShardResponse(shard=number.shard)
 
     async def Bootstrap(self, request: peer_pb.BootstrapRequest, context: Context) -> None:
         await self._peers.check(context, "Bootstrap")
+        if self._bootstraps >= MAX_BOOTSTRAPS:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{self._bootstraps} shards begin with what this process knows, the limit is "
+                f"{MAX_BOOTSTRAPS}; ask another process, or again",
+            )
+        self._bootstraps += 1
         try:
-            if self._bootstraps >= MAX_BOOTSTRAPS:
-                raise Refused(
-                    RefusalCode.NOT_READY,
-                    f"{self._bootstraps} shards begin with what this process knows, the limit is "
-                    f"{MAX_BOOTSTRAPS}; ask another process, or again",
-                )
-            self._bootstraps += 1
-            try:
-                await self._hand_out(request.shard, context)
-            finally:
-                self._bootstraps -= 1
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+            await self._hand_out(request.shard, context)
+        finally:
+            self._bootstraps -= 1
 
     async def _hand_out(self, shard: int, context: Context) -> None:
         self._check_known(shard)
@@ -409,8 +403,10 @@ class PeerServicer:
         metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
         named = metadata.get(TO_SHARD_KEY)
         if named is None:
-            said = f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for"
-            await abort(context, Refusal(RefusalCode.INVALID, said), {})
+            raise Refused(
+                RefusalCode.INVALID,
+                f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for",
+            )
         if named != here:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,

@@ -7,7 +7,7 @@ A client is the name of a token, or where there are none the address that calls 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -15,9 +15,9 @@ from typing import Any
 
 import grpc
 
-from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model import RefusalCode, Refused
 from tracker.service.rpc.access import CLIENT, is_open
-from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.errors import Context
 from tracker.service.rpc.wrapping import Handler, wrapped
 
 MAX_SUBSCRIBERS = 20_000
@@ -127,23 +127,17 @@ class CallRate(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or is_open(handler_call_details.method):
             return handler
-        return wrapped(handler, self._unary, self._stream)
+        return wrapped(handler, self._counted, self._counted)
 
-    def _unary(self, serve: Any) -> Any:
-        async def served(request: Any, context: Context) -> Any:
-            await self._count(context)
-            return await serve(request, context)
-
-        return served
-
-    def _stream(self, serve: Any) -> Any:
-        async def served(requests: AsyncIterator[Any], context: Context) -> None:
-            await self._count(context)
-            await serve(requests, context)
+    def _counted(self, serve: Any) -> Any:
+        async def served(said: Any, context: Context) -> Any:
+            self._count(context)
+            return await serve(said, context)
 
         return served
 
-    async def _count(self, context: Context) -> None:
+    def _count(self, context: Context) -> None:
+        """Raises Refused(FULL) where a client calls too often."""
         client, limit = client_of(context), self._limits.max_calls_per_s
         bucket = self._clients.get(client)
         if bucket is None:
@@ -154,9 +148,8 @@ class CallRate(grpc.aio.ServerInterceptor):
         delay_s = bucket.take()
         if delay_s:
             bucket.give_back()
-            refusal = Refusal(
+            raise Refused(
                 RefusalCode.FULL,
                 f"client {client!r} makes too many calls, the limit max_calls_per_s is {limit}; wait "
                 f"{1_000 * delay_s:.0f} ms, and subscribe or wait instead of asking again and again",
             )
-            await abort(context, refusal, {})

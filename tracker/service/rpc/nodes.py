@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 from acker.v1 import node_service_pb2 as node_pb
 from tracker.core import log as m
@@ -11,7 +11,7 @@ from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, Tick
 from tracker.core.model.waits import MAX_WAITS
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
-from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import Bucket, Quotas
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
@@ -147,13 +147,11 @@ class NodeServicer:
     def __init__(
         self,
         engine: Engine,
-        addresses: Mapping[int, str],
         units: WaiterRegistry[tuple[str, int]],
         quotas: Quotas | None = None,
     ) -> None:
         self._quotas = quotas or Quotas()
         self._engine = engine
-        self._addresses = addresses
         self._units = units
 
     async def JoinNode(
@@ -164,19 +162,13 @@ class NodeServicer:
             object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
             r.known_incarnation, r.known_ticks,
         )  # fmt: skip
-        try:
-            return joined_to_pb(await self._engine.ask(event))
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        return joined_to_pb(await self._engine.ask(event))
 
     async def LeaveNode(
         self, request: node_pb.LeaveNodeRequest, context: Context
     ) -> node_pb.LeaveNodeResponse:
-        try:
-            key = key_from_pb(request.key)
-            await self._engine.ask(m.LeaveNode(object(), request.pipeline, key))
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        key = key_from_pb(request.key)
+        await self._engine.ask(m.LeaveNode(object(), request.pipeline, key))
         return node_pb.LeaveNodeResponse()
 
     async def CommitTicks(
@@ -184,11 +176,8 @@ class NodeServicer:
         request_iterator: AsyncIterator[node_pb.CommitTicksRequest],
         context: Context,
     ) -> None:
-        try:
-            with self._quotas.stream(context):
-                await self._serve_stream(request_iterator, context)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        with self._quotas.stream(context):
+            await self._serve_stream(request_iterator, context)
 
     async def _serve_stream(
         self, requests: AsyncIterator[node_pb.CommitTicksRequest], context: Context
@@ -295,26 +284,20 @@ class NodeServicer:
     async def StageContributions(
         self, request: node_pb.StageContributionsRequest, context: Context
     ) -> node_pb.StageContributionsResponse:
-        try:
-            contributions = tuple(contribution_from_pb(c) for c in request.contributions)
-            await self._engine.room()
-            await self._engine.ask(
-                m.StageContributions(object(), request.pipeline, request.node_id, contributions)
-            )
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        contributions = tuple(contribution_from_pb(c) for c in request.contributions)
+        await self._engine.room()
+        await self._engine.ask(
+            m.StageContributions(object(), request.pipeline, request.node_id, contributions)
+        )
         return node_pb.StageContributionsResponse()
 
     async def ListContributions(
         self, request: node_pb.ListContributionsRequest, context: Context
     ) -> node_pb.ListContributionsResponse:
-        try:
-            self._engine.check_lease()
-            staged = self._engine.process.staged(
-                request.pipeline, request.node_id, request.query, request.batch
-            )
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        self._engine.check_lease()
+        staged = self._engine.process.staged(
+            request.pipeline, request.node_id, request.query, request.batch
+        )
         return node_pb.ListContributionsResponse(
             contributions=[contribution_to_pb(c) for c in staged]
         )
@@ -322,12 +305,6 @@ class NodeServicer:
     async def ResolveUnits(
         self, request: node_pb.ResolveUnitsRequest, context: Context
     ) -> node_pb.ResolveUnitsResponse:
-        try:
-            return await self._resolve(request)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
-
-    async def _resolve(self, request: node_pb.ResolveUnitsRequest) -> node_pb.ResolveUnitsResponse:
         process = self._engine.process
         segments = process.spec(request.pipeline).segments
         if request.segment not in segments:

@@ -12,7 +12,7 @@ from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.service.engine import Engine
-from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.errors import Context
 from tracker.service.sampling import Sampler
 from tracker.wire.cells import cells_from_pb
 from tracker.wire.explanations import explanation_to_pb, query_from_pb
@@ -37,20 +37,17 @@ class PipelineServicer:
     async def RegisterPipeline(
         self, request: pipeline_pb.RegisterPipelineRequest, context: Context
     ) -> pipeline_pb.RegisterPipelineResponse:
-        try:
-            if request.ByteSize() > MAX_TICK_BYTES:
-                raise Refused(
-                    RefusalCode.INVALID,
-                    f"pipeline {request.spec.name[:60]!r} takes {request.ByteSize()} bytes, the limit "
-                    f"is {MAX_TICK_BYTES}; use shorter names",
-                )
-            spec = spec_from_pb(request.spec)
-            known = {spec.name: spec for spec in self._engine.process.pipelines()}
-            registered = await self._engine.ask(
-                m.RegisterPipeline(object(), spec, request.change_limits)
+        if request.ByteSize() > MAX_TICK_BYTES:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {request.spec.name[:60]!r} takes {request.ByteSize()} bytes, the limit "
+                f"is {MAX_TICK_BYTES}; use shorter names",
             )
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        spec = spec_from_pb(request.spec)
+        known = {spec.name: spec for spec in self._engine.process.pipelines()}
+        registered = await self._engine.ask(
+            m.RegisterPipeline(object(), spec, request.change_limits)
+        )
         before = known.get(spec.name)
         changed = before is not None and before.limits != registered.limits
         return pipeline_pb.RegisterPipelineResponse(
@@ -62,10 +59,7 @@ class PipelineServicer:
     async def GetPipeline(
         self, request: pipeline_pb.GetPipelineRequest, context: Context
     ) -> pipeline_pb.GetPipelineResponse:
-        try:
-            return self._describe(request.pipeline)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        return self._describe(request.pipeline)
 
     async def ListPipelines(
         self, request: pipeline_pb.ListPipelinesRequest, context: Context
@@ -102,15 +96,12 @@ class PipelineServicer:
     async def RescaleShards(
         self, request: pipeline_pb.RescaleShardsRequest, context: Context
     ) -> pipeline_pb.RescaleShardsResponse:
-        try:
-            if not 0 <= request.wait_ms <= MAX_RESCALE_WAIT_MS:
-                raise Refused(
-                    RefusalCode.INVALID,
-                    f"wait_ms is {request.wait_ms}; it lies within 0 and {MAX_RESCALE_WAIT_MS}",
-                )
-            in_force = await self._rescale(request)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        if not 0 <= request.wait_ms <= MAX_RESCALE_WAIT_MS:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"wait_ms is {request.wait_ms}; it lies within 0 and {MAX_RESCALE_WAIT_MS}",
+            )
+        in_force = await self._rescale(request)
         version = self._engine.process.routing.version
         return pipeline_pb.RescaleShardsResponse(in_force=in_force, version=version)
 
@@ -133,11 +124,8 @@ class PipelineServicer:
         self, request: pipeline_pb.ExplainPipelineRequest, context: Context
     ) -> pipeline_pb.ExplainPipelineResponse:
         process = self._engine.process
-        try:
-            spec = process.spec(request.pipeline)
-            query = query_from_pb(request, spec)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        spec = process.spec(request.pipeline)
+        query = query_from_pb(request, spec)
         explanation = process.explain(spec.name, query, time.monotonic_ns())
         explanation = replace(explanation, store=self._engine.store_state)
         addresses = dict(self._addresses)
@@ -146,27 +134,21 @@ class PipelineServicer:
     async def GetFreshness(
         self, request: pipeline_pb.GetFreshnessRequest, context: Context
     ) -> pipeline_pb.GetFreshnessResponse:
-        try:
-            if request.within_ms < 0:
-                raise Refused(
-                    RefusalCode.INVALID,
-                    f"within_ms is {request.within_ms}; it must not be negative",
-                )
-            segments = self._sampler.read(request.pipeline, request.within_ms)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        if request.within_ms < 0:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"within_ms is {request.within_ms}; it must not be negative",
+            )
+        segments = self._sampler.read(request.pipeline, request.within_ms)
         return freshness_to_pb(segments)
 
     async def RetireNode(
         self, request: pipeline_pb.RetireNodeRequest, context: Context
     ) -> pipeline_pb.RetireNodeResponse:
-        try:
-            cells = cells_from_pb(request.write_off)
-            at_ms = time.time_ns() // 1_000_000
-            event = m.RetireNode(object(), request.pipeline, request.node_id, cells, at_ms)
-            await self._engine.ask(event)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        cells = cells_from_pb(request.write_off)
+        at_ms = time.time_ns() // 1_000_000
+        event = m.RetireNode(object(), request.pipeline, request.node_id, cells, at_ms)
+        await self._engine.ask(event)
         return pipeline_pb.RetireNodeResponse()
 
     async def RestartPipeline(
@@ -174,12 +156,9 @@ class PipelineServicer:
     ) -> pipeline_pb.RestartPipelineResponse:
         from_slot = request.from_slot if request.HasField("from_slot") else None
         at_ms = time.time_ns() // 1_000_000
-        try:
-            restart = await self._engine.ask(
-                m.RestartPipeline(object(), request.pipeline, request.generation, from_slot, at_ms)
-            )
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        restart = await self._engine.ask(
+            m.RestartPipeline(object(), request.pipeline, request.generation, from_slot, at_ms)
+        )
         return pipeline_pb.RestartPipelineResponse(
             generation=restart.generation, from_slot=restart.from_slot
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
 from acker.v1 import progress_service_pb2 as progress_pb
@@ -18,7 +18,7 @@ from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
-from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
 from tracker.service.rpc.waiters import Waiter, WaiterRegistry
 
@@ -193,12 +193,9 @@ class Hub:
 class ProgressServicer:
     """Answers from what this process has announced."""
 
-    def __init__(
-        self, engine: Engine, addresses: Mapping[int, str], hub: Hub, quotas: Quotas | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, hub: Hub, quotas: Quotas | None = None) -> None:
         self._quotas = quotas or Quotas()
         self._engine = engine
-        self._addresses = addresses
         self._hub = hub
 
     async def Subscribe(
@@ -207,17 +204,14 @@ class ProgressServicer:
         context: Context,
     ) -> None:
         subscriber = _Subscriber()
-        try:
-            with self._quotas.stream(context), self._hub.listening(subscriber):
-                reading = asyncio.ensure_future(self._read(request_iterator, subscriber))
-                reading.add_done_callback(lambda _: subscriber.waiter.wake())
-                try:
-                    await self._tell(subscriber, reading, context)
-                finally:
-                    reading.cancel()
-                    await asyncio.gather(reading, return_exceptions=True)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        with self._quotas.stream(context), self._hub.listening(subscriber):
+            reading = asyncio.ensure_future(self._read(request_iterator, subscriber))
+            reading.add_done_callback(lambda _: subscriber.waiter.wake())
+            try:
+                await self._tell(subscriber, reading, context)
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def _tell(
         self, subscriber: _Subscriber, reading: asyncio.Future[None], context: Context
@@ -267,10 +261,7 @@ class ProgressServicer:
         self, request: progress_pb.GetMinTimeRequest, context: Context
     ) -> progress_pb.GetMinTimeResponse:
         process = self._engine.process
-        try:
-            spec = process.spec(request.pipeline)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        spec = process.spec(request.pipeline)
         min_times, least = process.min_times(spec.name), process.pipeline_min_time(spec.name)
         return progress_pb.GetMinTimeResponse(
             min_time=least,
@@ -286,37 +277,31 @@ class ProgressServicer:
         self, request: progress_pb.WaitUntilRequest, context: Context
     ) -> progress_pb.WaitUntilResponse:
         process = self._engine.process
-        try:
-            spec = process.spec(request.pipeline)
-            segment = _segments(spec, [request.segment])[0] if request.segment else None
-            while True:
-                with self._hub.waiting.waiter(spec.name) as waiter:
-                    if segment is None:
-                        least = process.pipeline_min_time(spec.name)
-                    else:
-                        least = process.min_times(spec.name)[segment]
-                    if least >= request.slot:
-                        return progress_pb.WaitUntilResponse(min_time=least)
-                    await waiter.until(None)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        spec = process.spec(request.pipeline)
+        segment = _segments(spec, [request.segment])[0] if request.segment else None
+        while True:
+            with self._hub.waiting.waiter(spec.name) as waiter:
+                if segment is None:
+                    least = process.pipeline_min_time(spec.name)
+                else:
+                    least = process.min_times(spec.name)[segment]
+                if least >= request.slot:
+                    return progress_pb.WaitUntilResponse(min_time=least)
+                await waiter.until(None)
 
     async def GetHistory(
         self, request: progress_pb.GetHistoryRequest, context: Context
     ) -> progress_pb.GetHistoryResponse:
         process = self._engine.process
-        try:
-            spec = process.spec(request.pipeline)
-            if len(request.slots) > MAX_HISTORY_SLOTS:
-                raise Refused(
-                    RefusalCode.INVALID,
-                    f"pipeline {spec.name!r}: its history is asked for {len(request.slots)} slots, the "
-                    f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
-                )
-            segment = _segments(spec, [request.segment])[0] if request.segment else -1
-            answer = process.history(spec.name, segment, request.slots)
-        except Refused as refused:
-            await abort(context, refused.refusal, self._addresses)
+        spec = process.spec(request.pipeline)
+        if len(request.slots) > MAX_HISTORY_SLOTS:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {spec.name!r}: its history is asked for {len(request.slots)} slots, the "
+                f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
+            )
+        segment = _segments(spec, [request.segment])[0] if request.segment else -1
+        answer = process.history(spec.name, segment, request.slots)
         return progress_pb.GetHistoryResponse(
             reached=[
                 progress_pb.ReachedSlot(

@@ -1,0 +1,75 @@
+"""The one place where a call ends because something was refused: servicers raise `Refused`, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tracker.core.model import Refused
+from tracker.service.rpc.errors import Context, abort
+from tracker.service.rpc.wrapping import Handler, wrapped
+from tracker.wire.refusals import invalid
+
+
+class EndRefused(grpc.aio.ServerInterceptor):
+    """Ends calls that are refused with what was refused; those whose request is no message, too, of which gRPC
+    itself would say UNKNOWN. It is the first of the interceptors, so that it hears of all."""
+
+    def __init__(self, addresses: Mapping[int, str]) -> None:
+        """addresses: where each shard listens, for refusals that name another one."""
+        self._addresses = addresses
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_deserializer is None:
+            return handler
+        return wrapped(
+            handler, self.of_unary, self.of_stream, _reading(handler.request_deserializer)
+        )
+
+    def of_unary(self, serve: Any) -> Any:
+        """A servicer's method of one request, with this as its end."""
+
+        async def served(request: Any, context: Context) -> Any:
+            try:
+                return await serve(_well_formed(request), context)
+            except Refused as refused:
+                await abort(context, refused.refusal, self._addresses)
+
+        return served
+
+    def of_stream(self, serve: Any) -> Any:
+        """A servicer's method of a stream of requests, with this as its end."""
+
+        async def served(requests: AsyncIterator[Any], context: Context) -> None:
+            try:
+                await serve((_well_formed(request) async for request in requests), context)
+            except Refused as refused:
+                await abort(context, refused.refusal, self._addresses)
+
+        return served
+
+
+def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Reads a request, or what it is to be refused for: nothing may be raised where gRPC reads."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return invalid(f"a request of {len(data)} bytes cannot be read: {error}")
+
+    return read
+
+
+def _well_formed(request: Any) -> Any:
+    if isinstance(request, Refused):
+        raise request
+    return request
