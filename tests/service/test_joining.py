@@ -16,9 +16,10 @@ from tracker.core import log as m
 from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import ProcessConfig
 from tracker.service.cluster import peers
+from tracker.service.cluster.addresses import checked_address
 from tracker.service.cluster.joining import CannotJoin, Newcomer
+from tracker.service.cluster.links import GivenUp
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
-from tracker.service.cluster.peers import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
 from tracker.store import GONE, StoreError, open_leases, open_store
@@ -193,9 +194,9 @@ def test_addresses_that_nobody_could_reach_are_refused() -> None:
         "h" * 300 + ":1",
     ):
         with pytest.raises(Refused) as refused:
-            peers._checked_address(address)
+            checked_address(address)
         assert refused.value.refusal.code is RefusalCode.INVALID
-    assert peers._checked_address("[::1]:7070") == "[::1]:7070"
+    assert checked_address("[::1]:7070") == "[::1]:7070"
 
 
 def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_began(

@@ -50,12 +50,12 @@ def pipelines_apply(
         for spec in specs:
             applied = admin.apply(spec)
             changes = applied.changes
-            said = "registered" if applied.created else "unchanged"
+            outcome = "registered" if applied.created else "unchanged"
             if changes:
                 texts = (f"{name} from {old} to {new}" for name, (old, new) in changes.items())
-                said = f"changed {', '.join(texts)}"
+                outcome = f"changed {', '.join(texts)}"
             document = {"pipeline": spec.name, "created": applied.created, "changes": changes}
-            show(as_json, document, f"pipeline {spec.name}: {said}")
+            show(as_json, document, f"pipeline {spec.name}: {outcome}")
 
 
 @pipelines_app.command("list")

@@ -41,8 +41,8 @@ def serve(config: str, show_config: bool, **given: Any) -> None:
 
     try:
         variables(os.environ)
-        told = {field: value for field, value in given.items() if value is not None}
-        settings = read_settings(*_read(config), told)
+        overriding = {field: value for field, value in given.items() if value is not None}
+        settings = read_settings(*_read(config), overriding)
         process = for_a_process(settings)
         addresses = parse_targets(process.peers) if process.peers else ()
         if not process.peers and not process.join:

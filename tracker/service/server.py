@@ -21,8 +21,9 @@ from tracker.client.credentials import CredentialsError
 from tracker.core import log as m
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
-from tracker.service.cluster.addresses import Addresses
-from tracker.service.cluster.peers import GivenUp, PeerLink, PeerServicer, nobody_reaches
+from tracker.service.cluster.addresses import Addresses, nobody_reaches
+from tracker.service.cluster.links import GivenUp, PeerLink
+from tracker.service.cluster.peers import PeerServicer
 from tracker.service.config import ServerConfig
 from tracker.service.engine import Engine, Hooks
 from tracker.service.rpc.access import Access, Peers

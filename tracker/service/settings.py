@@ -1,4 +1,4 @@
-"""What `lowmark serve` is told: each setting declared once, with its limits and what it means.
+"""The settings of `lowmark serve`: each declared once, with its limits and what it means.
 
 A setting is given as an option, in the environment or in a YAML file; the command line makes its options
 from the declarations here, and hands the settings to the processes that it starts as one document.
@@ -154,8 +154,8 @@ class ServeSettings(BaseModel):
         """What counts, without secrets, by the names that a file has."""
         from tracker.store import shown_store
 
-        said = self.model_dump(by_alias=True, exclude={"left_status"})
-        return {**said, "store": shown_store(self.store)}
+        values = self.model_dump(by_alias=True, exclude={"left_status"})
+        return {**values, "store": shown_store(self.store)}
 
     def of_shard(self, shard: int, addresses: tuple[str, ...], **own: Any) -> ServeSettings:
         """Those of one of several processes: all that is not its own is as it is here."""
@@ -197,13 +197,13 @@ def read_settings(text: str, source: str, given: Mapping[str, Any]) -> ServeSett
     except ValueError as error:
         raise SettingsError(str(error)) from None
     _validated(in_file, source)  # by itself, so that its errors name it
-    told = {name_of(field): value for field, value in given.items()}
-    return _validated({**in_file, **told}, "settings")
+    overriding = {name_of(field): value for field, value in given.items()}
+    return _validated({**in_file, **overriding}, "settings")
 
 
-def _validated(said: dict[Any, Any], source: str) -> ServeSettings:
+def _validated(values: dict[Any, Any], source: str) -> ServeSettings:
     try:
-        return ServeSettings.model_validate(said)
+        return ServeSettings.model_validate(values)
     except ValidationError as error:
         raise SettingsError(f"{source}: {problems(error, _problem)}") from None
 
@@ -213,10 +213,12 @@ def _problem(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         known = ", ".join(map(name_of, ServeSettings.model_fields))
         return f"{name}: there is no such setting; there are {known}"
-    value, said = problem["input"], problem["msg"].removeprefix("Value error, ")
+    value, message = problem["input"], problem["msg"].removeprefix("Value error, ")
     if isinstance(value, list | dict):
-        return f"{name}: {said}"  # what is in it is not looked through for passwords
-    return f"{name}: {said} (it says {shown(redacted(value) if isinstance(value, str) else value)})"
+        return f"{name}: {message}"  # what is in it is not looked through for passwords
+    return (
+        f"{name}: {message} (it says {shown(redacted(value) if isinstance(value, str) else value)})"
+    )
 
 
 # --- what they come to ----------------------------------------------------------------------------
@@ -281,7 +283,7 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
     from tracker.client.connection import parse_targets
     from tracker.client.credentials import Credentials
     from tracker.core.process import ProcessConfig
-    from tracker.service.cluster.peers import nobody_reaches
+    from tracker.service.cluster.addresses import nobody_reaches
     from tracker.service.config import ServerConfig
     from tracker.service.rpc.limits import Limits
     from tracker.service.rpc.security import Security

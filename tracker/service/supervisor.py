@@ -38,7 +38,7 @@ def consecutive_addresses(listen: str, count: int, option: str = "--listen") -> 
         raise ValueError(f"{option} {listen!r} is not host:port")
     if count > 1 and not 0 < int(port) <= 65_536 - count:
         raise ValueError(f"{option} {listen!r} leaves no room for {count} consecutive ports")
-    return tuple(f"{host}:{int(port) + place}" for place in range(count))
+    return tuple(f"{host}:{int(port) + index}" for index in range(count))
 
 
 def supervise(processes: Sequence[ServeSettings]) -> int:

@@ -130,14 +130,14 @@ def _new_file(path: Path) -> Iterator[_Hashed]:
 def _write_shard(file: _Hashed, store: Store, shard: int, epoch: int, owned: _Owned) -> Contents:
     owned.renew()
     stored = store.load(epoch)
-    position, snapshot = stored.snapshot or (0, b"")
+    snapshot_position, snapshot = stored.snapshot or (0, b"")
     records = list(stored.records)
-    contents = Contents(shard, epoch, position, len(snapshot), len(records))
+    contents = Contents(shard, epoch, snapshot_position, len(snapshot), len(records))
     fields = {name: getattr(contents, name) for name in Contents.__slots__}
     file.write(_line({_SHARD: FORMAT, **fields}))
     file.write(snapshot)
-    for number, (place, record) in enumerate(records):
-        file.write(_HEAD.pack(place, len(record)) + record)
+    for number, (position, record) in enumerate(records):
+        file.write(_HEAD.pack(position, len(record)) + record)
         if number % RECORDS_PER_RENEWAL == 0:
             owned.renew()
     return contents

@@ -31,8 +31,8 @@ class Mark:
     position: int
 
     def line(self) -> bytes:
-        said = f"{_WORD} {self.identity} {self.epoch:020d} {self.position:020d}"
-        return f"{said} {zlib.crc32(said.encode()):08x}\n".encode()
+        text = f"{_WORD} {self.identity} {self.epoch:020d} {self.position:020d}"
+        return f"{text} {zlib.crc32(text.encode()):08x}\n".encode()
 
 
 def new_identity() -> str:
@@ -45,37 +45,37 @@ def mark_path(path: Path) -> Path:
 
 def read_mark(path: Path) -> Mark | None:
     """The mark of the store at `path`; None if it has none. Raises StoreError if it cannot be read."""
-    place = mark_path(path)
+    target = mark_path(path)
     try:
-        with place.open("rb") as file:
+        with target.open("rb") as file:
             content = file.read(_MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StoreError(f"{place} cannot be read: {error}") from error
+        raise StoreError(f"{target} cannot be read: {error}") from error
     with suppress(ValueError):
         word, identity, epoch, position, _ = content.decode().split()
         mark = Mark(identity, int(epoch), int(position))
         if word == _WORD and mark.line() == content:
             return mark
     raise StoreError(
-        f"{place} is damaged, and with it is lost how far the log of {path} was acknowledged; restore it, "
+        f"{target} is damaged, and with it is lost how far the log of {path} was acknowledged; restore it, "
         "or accept that nobody knows, with: lowmark store accept-loss"
     )
 
 
 def make_mark(path: Path, mark: Mark) -> None:
     """Makes the mark of the store at `path`, durably, or writes it anew. Raises OSError."""
-    place = mark_path(path)
-    unfinished = place.with_name(f"{place.name}.unfinished")
+    target = mark_path(path)
+    unfinished = target.with_name(f"{target.name}.unfinished")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, mark.line())
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(unfinished, place)
-    folder = os.open(place.parent, os.O_RDONLY)
+    os.replace(unfinished, target)
+    folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -91,8 +91,8 @@ def parse_redis_url(url: str) -> RedisUrl:
     if parts.scheme not in SCHEMES:
         raise StoreError(f"store {shown_url(url)!r} is not of a kind of {', '.join(SCHEMES)}")
     protocol, _, form = parts.scheme.partition("+")
-    login, _, places = parts.netloc.rpartition("@")
-    hosts = tuple(_host(place, form, url) for place in places.split(",") if place)
+    login, _, addresses = parts.netloc.rpartition("@")
+    hosts = tuple(_host(address, form, url) for address in addresses.split(",") if address)
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
     service = path.pop(0) if form == "sentinel" and path else ""
     if not hosts or (form == "sentinel") != bool(service) or (form == "" and len(hosts) != 1):
@@ -136,12 +136,12 @@ def parse_redis_url(url: str) -> RedisUrl:
     )
 
 
-def _host(place: str, form: str, url: str) -> tuple[str, int]:
-    host, colon, port = place.rpartition(":")
-    if not colon or place.endswith("]"):
-        host, port = place, "26379" if form == "sentinel" else "6379"
+def _host(address: str, form: str, url: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, "26379" if form == "sentinel" else "6379"
     if not host or not port.isdigit():
-        raise StoreError(f"store {shown_url(url)!r}: {place!r} is not host:port")
+        raise StoreError(f"store {shown_url(url)!r}: {address!r} is not host:port")
     return host.strip("[]"), int(port)
 
 
@@ -167,7 +167,7 @@ def _client_options(url: str, given: dict[str, str]) -> dict[str, str]:
 def shown_url(url: str) -> str:
     """A store's address for logs and errors: without the password."""
     parts = urlsplit(url)
-    login, at, places = parts.netloc.rpartition("@")
+    login, at, addresses = parts.netloc.rpartition("@")
     user, colon, _ = login.partition(":")
-    masked = f"{user}{':***' if colon else ''}{at}{places}"
+    masked = f"{user}{':***' if colon else ''}{at}{addresses}"
     return urlunsplit(parts._replace(netloc=masked))

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from tracker.core.membership.step_checks import MAX_ADDRESS_CHARACTERS
+from tracker.core.model import RefusalCode, Refused
+
 
 class Addresses(Mapping[int, str]):
     """host:port of every shard, by number."""
@@ -49,3 +52,27 @@ class Addresses(Mapping[int, str]):
             self._addresses[shard] = address
             if shard in self._moved:
                 self._moved[shard]()
+
+
+def nobody_reaches(address: str) -> bool:
+    """Whether an address is one to listen on alone: no other machine reaches this one there."""
+    return address.rpartition(":")[0].strip("[]") in ("0.0.0.0", "::")
+
+
+def checked_address(address: str) -> str:
+    """Raises Refused(INVALID) for what nobody could be reached at."""
+    host, _, port = address.rpartition(":")
+    if (
+        not host
+        or not port.isdigit()
+        or not 0 < int(port) < 65_536
+        or not host.isprintable()
+        or len(address) > MAX_ADDRESS_CHARACTERS
+        or nobody_reaches(address)
+    ):
+        raise Refused(
+            RefusalCode.INVALID,
+            f"{address[:100]!r} is no address at which a shard is reached: host:port, of up to "
+            f"{MAX_ADDRESS_CHARACTERS} characters",
+        )
+    return address

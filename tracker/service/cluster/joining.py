@@ -23,8 +23,8 @@ from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.errors import RefusedError, refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
+from tracker.service.cluster.links import GivenUp
 from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
-from tracker.service.cluster.peers import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.failpoints import failpoint
 from tracker.service.tasks import unless
@@ -56,7 +56,7 @@ class Newcomer:
         self._credentials = config.security.to_peers
         self._targets = Targets(config.join)
         self._turn = 0
-        self._said = ""
+        self._reported = ""
 
     async def own(self, stop: asyncio.Event) -> Owned | None:
         """Returns the shard that it owns; None if it is told to stop. Raises CannotJoin, GivenUp, and
@@ -104,7 +104,7 @@ class Newcomer:
             try:
                 return await asyncio.to_thread(self._begin, shard, data)
             except Held as held:
-                self._say(str(held))
+                self._report(str(held))
                 await asyncio.sleep(Backoff().pause_s())
 
     async def _claim_taken(self, shard: int, stop: asyncio.Event) -> Owned | None:
@@ -133,9 +133,9 @@ class Newcomer:
                 missing = before - set(await self._shards(target))
                 if not missing:
                     return
-                self._say(f"{', '.join(sorted(missing))} come before it, and are not there yet")
+                self._report(f"{', '.join(sorted(missing))} come before it, and are not there yet")
             except grpc.aio.AioRpcError as error:
-                self._say(
+                self._report(
                     f"{target}: which shards there are is not told: {describe_failure(error)}"
                 )
             await asyncio.sleep(backoff.pause_s())
@@ -164,22 +164,22 @@ class Newcomer:
         if refused is None:
             if not is_retried(error):
                 raise CannotJoin(f"{address}: {describe_failure(error)}")
-            self._say(f"{address}: {describe_failure(error)}")
+            self._report(f"{address}: {describe_failure(error)}")
         elif refused.refusal.code is RefusalCode.NOT_HOME:
             self._targets.learn([refused.home_address])
             return refused.home_address or self._targets.next()
         elif refused.refusal.code is RefusalCode.NOT_READY:
-            self._say(refused.refusal.message)
+            self._report(refused.refusal.message)
         elif refused.refusal.code is RefusalCode.FENCED:
             raise GivenUp(refused.refusal.message)
         else:
             raise CannotJoin(refused.refusal.message)
         return self._targets.next()
 
-    def _say(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         """Once, until it changes."""
-        if why != self._said:
-            self._said = why
+        if why != self._reported:
+            self._reported = why
             log.warning("waits_to_join", address=self._address, reason=why)
 
     async def _fetch(self, shard: int) -> bytes:
@@ -194,7 +194,7 @@ class Newcomer:
                 except grpc.aio.AioRpcError as error:
                     self._next_after(error, refusal_of(error), peer)
                 except (TimeoutError, Refused) as error:
-                    self._say(f"{peer}: {error or 'its state does not come'}")
+                    self._report(f"{peer}: {error or 'its state does not come'}")
                 else:
                     log.info("has_state", shard=shard, bytes=len(data), from_peer=peer)
                     failpoint("join-fetched")

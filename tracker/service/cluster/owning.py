@@ -96,7 +96,7 @@ class Claimant:
         """Shards that have left."""
         self._leases: Leases | None = None
         self._stores: dict[int, Store] = {}
-        self._said: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
         self._waits = False
         self._watches: dict[int, Watch] = {}
         self._outages: dict[int, Outage] = {}
@@ -120,7 +120,7 @@ class Claimant:
                     try:
                         owned = await self._try(shard)
                     except StoreUnavailable as error:
-                        self._say(shard, "store_away", error)
+                        self._report(shard, "store_away", error)
                         pause_s = AWAY_POLL_INTERVAL_S
                     if owned is not None:
                         return owned
@@ -152,7 +152,7 @@ class Claimant:
         replaces = 0
         if lease is not None and lease.owner != claim.name and (lease.remaining_ms or not counts):
             if not self._is_gone(shard, lease):
-                self._say(shard, "waits_for_shard", f"it belongs to {lease.owner}")
+                self._report(shard, "waits_for_shard", f"it belongs to {lease.owner}")
                 if lease.address:  # it serves, or did until it was last seen
                     self._held[shard] = lease.address
                 return None
@@ -160,7 +160,7 @@ class Claimant:
         try:
             return await asyncio.to_thread(self._acquire, shard, replaces)
         except Held as held:
-            self._say(shard, "waits_for_shard", held)
+            self._report(shard, "waits_for_shard", held)
             return None
         except StoreUnavailable:
             raise
@@ -168,7 +168,7 @@ class Claimant:
             if shard == claim.own:
                 raise
             # A standby has other shards to watch over.
-            self._say(shard, "cannot_take_over", error)
+            self._report(shard, "cannot_take_over", error)
             return None
 
     def _is_gone(self, shard: int, lease: Lease) -> bool:
@@ -205,10 +205,10 @@ class Claimant:
         await unless(stop, self._news.wait(), pause_s)
         self._news.clear()
 
-    def _say(self, shard: int, what: str, why: object) -> None:
+    def _report(self, shard: int, what: str, why: object) -> None:
         """Once, until it changes."""
-        if self._said.get(shard) != what:
-            self._said[shard] = what
+        if self._reported.get(shard) != what:
+            self._reported[shard] = what
             log.warning(what, shard=shard, reason=str(why))
 
     def _close(self, owned: Owned | None) -> None:
