@@ -10,21 +10,19 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import WAIT_S, consume, create, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
 from tracker.client import FencedError, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Edge, PipelineSpec, RefusalCode
-
-SPEC = PipelineSpec("two", ("first", "second"), (Edge("first", "second"),), fronts=("front",))
+from tracker.core.model import RefusalCode
 
 
 @pytest.fixture
 def running() -> Iterator[EmbeddedTracker]:
     with tracker.embedded(shards=2, block_slots=1) as embedded:
-        embedded.register(SPEC)
+        embedded.register(TWO_SEGMENTS)
         yield embedded
 
 

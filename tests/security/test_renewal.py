@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -30,29 +29,27 @@ async def _answers(address: str, ca: str) -> bool:
         return True
 
 
-def test_a_certificate_that_is_replaced_counts_for_the_next_connection(tmp_path: Path) -> None:
+async def test_a_certificate_that_is_replaced_counts_for_the_next_connection(
+    tmp_path: Path,
+) -> None:
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     served, fresh = old.server(), new.server()
-
-    async def renew() -> None:
-        server = grpc.aio.server()
-        health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
-        port = add_port(server, "127.0.0.1:0", Security(served.cert, served.key))
-        await server.start()
-        address = f"127.0.0.1:{port}"
-        try:
-            assert await _answers(address, old.cert)
-            assert not await _answers(address, new.cert)
-            Path(served.key).write_text("not a key")
-            assert await _answers(address, old.cert), "what cannot be used is passed over"
-            os.replace(fresh.key, served.key)
-            os.replace(fresh.cert, served.cert)
-            assert await _answers(address, new.cert)
-            assert not await _answers(address, old.cert)
-        finally:
-            await server.stop(None)
-
-    asyncio.run(renew())
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+    port = add_port(server, "127.0.0.1:0", Security(served.cert, served.key))
+    await server.start()
+    address = f"127.0.0.1:{port}"
+    try:
+        assert await _answers(address, old.cert)
+        assert not await _answers(address, new.cert)
+        Path(served.key).write_text("not a key")
+        assert await _answers(address, old.cert), "what cannot be used is passed over"
+        os.replace(fresh.key, served.key)
+        os.replace(fresh.cert, served.cert)
+        assert await _answers(address, new.cert)
+        assert not await _answers(address, old.cert)
+    finally:
+        await server.stop(None)
 
 
 def test_a_token_that_is_replaced_is_sent_with_the_next_call(tmp_path: Path) -> None:

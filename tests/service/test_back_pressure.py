@@ -5,28 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any
 
-import grpc
-
-from acker.v1 import node_service_pb2 as node_pb
-from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
-from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from acker.v1 import types_pb2 as pb
+from tests.service.serving import WAIT_S, config, serving
 from tracker.core import log as m
 from tracker.core.model import PipelineSpec, TickContent, Unit
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
-from tracker.service.config import ServerConfig
-from tracker.service.server import TrackerServer
 from tracker.store import MemoryStore
 from tracker.wire.frames import frame_to_pb
-from tracker.wire.grpc_options import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, MAX_TICK_BYTES
-from tracker.wire.pipelines import spec_to_pb
+from tracker.wire.grpc_options import MAX_MESSAGE_BYTES, MAX_TICK_BYTES
 
-WAIT_S = 20.0
-SPEC = PipelineSpec("p", ("a",), front_count=1)
 TICKS = 500
 LIMIT = 40
 
@@ -44,72 +34,40 @@ class GatedStore(MemoryStore):
         super().commit(epoch, records)
 
 
-def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
-    async def story() -> None:
-        store = GatedStore()
-        config = ProcessConfig(max_backlog_records=LIMIT)
-        server = TrackerServer(ServerConfig(0, ("127.0.0.1:0",), process=config), store)
-        await server.start()
-        process = server.engine.process
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
-            nodes: Any = node_grpc.NodeServiceStub(channel)
-            spec = spec_to_pb(SPEC)
-            await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
-            joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
-            stream = nodes.CommitTicks()
-            attach = node_pb.Attach(pipeline="p", key=joined.key)
-            await stream.write(node_pb.CommitTicksRequest(attach=attach))
-            await stream.read()
-            store.open.clear()
+async def test_a_node_is_read_no_further_while_the_store_is_behind() -> None:
+    store = GatedStore()
+    bounded = config(process=ProcessConfig(max_backlog_records=LIMIT))
+    async with serving(bounded, store) as served:
+        process, ticks = served.server.engine.process, await served.ticks()
+        store.open.clear()
 
-            async def send() -> None:
-                for number in range(1, TICKS + 1):
-                    tick = node_pb.NumberedTick(number=number)
-                    await stream.write(node_pb.CommitTicksRequest(tick=tick))
+        async def send() -> None:
+            for number in range(1, TICKS + 1):
+                await ticks.send(number)
 
-            sending = asyncio.ensure_future(send())
-            async with asyncio.timeout(WAIT_S):
-                while process.position - process.committed < LIMIT:
-                    await asyncio.sleep(0.01)
-                # Other calls are answered meanwhile, and no tick is read but the one being fetched.
-                for _ in range(50):
-                    await pipelines.ListShards(pipeline_pb.ListShardsRequest())
-                assert LIMIT <= process.position - process.committed <= LIMIT + 1
-                store.open.set()
-                await sending
-                while (await stream.read()).committed.number < TICKS:
-                    pass
-        await server.stop()
-
-    asyncio.run(story())
+        sending = asyncio.ensure_future(send())
+        async with asyncio.timeout(WAIT_S):
+            while process.position - process.committed < LIMIT:
+                await asyncio.sleep(0.01)
+            # Other calls are answered meanwhile, and no tick is read but the one being fetched.
+            for _ in range(50):
+                await served.pipelines.ListShards(pipeline_pb.ListShardsRequest())
+            assert LIMIT <= process.position - process.committed <= LIMIT + 1
+            store.open.set()
+            await sending
+            while (await ticks.answer()).committed.number < TICKS:
+                pass
 
 
-def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:
-    async def story() -> None:
-        server = TrackerServer(ServerConfig(0, ("127.0.0.1:0",)))
-        await server.start()
-        async with grpc.aio.insecure_channel(server.address, CHANNEL_OPTIONS) as channel:
-            pipelines: Any = pipeline_grpc.PipelineServiceStub(channel)
-            nodes: Any = node_grpc.NodeServiceStub(channel)
-            spec = spec_to_pb(SPEC)
-            await pipelines.RegisterPipeline(pipeline_pb.RegisterPipelineRequest(spec=spec))
-            joined = await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
-            stream = nodes.CommitTicks()
-            attach = node_pb.Attach(pipeline="p", key=joined.key)
-            await stream.write(node_pb.CommitTicksRequest(attach=attach))
-            await stream.read()
-            huge = pb.TickContent(leaves=["x" * MAX_TICK_BYTES])
-            for content in (huge, pb.TickContent()):
-                tick = node_pb.NumberedTick(number=1, content=content)
-                await stream.write(node_pb.CommitTicksRequest(tick=tick))
-            refused = (await asyncio.wait_for(stream.read(), WAIT_S)).refused
-            assert refused.refusal.code == "invalid"
-            assert f"over the limit of {MAX_TICK_BYTES} bytes" in refused.refusal.message
-            assert (await asyncio.wait_for(stream.read(), WAIT_S)).committed.number == 1
-        await server.stop()
-
-    asyncio.run(story())
+async def test_a_tick_over_the_limit_is_refused_and_its_number_stays_free() -> None:
+    async with serving(config()) as served:
+        ticks = await served.ticks()
+        for content in (pb.TickContent(leaves=["x" * MAX_TICK_BYTES]), pb.TickContent()):
+            await ticks.send(1, content)
+        refused = (await ticks.answer()).refused
+        assert refused.refusal.code == "invalid"
+        assert f"over the limit of {MAX_TICK_BYTES} bytes" in refused.refusal.message
+        assert (await ticks.answer()).committed.number == 1
 
 
 def test_entries_full_of_names_travel_in_frames_that_are_messages() -> None:

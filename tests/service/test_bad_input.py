@@ -164,6 +164,11 @@ BAD_TICKS: dict[str, tuple[pb.TickContent, str, tuple[str, ...]]] = {
         "INVALID_ARGUMENT",
         ("'p'", str(MAX_CELLS_PER_TICK + 1), f"limit of {MAX_CELLS_PER_TICK}"),
     ),
+    "a unit whose name is too long": (
+        tick(created=Cells.of([GOOD]), units_created=(Unit(0, "x" * 2000, 10),)),
+        "INVALID_ARGUMENT",
+        ("'p'", "2000 characters", "1024"),
+    ),
     "a unit without a name": (
         tick(created=Cells.of([GOOD]), units_created=(Unit(0, "", 10),)),
         "INVALID_ARGUMENT",
@@ -200,6 +205,7 @@ def test_a_stream_ends_after_a_tick_that_came_too_early(wired: Wired, number: in
 
 
 Call = Callable[[Wired], Any]
+FIRST_TICK = node_pb.NumberedTick(number=1)
 
 
 def attach(wired: Wired, pipeline: str, key: pb.NodeKey) -> None:
@@ -222,6 +228,41 @@ BAD_CALLS: dict[str, tuple[Call, str, tuple[str, ...]]] = {
         lambda w: w.nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="q", node_id="n")),
         "NOT_FOUND",
         ("'q'",),
+    ),
+    "min times of an unknown pipeline": (
+        lambda w: w.progress.GetMinTime(progress_pb.GetMinTimeRequest(pipeline="q")),
+        "NOT_FOUND",
+        ("'q'",),
+    ),
+    "ticks before anything is attached": (
+        lambda w: list(w.nodes.CommitTicks(iter([node_pb.CommitTicksRequest(tick=FIRST_TICK)]))),
+        "INVALID_ARGUMENT",
+        ("attach first",),
+    ),
+    "the leaving of a node that the tracker has forgotten": (
+        lambda w: w.nodes.LeaveNode(
+            node_pb.LeaveNodeRequest(pipeline="p", key=pb.NodeKey(node_id="n", incarnation=9))
+        ),
+        "DATA_LOSS",
+        ("n#9 has joined, and this tracker knows of no such joining",),
+    ),
+    "a wait for units that is too long": (
+        lambda w: w.nodes.ResolveUnits(
+            node_pb.ResolveUnitsRequest(pipeline="p", segment="in", wait_ms=10**9)
+        ),
+        "INVALID_ARGUMENT",
+        ("60000",),
+    ),
+    "contributions with half a cell": (
+        lambda w: w.nodes.StageContributions(
+            node_pb.StageContributionsRequest(
+                pipeline="p",
+                node_id="n",
+                contributions=[pb.StagedContribution(created=pb.Cells(slots=bytes(8)))],
+            )
+        ),
+        "INVALID_ARGUMENT",
+        ("not four arrays of one length",),
     ),
     "ticks of an unknown pipeline": (
         lambda w: attach(w, "q", w.key),

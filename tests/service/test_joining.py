@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.redis_server import RedisServer
+from tests.service.serving import until
 from tracker.client.admin import Admin
 from tracker.client.embedded import free_ports
 from tracker.core import log as m
@@ -66,12 +67,6 @@ def _of(config: ServerConfig, shard: int) -> ServerConfig:
     )  # fmt: skip
 
 
-async def until(wanted: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not wanted():
-            await asyncio.sleep(0.02)
-
-
 def counts(*servers: TrackerServer) -> bool:
     numbers = {server.config.shard for server in servers}
     return all(server.engine.process.membership.members == numbers for server in servers)
@@ -79,10 +74,6 @@ def counts(*servers: TrackerServer) -> bool:
 
 async def in_thread(call: Callable[[], Any]) -> Any:
     return await asyncio.to_thread(call)
-
-
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(story())  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
@@ -100,85 +91,72 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
             server.discard()
 
 
-def test_a_newcomer_begins_with_its_peers_state_in_a_store_of_any_kind(
+async def test_a_newcomer_begins_with_its_peers_state_in_a_store_of_any_kind(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "BOOTSTRAP_PIECE_BYTES", 50)
-
-    async def story() -> None:
-        one, two = addresses(2)
-        server = first(one, store)
-        await server.start()
-        await in_thread(lambda: Admin(one).register(SPEC))
-        config = joining(two, one, store)
-        owned = await owned_by(config)
-        assert owned.shard == 1
-        newcomer = await serving(config, owned)
-        await until(lambda: counts(server, newcomer))
-        assert newcomer.engine.process.spec("p") == server.engine.process.spec("p")
-        with Admin(two) as admin:
-            grown = await in_thread(lambda: admin.rescale(2))
-            assert grown.table.version == 1
-            if store != "memory:":  # it comes back as the same shard, by what its store says
-                await newcomer.kill()
-                again = await owned_by(config)
-                assert (again.shard, again.epoch) == (1, owned.epoch + 1)
-                newcomer = await serving(config, again)
-                await until(lambda: counts(server, newcomer))
-            await in_thread(lambda: admin.rescale(1))
-        await asyncio.wait_for(newcomer.wait(), WAIT_S)
-        assert newcomer.left and newcomer.failure is None
-        await newcomer.stop()
-        await server.stop()
-
-    run(story)
+    one, two = addresses(2)
+    server = first(one, store)
+    await server.start()
+    await in_thread(lambda: Admin(one).register(SPEC))
+    config = joining(two, one, store)
+    owned = await owned_by(config)
+    assert owned.shard == 1
+    newcomer = await serving(config, owned)
+    await until(lambda: counts(server, newcomer))
+    assert newcomer.engine.process.spec("p") == server.engine.process.spec("p")
+    with Admin(two) as admin:
+        grown = await in_thread(lambda: admin.rescale(2))
+        assert grown.table.version == 1
+        if store != "memory:":  # it comes back as the same shard, by what its store says
+            await newcomer.kill()
+            again = await owned_by(config)
+            assert (again.shard, again.epoch) == (1, owned.epoch + 1)
+            newcomer = await serving(config, again)
+            await until(lambda: counts(server, newcomer))
+        await in_thread(lambda: admin.rescale(1))
+    await asyncio.wait_for(newcomer.wait(), WAIT_S)
+    assert newcomer.left and newcomer.failure is None
+    await newcomer.stop()
+    await server.stop()
 
 
-def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_path: Path) -> None:
-    async def story() -> None:
-        one, two = addresses(2)
-        server = first(one, config=ProcessConfig(join_timeout_ms=100))
-        await server.start()
-        number = await server.engine.ask(m.JoinShard(object(), two))
-        await until(lambda: not server.engine.process.membership.joining)
-        newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"), no_wait)
-        with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
-            await asyncio.wait_for(newcomer._fetch(number.shard), WAIT_S)
-        await server.stop()
-
-    run(story)
+async def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_path: Path) -> None:
+    one, two = addresses(2)
+    server = first(one, config=ProcessConfig(join_timeout_ms=100))
+    await server.start()
+    number = await server.engine.ask(m.JoinShard(object(), two))
+    await until(lambda: not server.engine.process.membership.joining)
+    newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"), no_wait)
+    with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
+        await asyncio.wait_for(newcomer._fetch(number.shard), WAIT_S)
+    await server.stop()
 
 
-def test_one_that_has_lost_its_store_cannot_join_from_the_same_address() -> None:
-    async def story() -> None:
-        one, two = addresses(2)
-        server = first(one)
-        await server.start()
-        config = joining(two, one, "memory:")
-        newcomer = await serving(config, await owned_by(config))
-        await until(lambda: counts(server, newcomer))
-        await newcomer.kill()
-        with pytest.raises(CannotJoin, match=f"shard 1 is reached at {two}, and its store is not"):
-            await owned_by(config)
-        await server.stop()
-
-    run(story)
+async def test_one_that_has_lost_its_store_cannot_join_from_the_same_address() -> None:
+    one, two = addresses(2)
+    server = first(one)
+    await server.start()
+    config = joining(two, one, "memory:")
+    newcomer = await serving(config, await owned_by(config))
+    await until(lambda: counts(server, newcomer))
+    await newcomer.kill()
+    with pytest.raises(CannotJoin, match=f"shard 1 is reached at {two}, and its store is not"):
+        await owned_by(config)
+    await server.stop()
 
 
-def test_a_store_of_another_tracker_is_not_taken(tmp_path: Path) -> None:
-    async def story() -> None:
-        one, two = addresses(2)
-        url = f"sqlite:{tmp_path}"
-        other = open_store(url, 1)
-        other.write_snapshot(other.acquire("somebody"), 0, b"something")
-        other.close()
-        server = first(one)
-        await server.start()
-        with pytest.raises(StoreError, match="has a shard 1 already"):
-            await owned_by(joining(two, one, url))
-        await server.stop()
-
-    run(story)
+async def test_a_store_of_another_tracker_is_not_taken(tmp_path: Path) -> None:
+    one, two = addresses(2)
+    url = f"sqlite:{tmp_path}"
+    other = open_store(url, 1)
+    other.write_snapshot(other.acquire("somebody"), 0, b"something")
+    other.close()
+    server = first(one)
+    await server.start()
+    with pytest.raises(StoreError, match="has a shard 1 already"):
+        await owned_by(joining(two, one, url))
+    await server.stop()
 
 
 def test_addresses_that_nobody_could_reach_are_refused() -> None:
@@ -199,7 +177,7 @@ def test_addresses_that_nobody_could_reach_are_refused() -> None:
     assert checked_address("[::1]:7070") == "[::1]:7070"
 
 
-def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_began(
+async def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_began(
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:{tmp_path}"
@@ -210,17 +188,13 @@ def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_bega
             one.write_snapshot(epoch, 0, b"something")
         one.close()
     mark_gone(url, 1)
-
-    async def story() -> None:
-        claim = Claim(url, "standby", 3_000, 1)
-        owned = await asyncio.wait_for(Claimant(claim, no_wait).own(asyncio.Event()), WAIT_S)
-        assert owned is not None and owned.shard == 3
-        await in_thread(owned.store.close)
-        # And whoever served the one that left is told so.
-        with pytest.raises(HasLeft, match="shard 1 has left"):
-            await Claimant(Claim(url, "owner-1", 3_000, 2, 1), no_wait).own(asyncio.Event())
-
-    run(story)
+    claim = Claim(url, "standby", 3_000, 1)
+    owned = await asyncio.wait_for(Claimant(claim, no_wait).own(asyncio.Event()), WAIT_S)
+    assert owned is not None and owned.shard == 3
+    await in_thread(owned.store.close)
+    # And whoever served the one that left is told so.
+    with pytest.raises(HasLeft, match="shard 1 has left"):
+        await Claimant(Claim(url, "owner-1", 3_000, 2, 1), no_wait).own(asyncio.Event())
     leases = open_leases(url)
     assert leases.shards() == [0, 1, 2, 3]
     lease = leases.read(1)
@@ -228,37 +202,31 @@ def test_a_standby_takes_shards_that_came_later_and_none_that_left_or_never_bega
     leases.close()
 
 
-def test_a_shard_that_left_and_begins_with_an_empty_store_is_told_so() -> None:
-    async def story() -> None:
-        one, two = addresses(2)
-        servers = [
-            TrackerServer(ServerConfig(n, (one, two), grace_s=0.1, process=CONFIG)) for n in (0, 1)
-        ]
-        for server in servers:
-            await server.start()
-        with Admin(one) as admin:
-            await in_thread(lambda: admin.rescale(1))
-        await asyncio.wait_for(servers[1].wait(), WAIT_S)
-        assert servers[1].left
-        await servers[1].stop()
-        again = TrackerServer(ServerConfig(1, (one, two), grace_s=0.1, process=CONFIG))
-        await again.start()
-        await asyncio.wait_for(again.wait(), WAIT_S)
-        assert isinstance(again.failure, GivenUp) and "shard 1 has left" in str(again.failure)
-        await again.stop()
-        await servers[0].stop()
-
-    run(story)
-
-
-def test_a_process_that_others_cannot_reach_says_so_to_a_newcomer() -> None:
-    async def story() -> None:
-        (port, other) = free_ports(2)
-        server = first(f"0.0.0.0:{port}")
+async def test_a_shard_that_left_and_begins_with_an_empty_store_is_told_so() -> None:
+    one, two = addresses(2)
+    servers = [
+        TrackerServer(ServerConfig(n, (one, two), grace_s=0.1, process=CONFIG)) for n in (0, 1)
+    ]
+    for server in servers:
         await server.start()
-        config = joining(f"127.0.0.1:{other}", f"127.0.0.1:{port}", "memory:")
-        with pytest.raises(CannotJoin, match="give --address HOST:PORT"):
-            await owned_by(config)
-        await server.stop()
+    with Admin(one) as admin:
+        await in_thread(lambda: admin.rescale(1))
+    await asyncio.wait_for(servers[1].wait(), WAIT_S)
+    assert servers[1].left
+    await servers[1].stop()
+    again = TrackerServer(ServerConfig(1, (one, two), grace_s=0.1, process=CONFIG))
+    await again.start()
+    await asyncio.wait_for(again.wait(), WAIT_S)
+    assert isinstance(again.failure, GivenUp) and "shard 1 has left" in str(again.failure)
+    await again.stop()
+    await servers[0].stop()
 
-    run(story)
+
+async def test_a_process_that_others_cannot_reach_says_so_to_a_newcomer() -> None:
+    (port, other) = free_ports(2)
+    server = first(f"0.0.0.0:{port}")
+    await server.start()
+    config = joining(f"127.0.0.1:{other}", f"127.0.0.1:{port}", "memory:")
+    with pytest.raises(CannotJoin, match="give --address HOST:PORT"):
+        await owned_by(config)
+    await server.stop()

@@ -72,48 +72,36 @@ class Waits:
         return await asyncio.wait_for(self._task, WAIT_S)
 
 
-def test_a_process_takes_its_own_shard_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        assert await Waits(tmp_path, "b:1", own=1).shard() == 1
-
-    asyncio.run(story())
+async def test_a_process_takes_its_own_shard_at_once(tmp_path: Path) -> None:
+    assert await Waits(tmp_path, "b:1", own=1).shard() == 1
 
 
-def test_a_standby_leaves_alone_what_nobody_has_ever_owned(tmp_path: Path) -> None:
-    async def story() -> None:
-        standby = Waits(tmp_path, "s:1", own=None)
-        await standby.begins_to_wait()
-        owned_before(tmp_path, 1)
-        assert await standby.shard() == 1
-        assert not (tmp_path / "shard-0.db").exists()
-
-    asyncio.run(story())
+async def test_a_standby_leaves_alone_what_nobody_has_ever_owned(tmp_path: Path) -> None:
+    standby = Waits(tmp_path, "s:1", own=None)
+    await standby.begins_to_wait()
+    owned_before(tmp_path, 1)
+    assert await standby.shard() == 1
+    assert not (tmp_path / "shard-0.db").exists()
 
 
-def test_a_process_whose_shard_is_taken_is_a_standby_for_the_others(tmp_path: Path) -> None:
-    async def story() -> None:
-        owned_before(tmp_path, 0, lease_ms=LONG_MS)
-        displaced = Waits(tmp_path, "a:1", own=0)
-        await displaced.begins_to_wait()
-        owned_before(tmp_path, 1)
-        assert await displaced.shard() == 1
-
-    asyncio.run(story())
+async def test_a_process_whose_shard_is_taken_is_a_standby_for_the_others(tmp_path: Path) -> None:
+    owned_before(tmp_path, 0, lease_ms=LONG_MS)
+    displaced = Waits(tmp_path, "a:1", own=0)
+    await displaced.begins_to_wait()
+    owned_before(tmp_path, 1)
+    assert await displaced.shard() == 1
 
 
-def test_it_waits_until_the_lease_is_given_back_or_it_is_told_to_stop(tmp_path: Path) -> None:
-    async def story() -> None:
-        owner = shard_store(tmp_path, 0)
-        epoch = owner.acquire("other:1", address="other:1", lease_ms=LONG_MS)
-        first, second = (Waits(tmp_path, name, own=0, shards=1) for name in ("a:1", "b:1"))
-        await first.begins_to_wait()
-        await second.begins_to_wait()
-        assert await second.told_to_stop() is None
-        owner.release(epoch)
-        assert await first.shard() == 0
-        owner.close()
-
-    asyncio.run(story())
+async def test_it_waits_until_the_lease_is_given_back_or_it_is_told_to_stop(tmp_path: Path) -> None:
+    owner = shard_store(tmp_path, 0)
+    epoch = owner.acquire("other:1", address="other:1", lease_ms=LONG_MS)
+    first, second = (Waits(tmp_path, name, own=0, shards=1) for name in ("a:1", "b:1"))
+    await first.begins_to_wait()
+    await second.begins_to_wait()
+    assert await second.told_to_stop() is None
+    owner.release(epoch)
+    assert await first.shard() == 0
+    owner.close()
 
 
 def test_a_lease_that_ran_out_while_the_store_was_away_counts_when_its_owner_had_time() -> None:
@@ -156,58 +144,49 @@ class Serving:
         await self._server.wait_closed()
 
 
-def test_an_owner_that_is_seen_to_die_is_replaced_before_its_lease_ends(
+async def test_an_owner_that_is_seen_to_die_is_replaced_before_its_lease_ends(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        (port,) = free_ports(1)
-        owned_before(tmp_path, 0, address=f"127.0.0.1:{port}", lease_ms=LONG_MS)
-        standby = Waits(tmp_path, "s:1", own=None)
-        await standby.begins_to_wait()  # the owner does not serve yet: that is not its death
-        owner = Serving(port)
-        await owner.start()
-        await asyncio.wait_for(owner.connected.wait(), WAIT_S)
-        await owner.die()
-        assert await standby.shard() == 0
-
-    asyncio.run(story())
+    (port,) = free_ports(1)
+    owned_before(tmp_path, 0, address=f"127.0.0.1:{port}", lease_ms=LONG_MS)
+    standby = Waits(tmp_path, "s:1", own=None)
+    await standby.begins_to_wait()  # the owner does not serve yet: that is not its death
+    owner = Serving(port)
+    await owner.start()
+    await asyncio.wait_for(owner.connected.wait(), WAIT_S)
+    await owner.die()
+    assert await standby.shard() == 0
 
 
-def test_a_store_that_cannot_be_used_ends_its_owner_but_not_a_standby(tmp_path: Path) -> None:
-    async def story() -> None:
-        owned_before(tmp_path, 0)
-        (tmp_path / "shard-1.db").write_bytes(b"this is no database" * 1000)
-        with pytest.raises(StoreError, match="damaged or not SQLite"):
-            await Waits(tmp_path, "b:1", own=1).shard()
-        assert await Waits(tmp_path, "s:1", own=None).shard() == 0
-
-    asyncio.run(story())
+async def test_a_store_that_cannot_be_used_ends_its_owner_but_not_a_standby(tmp_path: Path) -> None:
+    owned_before(tmp_path, 0)
+    (tmp_path / "shard-1.db").write_bytes(b"this is no database" * 1000)
+    with pytest.raises(StoreError, match="damaged or not SQLite"):
+        await Waits(tmp_path, "b:1", own=1).shard()
+    assert await Waits(tmp_path, "s:1", own=None).shard() == 0
 
 
-def test_whoever_waits_says_that_it_lives_and_sends_callers_elsewhere() -> None:
-    async def story() -> None:
-        (port,) = free_ports(1)
-        redirect = RedirectServer(f"127.0.0.1:{port}")
-        await redirect.open()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            health: Any = health_pb2_grpc.HealthStub(channel)
-            for name, status in (("", "NOT_SERVING"), (LIVE_SERVICE, "SERVING")):
-                said = await health.Check(health_pb2.HealthCheckRequest(service=name))
-                assert health_pb2.HealthCheckResponse.ServingStatus.Name(said.status) == status
-            nodes: Any = node_grpc.NodeServiceStub(channel)
-            with pytest.raises(grpc.aio.AioRpcError) as unary:
-                await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
-            with pytest.raises(grpc.aio.AioRpcError) as stream:
-                await nodes.CommitTicks(iter([node_pb.CommitTicksRequest()])).read()
-            for error in (unary.value, stream.value):
-                refused = refusal_of(error)
-                assert refused is not None and refused.refusal.code is RefusalCode.NOT_READY
-        await redirect.close()
-        again = RedirectServer(f"127.0.0.1:{port}")  # the port is free for whoever serves there
-        await again.open()
-        await again.close()
-
-    asyncio.run(story())
+async def test_whoever_waits_says_that_it_lives_and_sends_callers_elsewhere() -> None:
+    (port,) = free_ports(1)
+    redirect = RedirectServer(f"127.0.0.1:{port}")
+    await redirect.open()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        for name, status in (("", "NOT_SERVING"), (LIVE_SERVICE, "SERVING")):
+            said = await health.Check(health_pb2.HealthCheckRequest(service=name))
+            assert health_pb2.HealthCheckResponse.ServingStatus.Name(said.status) == status
+        nodes: Any = node_grpc.NodeServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as unary:
+            await nodes.JoinNode(node_pb.JoinNodeRequest(pipeline="p", node_id="n"))
+        with pytest.raises(grpc.aio.AioRpcError) as stream:
+            await nodes.CommitTicks(iter([node_pb.CommitTicksRequest()])).read()
+        for error in (unary.value, stream.value):
+            refused = refusal_of(error)
+            assert refused is not None and refused.refusal.code is RefusalCode.NOT_READY
+    await redirect.close()
+    again = RedirectServer(f"127.0.0.1:{port}")  # the port is free for whoever serves there
+    await again.open()
+    await again.close()
 
 
 # --- owners that may have been replaced -----------------------------------------------------------
@@ -241,61 +220,50 @@ def more_than_there_is() -> m.FrameArrived:
     return m.FrameArrived(m.Frame(1, 1, m.EntriesReceived(999)))
 
 
-def test_a_log_that_others_know_more_of_is_lost_where_this_is_the_owner() -> None:
-    async def story() -> None:
-        server = await one_of_two(MemoryStore())
-        server.engine.post(more_than_there_is())
-        await asyncio.wait_for(server.wait(), WAIT_S)
-        assert isinstance(server.failure, LogLost)
-        await server.stop()
-
-    asyncio.run(story())
+async def test_a_log_that_others_know_more_of_is_lost_where_this_is_the_owner() -> None:
+    server = await one_of_two(MemoryStore())
+    server.engine.post(more_than_there_is())
+    await asyncio.wait_for(server.wait(), WAIT_S)
+    assert isinstance(server.failure, LogLost)
+    await server.stop()
 
 
-def test_a_log_that_others_know_more_of_is_another_owners_where_that_has_taken_over() -> None:
+async def test_a_log_that_others_know_more_of_is_another_owners_where_that_has_taken_over() -> None:
     """It was cut off from the store, replaced, and heard of the new owner's log from another shard
     before it could ask the store: nothing is lost."""
-
-    async def story() -> None:
-        store = CutOffStore()
-        server = await one_of_two(store)
-        store.away.set()
-        store.acquire("another", replaces=1)
-        store.asked.clear()
-        server.engine.post(more_than_there_is())
-        await asyncio.to_thread(store.asked.wait, WAIT_S)
-        assert server.failure is None, "it cannot know yet"
-        store.away.clear()
-        await asyncio.wait_for(server.wait(), WAIT_S)
-        assert isinstance(server.failure, Fenced)
-        await server.stop()
-
-    asyncio.run(story())
+    store = CutOffStore()
+    server = await one_of_two(store)
+    store.away.set()
+    store.acquire("another", replaces=1)
+    store.asked.clear()
+    server.engine.post(more_than_there_is())
+    await asyncio.to_thread(store.asked.wait, WAIT_S)
+    assert server.failure is None, "it cannot know yet"
+    store.away.clear()
+    await asyncio.wait_for(server.wait(), WAIT_S)
+    assert isinstance(server.failure, Fenced)
+    await server.stop()
 
 
-def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> None:
+async def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> None:
     """Else a node that its new home has told of more ticks would take them for lost."""
-
-    async def story() -> None:
-        store = CutOffStore()
-        server = await one_of_two(store)
-        assert server.engine._keeper is not None
-        server.engine.check_lease()
-        store.away.set()
-        await asyncio.to_thread(store.asked.wait, WAIT_S)
-        with pytest.raises(Refused, match="may have another owner by now"):
-            async with asyncio.timeout(WAIT_S):
-                while True:  # its lease ends by itself, and tells nobody
-                    server.engine.check_lease()
-                    await asyncio.sleep(0.02)
-        store.away.clear()
+    store = CutOffStore()
+    server = await one_of_two(store)
+    assert server.engine._keeper is not None
+    server.engine.check_lease()
+    store.away.set()
+    await asyncio.to_thread(store.asked.wait, WAIT_S)
+    with pytest.raises(Refused, match="may have another owner by now"):
         async with asyncio.timeout(WAIT_S):
-            while not server.engine._keeper.held:
+            while True:  # its lease ends by itself, and tells nobody
+                server.engine.check_lease()
                 await asyncio.sleep(0.02)
-        server.engine.check_lease()
-        await server.stop()
-
-    asyncio.run(story())
+    store.away.clear()
+    async with asyncio.timeout(WAIT_S):
+        while not server.engine._keeper.held:
+            await asyncio.sleep(0.02)
+    server.engine.check_lease()
+    await server.stop()
 
 
 class TakenStore(MemoryStore):
@@ -307,17 +275,14 @@ class TakenStore(MemoryStore):
         super().renew(epoch, lease_ms, address)
 
 
-def test_a_start_that_fails_leaves_its_port_to_the_next_one() -> None:
-    async def story() -> None:
-        (port,) = free_ports(1)
-        config = ServerConfig(0, (f"127.0.0.1:{port}",), grace_s=0.1)
-        with pytest.raises(Fenced):
-            await TrackerServer(config, TakenStore()).start()
-        again = TrackerServer(config, MemoryStore())
-        await again.start()
-        await again.stop()
-
-    asyncio.run(story())
+async def test_a_start_that_fails_leaves_its_port_to_the_next_one() -> None:
+    (port,) = free_ports(1)
+    config = ServerConfig(0, (f"127.0.0.1:{port}",), grace_s=0.1)
+    with pytest.raises(Fenced):
+        await TrackerServer(config, TakenStore()).start()
+    again = TrackerServer(config, MemoryStore())
+    await again.start()
+    await again.stop()
 
 
 @pytest.mark.parametrize(
@@ -328,28 +293,22 @@ def test_a_start_that_fails_leaves_its_port_to_the_next_one() -> None:
     ],
     ids=["for another shard", "for nobody in particular"],
 )
-def test_what_is_meant_for_a_shard_that_was_served_here_before_is_not_taken(
+async def test_what_is_meant_for_a_shard_that_was_served_here_before_is_not_taken(
     named: str | None, status: grpc.StatusCode
 ) -> None:
     """A link that has not heard that the shard has moved: its confirmations count another log."""
-
-    async def story() -> None:
-        server = await one_of_two(MemoryStore())
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            stub: Any = peer_grpc.PeerServiceStub(channel)
-            message = frame_to_pb(more_than_there_is().frame)
-            misled = stub.Exchange(
-                iter([message]), metadata=((TO_SHARD_KEY, named),) if named else ()
-            )
-            assert await asyncio.wait_for(misled.code(), WAIT_S) is status
-            assert server.failure is None
-            # The same, meant for this shard, is taken: it says that the log was lost.
-            stub.Exchange(iter([message]), metadata=((TO_SHARD_KEY, "0"),))
-            await asyncio.wait_for(server.wait(), WAIT_S)
-            assert isinstance(server.failure, LogLost)
-        await server.stop()
-
-    asyncio.run(story())
+    server = await one_of_two(MemoryStore())
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub: Any = peer_grpc.PeerServiceStub(channel)
+        message = frame_to_pb(more_than_there_is().frame)
+        misled = stub.Exchange(iter([message]), metadata=((TO_SHARD_KEY, named),) if named else ())
+        assert await asyncio.wait_for(misled.code(), WAIT_S) is status
+        assert server.failure is None
+        # The same, meant for this shard, is taken: it says that the log was lost.
+        stub.Exchange(iter([message]), metadata=((TO_SHARD_KEY, "0"),))
+        await asyncio.wait_for(server.wait(), WAIT_S)
+        assert isinstance(server.failure, LogLost)
+    await server.stop()
 
 
 def test_the_newest_owner_says_where_a_shard_is() -> None:
@@ -371,7 +330,7 @@ def test_the_newest_owner_says_where_a_shard_is() -> None:
         (2, 32, "started for 2 shards and blocks of 32 slots"),
     ],
 )
-def test_a_process_does_not_start_for_another_number_of_shards(
+async def test_a_process_does_not_start_for_another_number_of_shards(
     tmp_path: Path, addresses: int, block_slots: int, why: str
 ) -> None:
     """The others would not be waited for, and what is open there be announced as complete."""
@@ -380,14 +339,11 @@ def test_a_process_does_not_start_for_another_number_of_shards(
         places = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
         return TrackerServer(ServerConfig(0, places, f"sqlite:{tmp_path}", block_slots=block_slots))
 
-    async def start_again() -> None:
-        first = server(2)
-        await first.start()
-        await first.stop()
-        with pytest.raises(StoreError, match=why):
-            await server(addresses, block_slots).start()
-        again = server(2)
-        await again.start()
-        await again.stop()
-
-    asyncio.run(start_again())
+    first = server(2)
+    await first.start()
+    await first.stop()
+    with pytest.raises(StoreError, match=why):
+        await server(addresses, block_slots).start()
+    again = server(2)
+    await again.start()
+    await again.stop()

@@ -7,16 +7,15 @@ import time
 import pytest
 
 import tracker
-from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
 from tests.client.test_command_line import run, run_json
 from tests.core.driver import Cluster
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight.freshness import NONE_MS, Lag
-from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.service import sampling
 from tracker.service.sampling import Sampler, lags
 
-SPEC = PipelineSpec("two", ("first", "second"), (Edge("first", "second"),), fronts=("front",))
 SLACK_MS = 10
 
 
@@ -68,7 +67,7 @@ def test_many_pipelines_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_levels_are_shown_and_told_to_scripts() -> None:
     with tracker.embedded() as running:
-        running.register(SPEC)
+        running.register(TWO_SEGMENTS)
         node = joined_front(running.node("two", "front", "front"))
         done(node.commit(promise(20)))
         whole = until_sampled(running)

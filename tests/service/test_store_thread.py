@@ -28,25 +28,19 @@ def test_calls_are_made_in_their_order_by_one_other_thread() -> None:
     assert made == [(n, "store") for n in range(50)]
 
 
-def test_what_a_call_raises_is_its_outcome_and_the_next_one_is_made() -> None:
-    async def run() -> None:
-        thread = StoreThread("store")
-        failing, next_one = thread.call(lambda: 1 // 0), thread.call(lambda: "done")
-        with pytest.raises(ZeroDivisionError):
-            await failing
-        assert await next_one == "done"
-        thread.end()
-
-    asyncio.run(run())
+async def test_what_a_call_raises_is_its_outcome_and_the_next_one_is_made() -> None:
+    thread = StoreThread("store")
+    failing, next_one = thread.call(lambda: 1 // 0), thread.call(lambda: "done")
+    with pytest.raises(ZeroDivisionError):
+        await failing
+    assert await next_one == "done"
+    thread.end()
 
 
-def test_a_call_that_nobody_waits_for_any_more_is_made_all_the_same() -> None:
-    async def run() -> None:
-        thread, may_go_on, made = StoreThread("store"), threading.Event(), []
-        given_up = thread.call(lambda: made.append(may_go_on.wait()))
-        given_up.cancel()
-        may_go_on.set()
-        assert await thread.call(lambda: made) == [True]
-        thread.end()
-
-    asyncio.run(run())
+async def test_a_call_that_nobody_waits_for_any_more_is_made_all_the_same() -> None:
+    thread, may_go_on, made = StoreThread("store"), threading.Event(), []
+    given_up = thread.call(lambda: made.append(may_go_on.wait()))
+    given_up.cancel()
+    may_go_on.set()
+    assert await thread.call(lambda: made) == [True]
+    thread.end()

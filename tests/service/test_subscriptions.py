@@ -218,37 +218,31 @@ class _SlowContext:
         await self.go_on.wait()
 
 
-def test_a_slow_reader_gets_the_newest_value_and_nothing_gathers_for_it() -> None:
-    async def story() -> None:
-        process, hub, context = _Process(), Hub(), _SlowContext()
-        servicer: Any = ProgressServicer(_Engine(process), hub)  # type: ignore[arg-type]
+async def test_a_slow_reader_gets_the_newest_value_and_nothing_gathers_for_it() -> None:
+    process, hub, context = _Process(), Hub(), _SlowContext()
+    servicer: Any = ProgressServicer(_Engine(process), hub)  # type: ignore[arg-type]
 
-        async def requests() -> AsyncIterator[progress_pb.SubscribeRequest]:
-            yield progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="p"))
+    async def requests() -> AsyncIterator[progress_pb.SubscribeRequest]:
+        yield progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="p"))
 
-        stream = asyncio.ensure_future(servicer.Subscribe(requests(), context))
-        assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 0
-        for slot in range(1, 1001):  # while the first message is being read
-            process.slot = slot
-            hub.announced("p")
-        context.go_on.set()
-        assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1000
-        process.slot = 1001
+    stream = asyncio.ensure_future(servicer.Subscribe(requests(), context))
+    assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 0
+    for slot in range(1, 1001):  # while the first message is being read
+        process.slot = slot
         hub.announced("p")
-        assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1001
-        stream.cancel()
-        await asyncio.gather(stream, return_exceptions=True)
+    context.go_on.set()
+    assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1000
+    process.slot = 1001
+    hub.announced("p")
+    assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1001
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
 
-    asyncio.run(story())
 
-
-def test_news_between_the_look_and_the_wait_is_not_missed() -> None:
-    async def story() -> None:
-        waiting: WaiterRegistry[str] = WaiterRegistry()
-        with waiting.waiter("x") as waiter:
-            waiting.news("x")
-            assert await waiter.until(None)
-            assert not await waiter.until(asyncio.get_running_loop().time())
-        waiting.news("x")  # nobody waits any more
-
-    asyncio.run(story())
+async def test_news_between_the_look_and_the_wait_is_not_missed() -> None:
+    waiting: WaiterRegistry[str] = WaiterRegistry()
+    with waiting.waiter("x") as waiter:
+        waiting.news("x")
+        assert await waiter.until(None)
+        assert not await waiter.until(asyncio.get_running_loop().time())
+    waiting.news("x")  # nobody waits any more
