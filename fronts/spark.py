@@ -20,30 +20,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark.compose import BatchUnits, CreatedUnit, compose, fingerprint
-from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jvm import checkpoint_root
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
-from local_tracker.spark.starting import QueryIdentity, check_planned
+from local_tracker.spark.starting import StartingQuery, check_planned
 from local_tracker.spark.tracked import check_version
-from tracker.client import NodeClient
 from tracker.client.errors import RefusedError
-from tracker.client.known import known_beside
 from tracker.client.node import segment_number
 from tracker.core.log import Joined
 from tracker.core.model import Refusal, RefusalCode, TickContent
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import file_name
 
-_JOIN_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 30.0
 _READY_TIMEOUT_S = 60.0
 
 log = logging.getLogger("lowmark.spark")
 
 
-class SparkFront:
+class SparkFront(Followed):
     """A front whose items are the batches of a streaming query, published as files in `out`.
 
     `front` names it, and the node too unless `node_id` says otherwise; `segment` is the one that the
@@ -72,8 +69,7 @@ class SparkFront:
         check_version(pyspark.__version__)
         self.front, self.segment = front, segment
         self._batches = PublishedBatches(out)
-        known = known_beside(self._batches.directory, pipeline, node_id or front)
-        self._node = NodeClient(target, pipeline, node_id or front, kind="front", known=known)
+        self._target, self._pipeline, self._node_id = target, pipeline, node_id or front
         self._format, self._options = fmt, options
         self._heartbeat_interval_ms, self._clock, self._limits = (
             heartbeat_interval_ms,
@@ -85,8 +81,6 @@ class SparkFront:
         """The batches that were passed over: published before an eviction, and too late to be created."""
         self._ready, self._stopping = threading.Event(), threading.Event()
         self._query: StreamingQuery | None = None
-        self._follower: Follower | None = None
-        self._refusal: TrackingError | None = None
 
     def start(self, writer: DataStreamWriter, *, take_over: bool = False) -> StreamingQuery:
         """Start the query of a raw stream: `front.start(frame.writeStream.option(...))`, with the
@@ -94,16 +88,17 @@ class SparkFront:
         under this node id. Raises TrackingError or LowmarkError if it cannot be a front; nothing has
         been ended then, and no query runs."""
         planned = check_planned(writer, self.front)
+        starting = StartingQuery(
+            self._target, self._pipeline, self._node_id, planned, take_over=take_over,
+            front_in=self._batches.directory,
+        )  # fmt: skip
+        self._node = starting.node
         try:
-            identity = QueryIdentity(planned.checkpoint)
-            identity.check_active(writer._spark, planned.name)
-            asked = self._node.check_join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
+            asked = starting.ask()
             self._segment_number = segment_number(asked.spec, self.segment)
-            if identity.checkpoint is not None and identity.checkpoint.exists():
-                self._follow(identity.checkpoint, asked)  # as it will be: nothing is begun
-            identity.begin()
-            joined = self._node.join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
-            return self._start(writer, joined)
+            if starting.checkpoint is not None and starting.checkpoint.exists():
+                self._follow(starting.checkpoint, asked)  # as it will be: nothing is begun
+            return self._start(writer, starting.join())
         except BaseException:
             self._stopping.set()
             self._ready.set()
@@ -114,9 +109,7 @@ class SparkFront:
 
     def _start(self, writer: DataStreamWriter, joined: Joined) -> StreamingQuery:
         self._slack_ns = joined.spec.slack_ns
-        grant = self._node.join_front(self.front, self.segment, _JOIN_TIMEOUT_S)
-        self._lowest_slot = max(grant.slot, grant.heartbeat)
-        self._labels = FrontLabels(self._lowest_slot)
+        self._labels = FrontLabels.joined(self._node, self.front, self.segment)
         self._promises = Promises(
             self._node, self.front, self._labels, self._clock, self._slack_ns,
             self._heartbeat_interval_ms, self._give_up,
@@ -139,24 +132,12 @@ class SparkFront:
             one_query=False,  # what is published again are new items
         )  # fmt: skip
 
-    def wait_durable(self, timeout_s: float | None = None) -> bool:
-        """Wait until all batches that are over by now are durable in the tracker; False when the
-        time is up. Raises TrackingError if the front was given up."""
-        assert self._follower is not None, "the front has not been started"
-        return self._follower.wait_durable(timeout_s)
-
-    @property
-    def failure(self) -> TrackingError | None:
-        """Why the query was stopped, if it was."""
-        failed = self._follower.failure if self._follower else None
-        return failed or self._refusal
-
     def stop(self, *, leave: bool = False) -> None:
         """Stop the query and commit what it published. `leave`: the front ends for good and no longer
         holds min time; else min time waits for it to be started again."""
-        assert self._query is not None and self._follower is not None, "the front was not started"
+        assert self._query is not None, "the front was not started"
         self._query.stop()
-        clean = self._follower.close(_DRAIN_TIMEOUT_S)
+        clean = self._followed.close(_DRAIN_TIMEOUT_S)
         self._stopping.set()
         self._promises.stop()
         try:
@@ -195,7 +176,9 @@ class SparkFront:
         for batch in self._checkpoint.planned():
             if batch > last_durable and (manifest := self._manifest(batch)) is not None:
                 assert manifest.slot is not None
-                if manifest.slot >= self._lowest_slot:  # else nothing of it can be created any more
+                if (
+                    manifest.slot >= self._labels.lowest_slot
+                ):  # else nothing of it can be created any more
                     self._labels.reopen(batch, manifest.slot)
 
     def _manifest(self, batch: int) -> Manifest | None:
@@ -223,16 +206,16 @@ class SparkFront:
         digest = fingerprint(self._checkpoint.offsets(batch).text, {}, created)
         return BatchUnits(self._checkpoint.query_id, batch, digest, (), created, slots)
 
-    def fingerprint(self, record: BatchUnits) -> bytes:
-        return record.fingerprint
-
     def tick(self, record: BatchUnits, stopping: threading.Event) -> TickContent:
-        late = bool(record.created) and record.label_slots[self._segment_number] < self._lowest_slot
+        late = (
+            bool(record.created)
+            and record.label_slots[self._segment_number] < self._labels.lowest_slot
+        )
         if late and self._pass_over_late:
             log.warning(
                 "front %r: batch %d was published before the front was evicted and lies below slot %d: it "
                 "is passed over, whoever reads it consumes it late",
-                self.front, record.batch, self._lowest_slot,
+                self.front, record.batch, self._labels.lowest_slot,
             )  # fmt: skip
             self.late_batches.append(record.batch)
             return TickContent(batch=compose(record).batch)

@@ -28,20 +28,11 @@ if TYPE_CHECKING:
     from fronts.ranges import RangeFront
     from fronts.spark import SparkFront
     from local_tracker import acks
-    from local_tracker.spark import (
-        BatchWriter,
-        CompletedReader,
-        FollowerLimits,
-        NotYetPublished,
-        OffsetRanges,
-        PublishedRanges,
-        Taken,
-        Tracked,
-        TrackedQuery,
-        TrackingError,
-        slot_of_timestamp,
-    )
+    from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
+    from local_tracker.spark.follow import FollowerLimits, TrackingError
+    from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
     from local_tracker.spark.rescaling import ROCKSDB, Rescaled, RescaleError, rescale_query
+    from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
     from local_tracker.worker.noted import note_commit
     from tracker import __version__
     from tracker.client import (
@@ -129,11 +120,11 @@ _NAMES = {
     "fronts.groups": ("FileGroup", "PartitionGroup"),
     "fronts.ranges": ("RangeFront",),
     "fronts.spark": ("SparkFront",),
-    "local_tracker.spark": (
-        "BatchWriter", "CompletedReader", "FollowerLimits", "NotYetPublished", "OffsetRanges",
-        "PublishedRanges", "Taken", "Tracked", "TrackedQuery", "TrackingError", "slot_of_timestamp",
-    ),
+    "local_tracker.spark.completed": ("CompletedReader", "Taken", "slot_of_timestamp"),
+    "local_tracker.spark.follow": ("FollowerLimits", "TrackingError"),
+    "local_tracker.spark.ranges": ("NotYetPublished", "OffsetRanges", "PublishedRanges"),
     "local_tracker.spark.rescaling": ("ROCKSDB", "RescaleError", "Rescaled", "rescale_query"),
+    "local_tracker.spark.tracked": ("BatchWriter", "Tracked", "TrackedQuery"),
     "local_tracker.worker.noted": ("note_commit",),
     "tracker": ("__version__",),
     "tracker.client": (

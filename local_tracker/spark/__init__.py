@@ -1,40 +1,9 @@
-"""Tracked Spark queries: `Tracked(spark, target, pipeline).start(writer, node_id=...)`.
+"""Spark queries, and plain batch jobs, as nodes of a pipeline.
 
-`logs` and `compose` are pure; `follower`, `query_ticks` and `tracked` run in the driver. Importing
-this package imports none of them.
+`tracked` starts and tracks queries in their driver, `attached` follows one from outside, `jobs` runs
+batch jobs. A query's `plans` say where its input comes from and its output goes; `follow` reads each
+batch that is over from Spark's own `logs`, `ticks` says what it means, `compose` makes it one tick.
+`outputs` and `published` are what batches leave, `rows` and `ranges` other items than whole files,
+`labels` what a front in a driver promises. `completed` and `rescaling` are for jobs over the results and
+for the state of a query. Users import all of it from `lowmark`.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
-    from local_tracker.spark.follower import FollowerLimits, TrackingError
-    from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
-    from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
-
-__all__ = [
-    "BatchWriter", "CompletedReader", "FollowerLimits", "NotYetPublished", "OffsetRanges",
-    "PublishedRanges", "Taken", "Tracked", "TrackedQuery", "TrackingError", "slot_of_timestamp",
-]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("CompletedReader", "Taken", "slot_of_timestamp"):
-        from local_tracker.spark import completed
-
-        return getattr(completed, name)
-    if name in ("FollowerLimits", "TrackingError"):
-        from local_tracker.spark import follower
-
-        return getattr(follower, name)
-    if name in ("NotYetPublished", "OffsetRanges", "PublishedRanges"):
-        from local_tracker.spark import ranges
-
-        return getattr(ranges, name)
-    if name in __all__:
-        from local_tracker.spark import tracked
-
-        return getattr(tracked, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.query_ticks import FileSinkOutput, Output, QueryTicks, Tracking
+from local_tracker.spark.outputs import Output, sink_output
+from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.routes import Routes
-from local_tracker.spark.sources import UnaccountedError
+from local_tracker.spark.ticks import QueryTicks, Tracking
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
@@ -30,7 +30,7 @@ _JOIN_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 30.0
 
 
-class AttachedQuery:
+class AttachedQuery(Followed):
     """A query that is followed from outside. `start()`, then `close()`."""
 
     def __init__(
@@ -70,7 +70,6 @@ class AttachedQuery:
         known = known_beside(self._checkpoint.root, pipeline, node_id)
         self._node = NodeClient(target, pipeline, node_id, kind="query", known=known)
         self._admin = Admin(target)
-        self._follower: Follower | None = None
 
     def _check_retained(self, last_batches: Sequence[Batch]) -> None:
         """Raises TrackingError where the tracker has nothing of the query yet, and the logs no longer
@@ -117,7 +116,7 @@ class AttachedQuery:
         )  # fmt: skip
         outputs: tuple[Output, ...] = ()
         if self._sink is not None and routes.creates:
-            outputs = (FileSinkOutput(SinkLog(self._sink), routes.creates),)
+            outputs = (sink_output(SinkLog(self._sink), routes.creates),)
         return QueryTicks(
             self._node, self._admin, routes.spec, self._checkpoint, routes.sources,
             lambda: outputs, None, tracking=Tracking(routes.rows, routes.ranges, publishes=routes.creates),
@@ -130,28 +129,9 @@ class AttachedQuery:
             limits=FollowerLimits(MAX_BATCHES_BEHIND), first_batch=self._first_batch,
         )  # fmt: skip
 
-    @property
-    def failure(self) -> TrackingError | None:
-        """Why the query cannot be followed any further, if so."""
-        return self._followed().failure
-
-    @property
-    def last_durable_batch(self) -> int:
-        """The last batch whose tick is durable in the tracker; the one before the first, before."""
-        return self._followed().last_durable_batch
-
-    def wait_durable(self, timeout_s: float | None = None) -> bool:
-        """Wait until all batches that are over by now are durable in the tracker; False when the time
-        is up. Raises TrackingError."""
-        return self._followed().wait_durable(timeout_s)
-
     def close(self, timeout_s: float = _DRAIN_TIMEOUT_S) -> bool:
         """Commit what is over by now, for so long at most, and end. True if nothing was left behind."""
-        clean = self._followed().close(timeout_s)
+        clean = self._followed.close(timeout_s)
         self._node.close()
         self._admin.close()
         return clean
-
-    def _followed(self) -> Follower:
-        assert self._follower is not None, "the query is not followed yet: call start()"
-        return self._follower

@@ -16,12 +16,12 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from local_tracker.spark.compose import ComposeError, CreatedUnit, fingerprint
-from local_tracker.spark.follower import Stopping, TrackingError
+from local_tracker.spark.follow import Stopping, TrackingError
 from local_tracker.spark.logs import local_path
+from local_tracker.spark.plans import Routes
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches, written_units
-from local_tracker.spark.query_ticks import QueryRecord, QueryTicks, Tracking
-from local_tracker.spark.routes import Routes
 from local_tracker.spark.rows import RowsError
+from local_tracker.spark.ticks import QueryRecord, QueryTicks, Tracking
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside

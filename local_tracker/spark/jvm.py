@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from local_tracker.spark.sources import Source
+from local_tracker.spark.plans import Source
 
 _LISTENERS_TIMEOUT_MS = 10_000
 
@@ -70,12 +70,18 @@ class StageTasks:
         return int(attempt._1().numTasks())
 
 
+def repartition(spark: SparkSession, checkpoint: str, partitions: int) -> None:
+    """Repartitions the state in a checkpoint, as Spark does it since 4.2, where it is private."""
+    spark._streamingCheckpointManager.repartition(checkpoint, partitions)
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
     """What is known of a query before it is started. checkpoint: where it keeps one by which it can be
     found again, else None. sink: its format. each_batch: PySpark's holder of the function of
     `foreachBatch`, which it calls as its `func`."""
 
+    session: SparkSession
     sources: tuple[Source, ...]
     sink: str
     path: str | None
@@ -93,6 +99,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     leaves = plan.collectLeaves()
     streams = [leaf for leaf in _items(leaves) if leaf.isStreaming()]
     return PlannedQuery(
+        spark,
         tuple(_source(place, leaf) for place, leaf in enumerate(streams)),
         str(_field(writer._jwrite, "source")),
         _option(options, "path"),

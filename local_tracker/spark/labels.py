@@ -12,6 +12,8 @@ from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, TickContent
 from tracker.core.model.slots import slot_of
 
+_JOIN_TIMEOUT_S = 30.0
+
 log = logging.getLogger("lowmark.spark")
 
 
@@ -21,8 +23,14 @@ class FrontLabels:
     def __init__(self, lowest_slot: int) -> None:
         """`lowest_slot`: nothing is labelled below it (the front's grant and its last promise)."""
         self._lock = threading.Lock()
-        self._floor = lowest_slot
+        self.lowest_slot = self._floor = lowest_slot
         self._open: dict[int, int] = {}
+
+    @classmethod
+    def joined(cls, node: NodeClient, front: str, segment: str) -> FrontLabels:
+        """Of a front that joins now: when every shard has granted it. Raises LowmarkError."""
+        grant = node.join_front(front, segment, _JOIN_TIMEOUT_S)
+        return cls(max(grant.slot, grant.heartbeat))
 
     def label(self, batch: int, slot: int) -> int:
         """The label of a batch whose timestamp is in `slot`: the same when asked again. Promises

@@ -23,6 +23,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from local_tracker.spark import jvm
 from local_tracker.spark.logs import CheckpointLog, local_path
 
 MAX_STATE_PARTITIONS = 100_000
@@ -119,7 +120,7 @@ def repartition_state(
             "trigger availableNow, which finishes it, and try again when it has ended"
         )
     root = local_path(str(checkpoint))
-    spark._streamingCheckpointManager.repartition(root, partitions)
+    jvm.repartition(spark, root, partitions)
     after = checkpoint_state(checkpoint)
     if (after.begun, after.committed, after.partitions) != (
         before.begun + 1, before.begun + 1, partitions,

@@ -9,22 +9,24 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from local_tracker.spark.follower import Follower, TrackingError, refuse_another_query
+from local_tracker.spark.follow import Follower, TrackingError, refuse_another_query
 from local_tracker.spark.jvm import PlannedQuery, planned_query
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.query_ticks import QueryTicks, Tracking
-from local_tracker.spark.routes import Routes
-from local_tracker.spark.sources import UnaccountedError
+from local_tracker.spark.plans import Routes, UnaccountedError
+from local_tracker.spark.ticks import QueryTicks, Tracking
 from tracker.client import Admin, NodeClient
+from tracker.client.known import known_beside
 from tracker.core.log import Joined
+
+_JOIN_TIMEOUT_S = 30.0
 
 log = logging.getLogger("lowmark.spark")
 
@@ -57,32 +59,38 @@ def check_planned(writer: object, node_id: str) -> PlannedQuery:
     return planned
 
 
-class QueryIdentity:
-    """The id of a query that is going to be started. `checkpoint`: its logs, if it keeps any."""
+class StartingQuery:
+    """A query that is going to be started, and its node, which joins for it. id: the query's; checkpoint:
+    its logs, if it keeps any."""
 
-    def __init__(self, location: str | None) -> None:
-        """Raises LogError where the checkpoint is out of reach."""
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        node_id: str,
+        planned: PlannedQuery,
+        *,
+        take_over: bool,
+        front_in: Path | None = None,
+    ) -> None:
+        """front_in: of a Spark front, the directory that it publishes to. Raises LogError where the
+        checkpoint is out of reach."""
+        location = planned.checkpoint
         self.checkpoint = None if location is None else CheckpointLog(location)
         has_id = self.checkpoint is not None and self.checkpoint.exists()
         self.id = self.checkpoint.query_id if self.checkpoint and has_id else str(uuid.uuid4())
         self._is_new = not has_id
+        self._planned, self._take_over = planned, take_over
+        record = front_in or (self.checkpoint.root if self.checkpoint else None)
+        self.node = NodeClient(
+            target, pipeline, node_id, kind="query" if front_in is None else "front",
+            known=known_beside(record, pipeline, node_id) if record else None,
+        )  # fmt: skip
 
-    def begin(self) -> None:
-        """Begins a new checkpoint as Spark would, so that the query gets the id that it joins with."""
-        checkpoint = self.checkpoint
-        if checkpoint is None or not self._is_new:
-            return
-        if checkpoint.planned() or checkpoint.committed():
-            return  # its metadata were lost: Spark has something to say about that
-        root = Path(checkpoint.root)
-        root.mkdir(parents=True, exist_ok=True)
-        (root / ".metadata.crc").unlink(missing_ok=True)  # of a checkpoint that was here before
-        unfinished = root / f".metadata.{self.id}"
-        unfinished.write_text(json.dumps({"id": self.id}))
-        os.replace(unfinished, root / "metadata")
-
-    def check_active(self, spark: SparkSession, name: str | None) -> None:
-        """Raises TrackingError where Spark will not start the query, because of one that runs."""
+    def ask(self) -> Joined:
+        """What the node would be told if it joined; nothing is begun. Raises TrackingError where Spark
+        will not start the query, because of one that runs, and RefusedError."""
+        spark, name = self._planned.session, self._planned.name
         restarts = spark.conf.get("spark.sql.streaming.stopActiveRunOnRestart", "true") == "true"
         for other in spark.streams.active:
             same = str(other.id) == self.id
@@ -91,18 +99,29 @@ class QueryIdentity:
                     f"query {other.name or other.id} runs in this session, and Spark does not start "
                     f"another of its {'checkpoint' if same else 'name'} beside it: stop it first"
                 )
+        return self.node.check_join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
+
+    def join(self) -> Joined:
+        """Joins, having begun a new checkpoint as Spark would, so that the query gets the id that it
+        joins with."""
+        checkpoint = self.checkpoint
+        # Where metadata were lost behind batches, Spark has something to say about that.
+        if checkpoint and self._is_new and not (checkpoint.planned() or checkpoint.committed()):
+            root = Path(checkpoint.root)
+            root.mkdir(parents=True, exist_ok=True)
+            (root / ".metadata.crc").unlink(missing_ok=True)  # of a checkpoint that was here before
+            unfinished = root / f".metadata.{self.id}"
+            unfinished.write_text(json.dumps({"id": self.id}))
+            os.replace(unfinished, root / "metadata")
+        return self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
 
 
 def check_admission(
-    node_id: str,
-    node: NodeClient,
-    admin: Admin,
-    asked: Joined,
-    checkpoint: CheckpointLog | None,
-    routes: Routes,
+    node_id: str, starting: StartingQuery, admin: Admin, asked: Joined, routes: Routes
 ) -> None:
     """Raises TrackingError where checkpoint and tracker don't fit, or what the checkpoint logs is not
     accounted for: as following it would, once the node has joined."""
+    node, checkpoint = starting.node, starting.checkpoint
     if checkpoint is None or not checkpoint.exists():
         where = checkpoint.root if checkpoint is not None else "(no checkpointLocation)"
         refuse_another_query(f"query {node_id!r}", where, asked.last_batches)

@@ -7,7 +7,7 @@
     )
 
 Nothing of the query changes, neither its plan nor its result. After a batch is over, its tick is
-composed from Spark's own logs (`logs`, `query_ticks`) and committed (`follower`).
+composed from Spark's own logs (`logs`, `ticks`) and committed (`follow`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark.compose import ComposeError, Evaluations
-from local_tracker.spark.follower import Follower, FollowerLimits, TrackingError
+from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import (
     PlannedQuery,
@@ -40,34 +41,26 @@ from local_tracker.spark.jvm import (
 )
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog, SinkLog
+from local_tracker.spark.outputs import Output, noted_output, published_output, sink_output
+from local_tracker.spark.plans import Routes
 from local_tracker.spark.published import PublishedBatches
-from local_tracker.spark.query_ticks import (
-    FileSinkOutput,
-    NotedOutput,
-    Output,
-    PublishedOutput,
-    QueryTicks,
-    Tracking,
-)
 from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.routes import Routes
 from local_tracker.spark.starting import (
     CheckedBatches,
-    QueryIdentity,
+    StartingQuery,
     check_admission,
     check_planned,
 )
+from local_tracker.spark.ticks import QueryTicks, Tracking
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.errors import RefusedError
-from tracker.client.known import known_beside
 from tracker.core.log import Joined
 
 SUPPORTED_PYSPARK = ("4.3",)
 """The PySpark versions whose logs have been tried out."""
 
-_JOIN_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 30.0
 _ADMISSION_TIMEOUT_S = 60.0
 _PLANNING_TIMEOUT_S = 60.0
@@ -118,7 +111,7 @@ class Tracked:
         """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
         batch's DataFrame as files in the local directory `out`, each batch once (`published`).
         `creates`: segments of the readers of `out`, if others than the query's."""
-        writer = BatchWriter(self, out, fmt, creates, partition_by, options)
+        writer = BatchWriter(self._admitted_query, out, fmt, creates, partition_by, options)
         with self._changed:
             self._writers[writer.batches.directory] = writer
         return writer
@@ -159,54 +152,37 @@ class Tracked:
         and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
         """
         planned = check_planned(writer, node_id)
-        identity = QueryIdentity(planned.checkpoint)
-        checkpoint = identity.checkpoint
-        known = known_beside(checkpoint.root, self.pipeline, node_id) if checkpoint else None
-        node = NodeClient(self.target, self.pipeline, node_id, kind="query", known=known)
-        admin = Admin(self.target)
-        query: StreamingQuery | None = None
-        try:
-            identity.check_active(writer._spark, planned.name)
-            asked = node.check_join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
+        with ExitStack() as undoing:
+            starting = StartingQuery(
+                self.target, self.pipeline, node_id, planned, take_over=take_over
+            )
+            undoing.callback(starting.node.close)
+            admin = Admin(self.target)
+            undoing.callback(admin.close)
+            asked = starting.ask()
             routes = Routes(
                 asked.spec, reads, creates, node_id, rows, ranges, untracked, planned.sources
             )
             self._check_creates(planned, creates, noted)
             _check_emits(emits, creates, routes)
-            check_admission(node_id, node, admin, asked, identity.checkpoint, routes)
-            identity.begin()
-            joined = node.join(_JOIN_TIMEOUT_S, owner=identity.id, take_over=take_over)
-            front = self._join_front(node, emits, creates)
+            check_admission(node_id, starting, admin, asked, routes)
+            joined = starting.join()
+            labels = emits and FrontLabels.joined(starting.node, emits, creates[0])
             publishes = bool(planned.each_batch or noted) and not may_publish_nothing
-            if planned.each_batch is not None and publishes and routes.creates:
+            tracking = Tracking(
+                routes.rows, routes.ranges, labels or None, routes.creates if publishes else ()
+            )
+            if planned.each_batch is not None and tracking.publishes:
                 CheckedBatches(self._admitted_query).wrap(planned.each_batch)
             with self._task_settings(node_id):
                 query = writer.start()
-            tracking = Tracking(
-                routes.rows, routes.ranges, None if front is None else front[1],
-                routes.creates if publishes else (),
-            )  # fmt: skip
-            tracked_query = self._follow(
-                node,
-                admin,
-                query,
-                node_id,
-                routes,
-                tracking,
-                joined,
-                limits,
-                noted,
-                tuple(operators),
+            undoing.push(partial(self._not_started, query, node_id))
+            ticks = self._ticks(query, starting.node, admin, routes, tracking, noted, operators)
+            tracked_query = TrackedQuery(
+                query, node_id, starting.node, admin, ticks, joined, limits or self._limits()
             )
-            if front is not None:
-                self._promise(tracked_query, node, *front)
-        except BaseException as error:
-            if query is not None:
-                self._admit(query.id, TrackingError(f"query {node_id!r} was not started: {error}"))
-                query.stop()
-            node.close()
-            admin.close()
-            raise
+            tracked_query.follow(emits, tracking.emits)
+            undoing.pop_all()
         self._admit(query.id, tracked_query)
         return tracked_query
 
@@ -241,10 +217,7 @@ class Tracked:
             untracked=untracked,
         )  # fmt: skip
 
-        def write(directory: str) -> None:
-            writer = frame.write.format(fmt).options(**options)
-            (writer.partitionBy(*partition_by) if partition_by else writer).save(directory)
-
+        write = partial(_save, frame, fmt, partition_by, options)
         try:
             return job.run(frame.inputFiles(), write, job_id)
         finally:
@@ -288,88 +261,57 @@ class Tracked:
                 f"in every batch; or start the query with creates=[]"
             )
 
-    def _join_front(
-        self, node: NodeClient, emits: str | None, creates: Sequence[str]
-    ) -> tuple[str, FrontLabels] | None:
-        if emits is None:
-            return None
-        grant = node.join_front(emits, creates[0], _JOIN_TIMEOUT_S)
-        return emits, FrontLabels(max(grant.slot, grant.heartbeat))
+    def _not_started(
+        self, query: StreamingQuery, node_id: str, _: object, error: object, *__: object
+    ) -> None:
+        self._admit(query.id, TrackingError(f"query {node_id!r} was not started: {error}"))
+        query.stop()
 
-    def _follow(
+    def _ticks(
         self,
+        query: StreamingQuery,
         node: NodeClient,
         admin: Admin,
-        query: StreamingQuery,
-        node_id: str,
         routes: Routes,
         tracking: Tracking,
-        joined: Joined,
-        limits: FollowerLimits | None,
         noted: str | None,
-        operators: tuple[str, ...],
-    ) -> TrackedQuery:
+        operators: Sequence[str],
+    ) -> QueryTicks:
         checkpoint = CheckpointLog(checkpoint_root(query))
         evaluations = None
         if self._tasks_acknowledge:
-            runs = _note_run(checkpoint, str(query.runId))
-            stage_tasks = StageTasks(self.spark)
-            evaluations = lambda: Evaluations(runs, None, stage_tasks, operators)  # noqa: E731
-        ticks = QueryTicks(
+            runs = _record_run(checkpoint, str(query.runId))
+            evaluations = Evaluations(runs, None, StageTasks(self.spark), tuple(operators))
+        return QueryTicks(
             node, admin, routes.spec, checkpoint, routes.sources,
             self._outputs(query, routes, noted), evaluations, _Twins(query), tracking,
         )  # fmt: skip
-        tracked_query = TrackedQuery(query, node, admin, checkpoint, ticks)
-        follower = Follower(
-            node_id, node, checkpoint, ticks, joined,
-            is_active=lambda: bool(query.isActive),
-            on_failure=lambda error: query.stop(),
-            limits=limits or self._limits(),
-        )  # fmt: skip
-        tracked_query._follower = follower
-        follower.start()
-        return tracked_query
 
-    def _promise(
-        self, tracked_query: TrackedQuery, node: NodeClient, front: str, labels: FrontLabels
-    ) -> None:
-        tracked_query._promise(
-            front,
-            Promises(
-                node, front, labels, time.time_ns, node.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
-                tracked_query._give_up,
-            ),
-        )  # fmt: skip
-
-    def _outputs(self, query: StreamingQuery, routes: Routes, noted: str | None) -> Any:
+    def _outputs(
+        self, query: StreamingQuery, routes: Routes, noted: str | None
+    ) -> Callable[[], Iterable[Output]]:
         """What tells where the query's batches leave files."""
-        if noted is not None:
-            by_note = (NotedOutput(noted, routes.creates),)
-            return lambda: by_note
+        outputs: tuple[Output, ...] = ()
         sink = sink_description(query)
-        if sink.startswith("FileSink["):
-            if not routes.creates:
-                return lambda: ()
-            fixed = (FileSinkOutput(SinkLog(sink[len("FileSink[") : -1]), routes.creates),)
-            return lambda: fixed
-        if sink.startswith("ForeachBatch"):
-            query_id = str(query.id)
+        if noted is not None:
+            outputs = (noted_output(noted, routes.creates),)
+        elif sink.startswith("ForeachBatch"):
+            return partial(self._published_outputs, str(query.id), routes)
+        elif routes.creates:
+            if not sink.startswith("FileSink["):
+                raise _unreadable(sink)
+            log = SinkLog(sink.removeprefix("FileSink[").removesuffix("]"))
+            outputs = (sink_output(log, routes.creates),)
+        return lambda: outputs
 
-            def published() -> Iterable[Output]:
-                with self._changed:
-                    writers = list(self._writers.values())
-                for writer in writers:
-                    own = writer.creates
-                    segments = (
-                        routes.creates if own is None else tuple(routes.number(s) for s in own)
-                    )
-                    if segments or self._tasks_acknowledge:
-                        yield PublishedOutput(writer.batches, query_id, segments)
-
-            return published
-        if routes.creates:
-            raise _unreadable(sink)
-        return lambda: ()
+    def _published_outputs(self, query_id: str, routes: Routes) -> Iterator[Output]:
+        with self._changed:
+            writers = list(self._writers.values())
+        for writer in writers:
+            own = writer.creates
+            segments = routes.creates if own is None else tuple(routes.number(s) for s in own)
+            if segments or self._tasks_acknowledge:
+                yield published_output(writer.batches, query_id, segments)
 
     def _limits(self) -> FollowerLimits:
         retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
@@ -423,22 +365,26 @@ class Tracked:
         )
 
 
-class TrackedQuery:
+class TrackedQuery(Followed):
     """A running query and what follows it. Everything that a StreamingQuery offers is here too."""
-
-    _follower: Follower
 
     def __init__(
         self,
         query: StreamingQuery,
+        node_id: str,
         node: NodeClient,
         admin: Admin,
-        checkpoint: CheckpointLog,
         ticks: QueryTicks,
+        joined: Joined,
+        limits: FollowerLimits,
     ) -> None:
-        self.query, self.checkpoint = query, checkpoint
+        self.query, self.checkpoint = query, ticks.checkpoint
         self._node, self._admin, self._ticks = node, admin, ticks
-        self._unpublished: TrackingError | None = None
+        self._follower = Follower(
+            node_id, node, self.checkpoint, ticks, joined,
+            is_active=lambda: bool(query.isActive), on_failure=lambda error: query.stop(),
+            limits=limits,
+        )  # fmt: skip
         self._front: str | None = None
         self._promises: Promises | None = None
         self._closed = False
@@ -446,26 +392,27 @@ class TrackedQuery:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.query, name)
 
-    @property
-    def last_durable_batch(self) -> int:
-        """The last batch whose tick is durable in the tracker; -1 before the first."""
-        return self._follower.last_durable_batch
+    def follow(self, front: str | None, labels: FrontLabels | None) -> None:
+        """Begins; called once. front, labels: of the front that the query is of what it emits."""
+        self._followed.start()
+        if front is not None and labels is not None:
+            self._front = front
+            self._promises = Promises(
+                self._node, front, labels, time.time_ns, self._node.spec.slack_ns,
+                _HEARTBEAT_INTERVAL_MS, self._give_up,
+            )  # fmt: skip
+            self._promises.start()
 
     @property
     def tracking_failure(self) -> TrackingError | None:
         """Why the query was stopped, if tracking failed."""
-        return self._follower.failure or self._unpublished
-
-    def wait_durable(self, timeout_s: float | None = None) -> bool:
-        """Wait until all batches that are over by now are durable in the tracker; False when the
-        time is up. Raises TrackingError if tracking has failed."""
-        return self._follower.wait_durable(timeout_s)
+        return self.failure
 
     def processAllAvailable(self) -> None:
         """As in Spark; then also wait until the tracker has it all."""
         with self._reasons():
             self.query.processAllAvailable()
-        self._follower.wait_durable()
+        self.wait_durable()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:
         """As in Spark; raises TrackingError if the query was stopped because tracking failed."""
@@ -495,8 +442,8 @@ class TrackedQuery:
         try:
             check()
         except ComposeError as error:
-            self._unpublished = TrackingError(str(error))
-            raise self._unpublished from None
+            self._refusal = TrackingError(str(error))
+            raise self._refusal from None
 
     @contextmanager
     def _reasons(self) -> Iterator[None]:
@@ -504,10 +451,10 @@ class TrackedQuery:
         try:
             yield
         except StreamingQueryException:
-            if self._unpublished is None:
+            if self._refusal is None:
                 raise
             self._close()
-            raise self._unpublished from None
+            raise self._refusal from None
 
     def stop(self, *, leave: bool = False) -> None:
         """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
@@ -516,28 +463,24 @@ class TrackedQuery:
         self.query.stop()
         self._close(leave=leave)
 
-    def _promise(self, front: str, promises: Promises) -> None:
-        self._front, self._promises = front, promises
-        promises.start()
-
     def _give_up(self, error: RefusedError) -> None:
         """The tracker takes no promise of the query's front any more."""
-        self._unpublished = TrackingError(
+        self._refusal = TrackingError(
             f"front {self._front!r} was refused ({error.refusal.code.value}): {error.refusal.message}"
         )
-        log.error("%s", self._unpublished)
+        log.error("%s", self._refusal)
         self.query.stop()
 
     def _close(self, *, leave: bool = False) -> None:
         if self._closed:
             return  # what is in the checkpoint now is another run's
         self._closed = True
-        clean = self._follower.close(_DRAIN_TIMEOUT_S)
+        clean = self._followed.close(_DRAIN_TIMEOUT_S)
         if self._promises is not None:
             self._promises.stop()
         if leave and clean and self._front is not None:
             self._node.leave_front(self._front).result(_DRAIN_TIMEOUT_S)
-        if not clean and self._follower.failure is None:
+        if not clean and self._followed.failure is None:
             log.warning(
                 "query %s has batches that are not durable in the tracker yet; they are committed "
                 "when it is started again", self.query.id,
@@ -551,7 +494,7 @@ class BatchWriter:
 
     def __init__(
         self,
-        tracked: Tracked,
+        admitted_query: Callable[[str], TrackedQuery],
         out: str,
         fmt: str,
         creates: Sequence[str] | None,
@@ -560,7 +503,7 @@ class BatchWriter:
     ) -> None:
         self.batches = PublishedBatches(out)
         self.creates = None if creates is None else tuple(creates)
-        self._tracked, self._format = tracked, fmt
+        self._admitted_query, self._format = admitted_query, fmt
         self._partition_by, self._options = tuple(partition_by), dict(options)
         self._last_call: tuple[str, str, int] | None = None
 
@@ -577,20 +520,28 @@ class BatchWriter:
                 f"one tracked.writer(...) for each output"
             )
         self._last_call = query_id, run, batch
-        query = self._tracked._admitted_query(query_id)
+        query = self._admitted_query(query_id)
         offsets = query.checkpoint.offsets(batch).text
 
         def write(directory: str) -> None:
-            writer = frame.write.format(self._format).options(**self._options)
-            (writer.partitionBy(*self._partition_by) if self._partition_by else writer).save(
-                directory
-            )
+            _save(frame, self._format, self._partition_by, self._options, directory)
             query.check_acks(batch, run)
 
         def place(name: str, ordinal: int) -> str:
             return f"b{batch:08d}-{query_id[:8]}-{name}"
 
         self.batches.publish(query_id, batch, offsets, run, write, place)
+
+
+def _save(
+    frame: DataFrame,
+    fmt: str,
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+    directory: str,
+) -> None:
+    writer = frame.write.format(fmt).options(**options)
+    (writer.partitionBy(*partition_by) if partition_by else writer).save(directory)
 
 
 def _check_emits(emits: str | None, creates: Sequence[str], routes: Routes) -> None:
@@ -659,7 +610,7 @@ def _bundle() -> str:
     return os.path.join(_bundle_directory.name, os.listdir(_bundle_directory.name)[0])
 
 
-def _note_run(checkpoint: CheckpointLog, run: str) -> list[str]:
+def _record_run(checkpoint: CheckpointLog, run: str) -> list[str]:
     """Add a run to the list of a query's runs, beside Spark's logs; returns all, oldest first. Which
     run evaluated a batch last cannot be told from anything else once a driver is gone."""
     path = Path(checkpoint.root) / "_lowmark" / "runs"

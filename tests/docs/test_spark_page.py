@@ -8,8 +8,7 @@ import re
 import pytest
 
 from local_tracker import acks
-from local_tracker.spark import Tracked
-from local_tracker.spark.tracked import TrackedQuery
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.docs.pages import ROOT, Block, blocks
 
 PAGE = ROOT / "docs" / "spark.md"

@@ -93,7 +93,7 @@ def test_type_checkers_see_the_same_names_in_the_same_modules() -> None:
     assert set(seen) == set(NAMES)
 
 
-@pytest.mark.parametrize("package", ["tracker", "tracker.client", "local_tracker.spark"])
+@pytest.mark.parametrize("package", ["tracker", "tracker.client"])
 def test_what_a_package_offers_is_there(package: str) -> None:
     assert set(importlib.import_module(package).__all__) <= set(NAMES)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from local_tracker import acks
-from local_tracker.spark import Tracked, TrackedQuery
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import LOCAL, session
 from tests.spark.support import SCHEMA, parse_operator
 

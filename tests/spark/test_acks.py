@@ -18,7 +18,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from local_tracker import acks
-from local_tracker.spark import Tracked, TrackedQuery, TrackingError
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import CLUSTER, ONLY_LOCAL, Pipelines
 from tests.spark.support import (
     SCHEMA,

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark import Tracked
 from local_tracker.spark.logs import CheckpointLog, SinkLog
+from local_tracker.spark.tracked import Tracked
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, sink_rows
 from tracker.client import NodeClient, Subscriber

@@ -17,7 +17,7 @@ import pytest
 import tracker
 from fronts.ranges import RangeFront
 from local_tracker.spark.attached import AttachedQuery
-from local_tracker.spark.follower import Follower, FollowerLimits, Stopping, TrackingError
+from local_tracker.spark.follow import Follower, FollowerLimits, Stopping, TrackingError
 from local_tracker.spark.logs import CheckpointLog, LogError
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 from tests.spark.support import WAIT_S
@@ -479,9 +479,6 @@ class AnyTicks:
 
     def read(self, batch: int) -> int:
         return batch
-
-    def fingerprint(self, record: int) -> bytes:
-        return b""
 
     def tick(self, record: int, stopping: threading.Event) -> TickContent:
         return TickContent()

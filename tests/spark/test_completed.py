@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from local_tracker.spark import CompletedReader, slot_of_timestamp
-from local_tracker.spark.completed import between
+from local_tracker.spark.completed import CompletedReader, between, slot_of_timestamp
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import WAIT_S

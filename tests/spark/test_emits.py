@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
-from local_tracker.spark import Tracked, TrackedQuery, TrackingError
+from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import SinkLog
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, NodeClient, Subscriber

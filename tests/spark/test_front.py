@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from fronts.spark import SparkFront
-from local_tracker.spark import Tracked
 from local_tracker.spark.compose import BatchUnits, CreatedUnit
-from local_tracker.spark.follower import TrackingError
+from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.tracked import Tracked
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
-from tracker.client import Admin, Subscriber
+from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.errors import RefusedError
 from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
@@ -62,7 +62,8 @@ def test_what_was_published_before_an_eviction_is_refused_or_passed_over(tmp_pat
         for batch, slot in ((7, 99), (8, 100))
     )
     for front in (strict, lenient):
-        front._segment_number, front._lowest_slot = 0, 100  # as it was granted
+        front._node = NodeClient("127.0.0.1:1", "p", "f")
+        front._segment_number, front._labels = 0, FrontLabels(100)  # as it was granted
         assert len(front.tick(in_time, Event()).created) == 1
     assert len(strict.tick(late, Event()).created) == 1
     strict._node._joined = Joined(NodeKey("f", 2), PipelineSpec("p", ("parse",)), (), 0, ())

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from local_tracker.spark import Tracked, TrackingError
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.tracked import Tracked
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import WAIT_S, Pipeline
 from tracker.client import Subscriber

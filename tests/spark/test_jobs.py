@@ -12,7 +12,7 @@ import pytest
 
 import tracker
 from local_tracker.spark import jobs
-from local_tracker.spark.follower import TrackingError
+from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.jobs import JobNode
 from tests.spark.support import WAIT_S
 from tracker.client.embedded import EmbeddedTracker

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader
 
 import tracker
-from local_tracker.spark import FollowerLimits, Tracked, TrackedQuery, TrackingError
+from local_tracker.spark.follow import FollowerLimits, TrackingError
 from local_tracker.spark.published import PublishedBatches
-from local_tracker.spark.tracked import check_version
+from local_tracker.spark.tracked import Tracked, TrackedQuery, check_version
 from tests.spark.conftest import ONLY_LOCAL, Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, published_rows, sink_rows
 from tracker.client import LowmarkError

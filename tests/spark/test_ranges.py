@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from fronts.ranges import RangeFront
-from local_tracker.spark import OffsetRanges, PublishedRanges, Tracked, TrackedQuery
 from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import ONLY_LOCAL
 from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber

@@ -15,8 +15,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from local_tracker.spark import OffsetRanges, Tracked, TrackedQuery, TrackingError
+from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import LOCAL, Pipelines
 from tests.spark.support import SCHEMA, WAIT_S, Pipeline
 from tracker.client import NodeClient

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.children import ROOT
 from examples.history import Recorder, read
 from local_tracker import acks
-from local_tracker.spark import Tracked, TrackedQuery
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.tracker import Tracker
 from tests.spark.support import SCHEMA, parse_operator
 from tests.spark_matrix.recording import settled

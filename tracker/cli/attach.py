@@ -74,7 +74,7 @@ def attach(
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until
     SIGTERM. Needs no Spark."""
     from local_tracker.spark.attached import AttachedQuery
-    from local_tracker.spark.follower import TrackingError
+    from local_tracker.spark.follow import TrackingError
 
     if not reads and not ranges:
         raise typer.BadParameter("what the query reads must be told: --reads, --ranges, or both")

@@ -19,7 +19,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.children import ROOT
-from local_tracker.spark import OffsetRanges
+from local_tracker.spark.ranges import OffsetRanges
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.rows.ways import Partitioned
 from tests.spark_matrix.world import World

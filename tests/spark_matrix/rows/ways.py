@@ -17,9 +17,11 @@ from pyspark.sql import functions as F
 
 from examples.children import ROOT
 from fronts.files import FileFront
-from local_tracker.spark import OffsetRanges, TrackedQuery, TrackingError
 from local_tracker.spark.attached import AttachedQuery
+from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.jobs import JobNode
+from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.tracked import TrackedQuery
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.truth import Output

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from local_tracker.spark.compose import (
     BatchUnits,
@@ -24,10 +23,11 @@ from local_tracker.spark.compose import (
     fingerprint,
     label_slots,
 )
-from local_tracker.spark.follower import Stopping
+from local_tracker.spark.follow import Stopping
 from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog, local_path
-from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
+from local_tracker.spark.logs import CheckpointLog, LogError, local_path
+from local_tracker.spark.outputs import Output
+from local_tracker.spark.plans import Sources
 from local_tracker.spark.ranges import (
     NotYetPublished,
     OffsetRanges,
@@ -36,8 +36,6 @@ from local_tracker.spark.ranges import (
     ranges,
 )
 from local_tracker.spark.rows import row_cells
-from local_tracker.spark.sources import Sources
-from local_tracker.worker.noted import forget, is_noted, noted
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import slot_of
@@ -53,88 +51,6 @@ _MAX_PARTITION_FOLDERS = 8
 _WRITERS_LOGS = ("_spark_metadata", "_lowmark")
 
 log = logging.getLogger("lowmark.spark")
-
-
-class Output(Protocol):
-    """Where a query's batches leave files, for the segments of the given numbers."""
-
-    @property
-    def segments(self) -> tuple[int, ...]: ...
-
-    def created(self, batch: int) -> Sequence[CreatedUnit]:
-        """The files of a batch and the numbers of the segments that they go to."""
-
-    def published_by(self, batch: int) -> str | None:
-        """The run that evaluated the batch, where that is noted."""
-
-    def has(self, batch: int) -> bool:
-        """Whether the batch has left anything here, be it no file at all."""
-
-    def durable(self, batch: int) -> None:
-        """The batch's tick is durable: older notes may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileSinkOutput:
-    """Spark's own file sink."""
-
-    log: SinkLog
-    segments: tuple[int, ...]
-
-    def created(self, batch: int) -> Sequence[CreatedUnit]:
-        return [CreatedUnit(name, self.segments) for name in self.log.created(batch)]
-
-    def published_by(self, batch: int) -> str | None:
-        return None
-
-    def has(self, batch: int) -> bool:
-        return self.log.has(batch)
-
-    def durable(self, batch: int) -> None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedOutput:
-    """A writer in `foreachBatch`."""
-
-    batches: PublishedBatches
-    query: str
-    segments: tuple[int, ...]
-
-    def created(self, batch: int) -> Sequence[CreatedUnit]:
-        names = self.batches.units(self.query, batch)
-        return [CreatedUnit(name, self.segments) for name in names]
-
-    def published_by(self, batch: int) -> str | None:
-        manifest = self.batches.manifest(self.query, batch)
-        return manifest.run if manifest else None
-
-    def has(self, batch: int) -> bool:
-        return self.batches.manifest(self.query, batch) is not None
-
-    def durable(self, batch: int) -> None:
-        self.batches.forget(self.query, batch - KEPT_MANIFESTS)
-
-
-@dataclass(frozen=True, slots=True)
-class NotedOutput:
-    """A sink of the user's own, which notes what it commits."""
-
-    directory: str
-    segments: tuple[int, ...]
-
-    def created(self, batch: int) -> Sequence[CreatedUnit]:
-        return [CreatedUnit(name, self.segments) for name in noted(self.directory, batch)]
-
-    def published_by(self, batch: int) -> str | None:
-        return None
-
-    def has(self, batch: int) -> bool:
-        return is_noted(self.directory, batch)
-
-    def durable(self, batch: int) -> None:
-        forget(self.directory, batch - KEPT_MANIFESTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +95,7 @@ class QueryTicks:
         checkpoint: CheckpointLog | None,
         sources: Sources,
         outputs: Callable[[], Iterable[Output]],
-        evaluations: Callable[[], Evaluations] | None,
+        evaluations: Evaluations | None,
         twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
         tracking: Tracking | None = None,
         scope: str | None = None,
@@ -199,26 +115,27 @@ class QueryTicks:
             self._delays[key] = min(edge.delay, self._delays.get(key, edge.delay))
 
     @property
-    def _checkpoint(self) -> CheckpointLog:
+    def checkpoint(self) -> CheckpointLog:
+        """The query's logs. A job has none."""
         assert self._log is not None, "there is no checkpoint to read"
         return self._log
 
     @property
     def _query_id(self) -> str:
-        return self._scope or self._checkpoint.query_id
+        return self._scope or self.checkpoint.query_id
 
     def read(self, batch: int) -> QueryRecord:
         consumed, consumed_ranges = self._taken(batch)
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
-        noted = [output.published_by(batch) for output in outputs]
-        offsets = self._checkpoint.offsets(batch)
+        runs = (output.run(batch) for output in outputs)
+        offsets = self.checkpoint.offsets(batch)
         return QueryRecord(
             batch,
             fingerprint(offsets.text, consumed, created),
             consumed,
             created,
-            next((run for run in noted if run is not None), None),
+            next((run for run in runs if run is not None), None),
             consumed_ranges,
             offsets.timestamp_ms,
             self._unpublished(batch) if consumed or consumed_ranges else (),
@@ -227,11 +144,11 @@ class QueryTicks:
     def check_sources(self) -> None:
         """Raises UnaccountedError where a batch that is logged has read what nobody accounts for: asked
         before a query is followed, of the newest one."""
-        planned, tellable = self._checkpoint.planned(), self._checkpoint.tellable()
+        planned, tellable = self.checkpoint.planned(), self.checkpoint.tellable()
         if planned:
-            self._sources.check_offsets(self._checkpoint.offsets(planned[-1]))
+            self._sources.check_offsets(self.checkpoint.offsets(planned[-1]))
         if tellable:
-            for source, names in self._checkpoint.consumed(tellable[-1]).items():
+            for source, names in self.checkpoint.consumed(tellable[-1]).items():
                 if self._sources.is_tracked(source):
                     for name in names:
                         self._sources.segment(name)
@@ -266,21 +183,18 @@ class QueryTicks:
     ) -> tuple[dict[int, tuple[str, ...]], tuple[tuple[str, Range], ...]]:
         """The files that a batch consumed, by segment number, and the ranges. Raises ComposeError where
         it has read what nobody accounts for."""
-        self._sources.check_offsets(self._checkpoint.offsets(batch))
-        return self._by_segment(batch, self._checkpoint.consumed(batch)), self._ranges(batch)
+        self._sources.check_offsets(self.checkpoint.offsets(batch))
+        return self._by_segment(batch, self.checkpoint.consumed(batch)), self._ranges(batch)
 
     def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
         """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
         found: list[tuple[str, Range]] = []
         for number, source in self._tracking.ranges.items():
-            before, after = self._checkpoint.offset_pair(batch, number)
+            before, after = self.checkpoint.offset_pair(batch, number)
             segment = self._spec.segments.index(source.segment)
             what = f"batch {batch}, source {number}"
             found += [(number, r) for r in ranges(segment, source, before, after, what)]
         return tuple(found)
-
-    def fingerprint(self, record: QueryRecord) -> bytes:
-        return record.fingerprint
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
@@ -385,12 +299,20 @@ class QueryTicks:
         """Raises ComposeError if the acks of a batch's evaluations in a run contradict each other, or
         cover none of them whole: asked before the batch is published, since nothing can be told of it
         afterwards."""
-        if self._evaluations is not None:
-            known = self._evaluations()
-            staged = self._node.list_contributions(self._query_id, batch)
-            expected = known.operators if self._checkpoint.consumed(batch) else ()
-            evaluations = Evaluations(known.runs, run, known.stage_tasks, expected)
-            count_contributions(self._query_id, batch, staged, evaluations)
+        self._acked(batch, run, lambda: bool(self.checkpoint.consumed(batch)))
+
+    def _acked(
+        self, batch: int, run: str | None, had_input: Callable[[], bool]
+    ) -> tuple[Cells, Cells]:
+        """What user code created and consumed in a batch, of which a run was published, if that is
+        known. Raises ComposeError."""
+        if self._evaluations is None:
+            return Cells.empty(), Cells.empty()
+        known = self._evaluations
+        staged = self._node.list_contributions(self._query_id, batch)
+        expected = known.operators if had_input() else ()
+        evaluations = Evaluations(known.runs, run, known.stage_tasks, expected)
+        return count_contributions(self._query_id, batch, staged, evaluations)
 
     def _by_segment(
         self, batch: int, by_source: Mapping[str, tuple[str, ...]]
@@ -482,20 +404,15 @@ class QueryTicks:
         slots: Mapping[int, int],
         consumed_rows: Cells,
     ) -> TickContent:
-        query = self._query_id
         by_rows = self._tracking.rows
         created = tuple(
             CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))
             for unit in record.created
         )
-        units = BatchUnits(query, record.batch, record.fingerprint, consumed, created, slots)
-        acked = Cells.empty(), Cells.empty()
-        if self._evaluations is not None:
-            known = self._evaluations()
-            staged = self._node.list_contributions(query, record.batch)
-            expected = known.operators if record.consumed else ()
-            evaluations = Evaluations(known.runs, record.published_by, known.stage_tasks, expected)
-            acked = count_contributions(query, record.batch, staged, evaluations)
+        units = BatchUnits(
+            self._query_id, record.batch, record.fingerprint, consumed, created, slots
+        )
+        acked = self._acked(record.batch, record.published_by, lambda: bool(record.consumed))
         more = (
             Cells.concatenate([acked[0], self._created_rows(record, slots)]),
             Cells.concatenate([acked[1], consumed_rows]),

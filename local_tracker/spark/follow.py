@@ -63,10 +63,8 @@ class BatchTicks(Protocol):
     """What the batches of a query mean."""
 
     def read(self, batch: int) -> Any:
-        """Everything that is needed of a batch out of logs that may be purged later."""
-
-    def fingerprint(self, record: Any) -> bytes:
-        """The fingerprint of what `read` returned."""
+        """Everything that is needed of a batch out of logs that may be purged later; its `fingerprint`
+        tells it from another one of that number."""
 
     def tick(self, record: Any, stopping: threading.Event) -> TickContent:
         """The tick of a batch; may wait, and raises Stopping when the event is set meanwhile."""
@@ -194,7 +192,7 @@ class Follower:
                 f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
             )
         if last.id in self._checkpoint.tellable():
-            if not same_input(self._ticks.fingerprint(self._ticks.read(last.id)), last.fingerprint):
+            if not same_input(self._ticks.read(last.id).fingerprint, last.fingerprint):
                 raise TrackingError(
                     f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
                     f"that the tracker has: {advice}"
@@ -351,6 +349,34 @@ class Follower:
 
     def _about(self) -> str:
         return f"query {self.name!r} ({self._checkpoint.query_id})"
+
+
+class Followed:
+    """A query that is followed, as its owner asks about it."""
+
+    _follower: Follower | None = None
+    _refusal: TrackingError | None = None
+    """Why the query was stopped, where that was not the follower's doing."""
+
+    @property
+    def _followed(self) -> Follower:
+        assert self._follower is not None, "the query is not followed yet: call start()"
+        return self._follower
+
+    @property
+    def last_durable_batch(self) -> int:
+        """The last batch whose tick is durable in the tracker; the one before the first, before."""
+        return self._followed.last_durable_batch
+
+    @property
+    def failure(self) -> TrackingError | None:
+        """Why the query was stopped, or cannot be followed any further, if so."""
+        return (self._follower.failure if self._follower else None) or self._refusal
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """Wait until all batches that are over by now are durable in the tracker; False when the time
+        is up. Raises TrackingError if tracking has failed."""
+        return self._followed.wait_durable(timeout_s)
 
 
 def refuse_another_query(about: str, checkpoint: str, last_batches: Sequence[Batch]) -> None:

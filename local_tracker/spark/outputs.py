@@ -1,0 +1,65 @@
+"""Where the batches of a query leave files, by what Spark, our own writer or the sink has recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from local_tracker.spark.compose import CreatedUnit
+from local_tracker.spark.logs import SinkLog
+from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
+from local_tracker.worker import noted
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Files of a query for the segments of the given numbers, by the number of the batch.
+
+    names: of the batch's files. has: whether the batch has left anything here, be it no file at all.
+    run: the one that evaluated the batch, where that is recorded. forget: removes what is recorded of
+    a batch that is not needed any more.
+    """
+
+    segments: tuple[int, ...]
+    names: Callable[[int], Iterable[str]]
+    has: Callable[[int], bool]
+    run: Callable[[int], str | None] = lambda batch: None
+    forget: Callable[[int], None] = lambda batch: None
+
+    def created(self, batch: int) -> list[CreatedUnit]:
+        return [CreatedUnit(name, self.segments) for name in self.names(batch)]
+
+    def durable(self, batch: int) -> None:
+        """The batch's tick is durable."""
+        self.forget(batch - KEPT_MANIFESTS)
+
+
+def sink_output(log: SinkLog, segments: tuple[int, ...]) -> Output:
+    """Of Spark's own file sink."""
+    return Output(segments, log.created, log.has)
+
+
+def published_output(batches: PublishedBatches, query: str, segments: tuple[int, ...]) -> Output:
+    """Of a writer in `foreachBatch`."""
+
+    def run(batch: int) -> str | None:
+        manifest = batches.manifest(query, batch)
+        return manifest.run if manifest else None
+
+    return Output(
+        segments,
+        lambda batch: batches.units(query, batch),
+        lambda batch: batches.manifest(query, batch) is not None,
+        run,
+        lambda batch: batches.forget(query, batch),
+    )
+
+
+def noted_output(directory: str, segments: tuple[int, ...]) -> Output:
+    """Of a sink of the user's own, which notes what it commits."""
+    return Output(
+        segments,
+        lambda batch: noted.noted(directory, batch),
+        lambda batch: noted.is_noted(directory, batch),
+        forget=lambda batch: noted.forget(directory, batch),
+    )
