@@ -34,11 +34,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from local_tracker.core.merge import merge_cells
 from local_tracker.worker import route
 from local_tracker.worker.collector import AckError, Collector
+from local_tracker.worker.handle import Handle
 from local_tracker.worker.protocol import HandOverError
 from local_tracker.worker.route import Route
 from local_tracker.worker.settings import SettingsError
@@ -102,7 +103,7 @@ def step(name: str = "step") -> Iterator[Collector]:
     collector = Collector(name, destination.segment_number)
     with _as_current(collector):
         yield collector
-    destination.hand_over(collector)
+    destination.hand_over(name, *collector.take())
 
 
 # --- operators ------------------------------------------------------------------------------------
@@ -182,12 +183,14 @@ class _Operator:
                 f"is no end at which its acks could be handed over; use mapInArrow or mapInPandas, or "
                 f"acks.pandas_udf_operator or acks.udf_operator for scalar UDFs"
             )
-        destination.hand_over(collector)
+        destination.hand_over(self._name, *collector.take())
         return result
 
-    @staticmethod
     def _drive(
-        results: Iterator[Any], collector: Collector, destination: _Destination
+        self,
+        results: Iterator[Any],
+        collector: Collector,
+        destination: Recorded | Route | _Nowhere,
     ) -> Iterator[Any]:
         while True:
             with _as_current(collector):
@@ -198,8 +201,8 @@ class _Operator:
             yield result
             if destination.task is None:
                 # Whoever asks for the next has taken this one: a step is over.
-                destination.hand_over(collector)
-        destination.hand_over(collector)
+                destination.hand_over(self._name, *collector.take())
+        destination.hand_over(self._name, *collector.take())
 
 
 class _EachBatch:
@@ -235,27 +238,25 @@ class _EachRow:
 def min_time(segment: str | None = None) -> int:
     """Min time of a segment, or of the whole pipeline: a slot, exclusive, as the host's local tracker
     has heard it last. Raises HandOverError."""
-    return _destination().required_route().handle.min_time(segment)
+    return _handle().min_time(segment)
 
 
 def join_front(front: str, segment: str) -> Grant:
     """Begins a front that feeds a segment, as one of the eager local tracker's node; returns when it
     may label, from the slot of the grant on. Raises HandOverError."""
-    return _destination().required_route().handle.join_front(front, segment)
+    return _handle().join_front(front, segment)
 
 
 def heartbeat(front: str, slot: int) -> None:
     """A front's promise that it will label nothing below a slot; durable on return. What it created
     below must have been handed over before. Raises HandOverError."""
-    way = _destination().required_route()
-    way.handle.step(
-        Cells.empty(), Cells.empty(), (Heartbeat(front, slot),), f"the promise of front {front!r}"
-    )
+    promise = (Heartbeat(front, slot),)
+    _handle().step(Cells.empty(), Cells.empty(), promise, f"the promise of front {front!r}")
 
 
 def leave_front(front: str) -> None:
     """Ends a front, after its last items have been handed over. Raises HandOverError."""
-    _destination().required_route().handle.leave_front(front)
+    _handle().leave_front(front)
 
 
 # --- where acks go --------------------------------------------------------------------------------
@@ -269,11 +270,16 @@ class Recorded:
     segments: list[str]
     created: Cells
     consumed: Cells
+    task: ClassVar[None] = None
 
     def segment_number(self, name: str) -> int:
         if name not in self.segments:
             self.segments.append(name)
         return self.segments.index(name)
+
+    def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
+        self.created = merge_cells(Cells.concatenate([self.created, created]))
+        self.consumed = merge_cells(Cells.concatenate([self.consumed, consumed]))
 
 
 @contextmanager
@@ -287,39 +293,28 @@ def recording() -> Iterator[Recorded]:
         _recorder.reset(token)
 
 
-class _Destination:
-    """Where the acks of one operator or step go: decided when it begins."""
+class _Nowhere:
+    """Where acks go that are turned off."""
 
-    def __init__(self, recorded: Recorded | None, way: Route | None) -> None:
-        """Neither: acks are turned off."""
-        self._recorded, self._route = recorded, way
-        self.task = None if way is None else way.task
+    task = None
 
     def segment_number(self, name: str) -> int:
-        if self._recorded is not None:
-            return self._recorded.segment_number(name)
-        return 0 if self._route is None else self._route.handle.segment_number(name)
+        return 0
 
-    def required_route(self) -> Route:
-        if self._route is None:
-            raise SettingsError(
-                "there is no local tracker: LOWMARK_MODE is off, or acks are recorded"
-            )
-        return self._route
-
-    def hand_over(self, collector: Collector) -> None:
-        created, consumed = collector.take()
-        recorded = self._recorded
-        if recorded is not None:
-            recorded.created = merge_cells(Cells.concatenate([recorded.created, created]))
-            recorded.consumed = merge_cells(Cells.concatenate([recorded.consumed, consumed]))
-        elif self._route is not None:
-            self._route.hand_over(collector.name, created, consumed)
+    def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
+        return None
 
 
-def _destination() -> _Destination:
-    recorded = _recorder.get()
-    return _Destination(recorded, None if recorded is not None else route.current())
+def _destination() -> Recorded | Route | _Nowhere:
+    """Where the acks of one operator or step go: decided when it begins."""
+    return _recorder.get() or route.current() or _Nowhere()
+
+
+def _handle() -> Handle:
+    destination = _destination()
+    if not isinstance(destination, Route):
+        raise SettingsError("there is no local tracker: LOWMARK_MODE is off, or acks are recorded")
+    return destination.handle
 
 
 @contextmanager

@@ -66,36 +66,27 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--mode", choices=(TRANSACTIONAL, EAGER), default=TRANSACTIONAL,
         help="eager: take steps and commit them; transactional: stage acks of Spark tasks only")  # fmt: skip
     add("--flush-window-ms", type=float, default=5.0, help="how long steps may gather (default 5)")
-    add(
-        "--spool", default="", help="eager: file of its durable record (default: beside the socket)"
-    )
+    add("--spool", default="",
+        help="eager: file of its durable record (default: beside the socket)")  # fmt: skip
     add("--follow-pid", type=int, default=0, help="end when this process ends")
     add("--follow-jvm", action="store_true", help="end when the first ancestor that is a JVM ends")
-    add(
-        "--idle-exit-s",
-        type=float,
-        default=0.0,
-        help="end when unused for so long (default: never)",
-    )
+    add("--idle-exit-s", type=float, default=0.0,
+        help="end when unused for so long (default: never)")  # fmt: skip
     add("--metrics-listen", default="",
         help="host:port that tells metrics to Prometheus over HTTP; not told if not given")  # fmt: skip
     add("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    follow_pid = given.follow_pid
-    if given.follow_jvm and not follow_pid:
-        follow_pid = java_ancestor()
-        if not follow_pid:
+    given = vars(parser.parse_args(arguments))
+    if given.pop("follow_jvm") and not given["follow_pid"]:
+        given["follow_pid"] = java_ancestor()
+        if not given["follow_pid"]:
             parser.error("--follow-jvm: none of this process's ancestors is a JVM")
-    if not 0 < given.flush_window_ms <= 60_000:
-        parser.error(f"--flush-window-ms {given.flush_window_ms:g} is not within 0 to 60000")
-    path = given.socket.removeprefix("unix:")
-    if given.mode == EAGER and not given.spool and not path.startswith("/"):
+    if not 0 < given["flush_window_ms"] <= 60_000:
+        parser.error(f"--flush-window-ms {given['flush_window_ms']:g} is not within 0 to 60000")
+    path = given["socket"].removeprefix("unix:")
+    if given["mode"] == EAGER and not given["spool"] and not path.startswith("/"):
         parser.error("--spool is needed where the socket is not a path")
-    return Options(
-        given.target, given.pipeline, given.node_id, given.socket, given.mode,
-        given.flush_window_ms, given.spool or f"{path}.spool", follow_pid,
-        given.idle_exit_s, given.ready_descriptor, given.metrics_listen,
-    )  # fmt: skip
+    given["spool"] = given["spool"] or f"{path}.spool"
+    return Options(**given)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -109,22 +100,22 @@ def main(arguments: Sequence[str]) -> int:
     with ExitStack() as stack:
         try:
             agent = Agent(options, life, stack)
-            _tell_metrics(options, agent, stack)
+            _serve_metrics(options, agent, stack)
         except (HandOverError, OSError, ValueError) as error:
-            _tell(options, f"{error}\n".encode())
+            _report(options, f"{error}\n".encode())
             log.error("cannot start: %s", error)
             return 1
         life.take_signals()
-        _tell(options, READY)
+        _report(options, READY)
         log.info(
             "local tracker of pipeline %s (%s) listens at %s and flushes to %s",
             options.pipeline, options.mode, agent.listener.address, options.target,
         )  # fmt: skip
-        place = agent.listener.address.removeprefix("tcp:")
-        if place != agent.listener.address and not is_loopback(place):
+        exposed = agent.listener.address.removeprefix("tcp:")
+        if exposed != agent.listener.address and not is_loopback(exposed):
             log.warning(
                 "insecure: it listens at %s and takes acks from whoever reaches that; let it listen on "
-                "a Unix socket, or on loopback within a pod", place,
+                "a Unix socket, or on loopback within a pod", exposed,
             )  # fmt: skip
         reason = agent.wait(life)
         log.info("ending because of %s", reason)
@@ -149,11 +140,7 @@ class Agent:
         try:
             if spool is not None:
                 self.flusher = Flusher(
-                    self.uplink,
-                    spool,
-                    options.flush_window_ms,
-                    on_failure=life.changed,
-                    stats=self.stats,
+                    self.uplink, spool, options.flush_window_ms, life.changed, self.stats
                 )
         except BaseException:
             self.uplink.close(leave=False)
@@ -196,7 +183,7 @@ class Agent:
         return answered and drained
 
 
-def _tell_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
+def _serve_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
     """Raises OSError or HandOverError where that cannot be."""
     if not options.metrics_listen:
         return
@@ -207,14 +194,14 @@ def _tell_metrics(options: Options, agent: Agent, stack: ExitStack) -> None:
             "invalid", f"--metrics-listen needs {missing.name}: pip install 'lowmark[server]'"
         ) from None
     try:
-        telling = metrics.listen(
+        served = metrics.listen(
             options.metrics_listen, agent.server, agent.flusher, agent.stats, options.mode
         )
     except (OSError, ValueError):
         agent.stop()
         raise
-    stack.callback(telling.stop)
-    log.info("metrics are told at %s", telling.address)
+    stack.callback(served.stop)
+    log.info("metrics are told at %s", served.address)
 
 
 def _uplink(options: Options, spool: Spool | None) -> Uplink:
@@ -225,13 +212,10 @@ def _uplink(options: Options, spool: Spool | None) -> Uplink:
     return TrackerUplink(options.target, options.pipeline, options.node_id, known)
 
 
-def _tell(options: Options, said: bytes) -> None:
-    """Tells the worker that waits for the start, if one does."""
+def _report(options: Options, message: bytes) -> None:
+    """Reports to the worker that waits for the start, if one does."""
     if options.ready_descriptor >= 0:
         try:
-            os.write(options.ready_descriptor, said)
+            os.write(options.ready_descriptor, message)
         finally:
             os.close(options.ready_descriptor)
-
-
-__all__ = ["Agent", "Options", "main", "parse"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from local_tracker.worker.handle import Handle, Relayed
@@ -90,11 +91,11 @@ class MinTimes:
 
     def put(self, segment: int | None, min_time: int) -> None:
         """segment: its number; None for the whole pipeline."""
-        place = -1 if segment is None else segment
+        index = -1 if segment is None else segment
         with self._changed:
-            before = self._values[place]
+            before = self._values[index]
             if before is None or min_time > before:
-                self._values[place] = min_time
+                self._values[index] = min_time
                 self._version += 1
                 self._failure = None
                 self._changed.notify_all()
@@ -134,25 +135,21 @@ class TrackerUplink:
         self._fronts: set[str] = set()
         self._joined = False
         try:
-            with Admin(target, _OPEN_TIMEOUT_S) as admin:
+            with self._translating(), Admin(target, _OPEN_TIMEOUT_S) as admin:
                 spec = admin.pipeline(pipeline).spec
-        except LowmarkError as error:
+        except HandOverError:
             self.close(leave=False)
-            raise self._translated(error) from None
+            raise
         self.pipeline, self.segments, self.slack_ns = pipeline, spec.segments, spec.slack_ns
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
-        try:
-            parts = [handed.contribution for handed in contributions]
+        parts = [handed.contribution for handed in contributions]
+        with self._translating():
             self._node.stage(parts, node_id, deadline.left_s())
-        except LowmarkError as error:
-            raise self._translated(error) from None
 
     def open(self) -> tuple[int, int | None]:
-        try:
+        with self._translating():
             joined = self._node.join(_OPEN_TIMEOUT_S)
-        except LowmarkError as error:
-            raise self._translated(error) from None
         self._joined = True
         self._fronts = {grant.front for grant in joined.fronts}
         last = max((b.id for b in joined.last_batches if b.scope == FLUSHES), default=0)
@@ -165,36 +162,32 @@ class TrackerUplink:
         self, number: int, content: TickContent, fingerprint: bytes, again: bool, above: str
     ) -> None:
         content.batch = Batch(FLUSHES, number, fingerprint)
-        try:
-            self._node.commit(content, _COMMIT_TIMEOUT_S).result(_COMMIT_TIMEOUT_S)
-        except UnavailableError as error:
-            raise TimeoutError(str(error)) from None
-        except LowmarkError as error:
-            raise self._translated(error) from None
+        with self._translating():
+            try:
+                self._node.commit(content, _COMMIT_TIMEOUT_S).result(_COMMIT_TIMEOUT_S)
+            except UnavailableError as error:
+                raise TimeoutError(str(error)) from None
 
     def join_front(self, front: str, segment: str, deadline: Deadline) -> Grant:
-        try:
+        with self._translating():
             grant = self._node.join_front(front, segment, deadline.left_s())
-        except LowmarkError as error:
-            raise self._translated(error) from None
         self._fronts.add(front)
         return grant
 
     def leave_front(self, front: str, deadline: Deadline) -> None:
-        try:
+        with self._translating():
             self._node.leave_front(front).result(deadline.left_s())
-        except LowmarkError as error:
-            raise self._translated(error) from None
         self._fronts.discard(front)
 
     def watch(self, heard: MinTimes) -> None:
         numbers = {name: number for number, name in enumerate(self.segments)}
         try:
-            for update in self._subscriber.updates():
-                number = None if update.segment is None else numbers[update.segment]
-                heard.put(number, update.min_time)
-        except LowmarkError as error:
-            heard.fail(self._translated(error))
+            with self._translating():
+                for update in self._subscriber.updates():
+                    number = None if update.segment is None else numbers[update.segment]
+                    heard.put(number, update.min_time)
+        except HandOverError as error:
+            heard.fail(error)
 
     def close(self, leave: bool) -> None:
         self._subscriber.close()
@@ -205,14 +198,19 @@ class TrackerUplink:
                 pass  # the node stays on the tracker's list, which harms nothing
         self._node.close()
 
-    def _translated(self, error: LowmarkError) -> HandOverError:
-        if isinstance(error, RefusedError):
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        """The tracker's errors are those of a hand-over within."""
+        try:
+            yield
+        except RefusedError as error:
             if error.refusal.code is RefusalCode.FENCED:
-                return ClosedError(error.refusal.message)
-            return HandOverError(error.refusal.code.value, error.refusal.message)
-        if self._node.failure is not None:
-            return ClosedError(str(error))
-        return HandOverError("unreachable", f"the tracker at {self._target}: {error}")
+                raise ClosedError(error.refusal.message) from None
+            raise HandOverError(error.refusal.code.value, error.refusal.message) from None
+        except LowmarkError as error:
+            if self._node.failure is not None:
+                raise ClosedError(str(error)) from None
+            raise HandOverError("unreachable", f"the tracker at {self._target}: {error}") from None
 
 
 class LocalTrackerUplink:

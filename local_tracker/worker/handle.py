@@ -132,12 +132,8 @@ class Handle:
         with self._lock:
             self._check_process()
             self._number += 1
-            header: Header = {
-                "type": "step", "sender": self._sender, "number": self._number,
-                "created": len(created), "consumed": len(consumed),
-                "heartbeats": [[h.front, h.slot] for h in heartbeats],
-            }  # fmt: skip
-            self._ask_locked(header, pack_cells((created, consumed)), what)
+            frame = _step_frame(self._sender, self._number, created, consumed, heartbeats)
+            self._ask_locked(*frame, what)
 
     def step_as(
         self,
@@ -151,12 +147,10 @@ class Handle:
         """A step under a name and number of the caller's own, as one local tracker flushes into
         another. It may be repeated under the same number; `again` says that it is, and `first_to` what
         `Welcome.spool` was then."""
-        header: Header = {
-            "type": "step", "sender": sender, "number": number, "again": again, "first_to": first_to,
-            "created": len(content.created), "consumed": len(content.consumed),
-            "heartbeats": [[h.front, h.slot] for h in content.heartbeats],
-        }  # fmt: skip
-        body = pack_cells((content.created, content.consumed))
+        header, body = _step_frame(
+            sender, number, content.created, content.consumed, content.heartbeats
+        )
+        header |= {"again": again, "first_to": first_to}
         self._ask(header, body, f"flush {number}", deadline_s)
 
     def min_times(self, after: int = -1, wait_s: float = 0.0) -> Relayed:
@@ -317,3 +311,14 @@ class Handle:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _step_frame(
+    sender: str, number: int, created: Cells, consumed: Cells, heartbeats: tuple[Heartbeat, ...]
+) -> tuple[Header, bytes]:
+    header: Header = {
+        "type": "step", "sender": sender, "number": number,
+        "created": len(created), "consumed": len(consumed),
+        "heartbeats": [[h.front, h.slot] for h in heartbeats],
+    }  # fmt: skip
+    return header, pack_cells((created, consumed))

@@ -46,6 +46,9 @@ class Route:
     node_id: str
     task: TaskAttempt | None
 
+    def segment_number(self, name: str) -> int:
+        return self.handle.segment_number(name)
+
     def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
         """Hands over what an operator did; returns when it is durable. Raises HandOverError. In a
         task attempt also where that is nothing: the partition was seen whole."""
@@ -70,7 +73,6 @@ def current() -> Route | None:
         return None
     settings = replace(settings, mode=_mode(settings, task))
     attempt = task.attempt if task is not None and settings.mode == TRANSACTIONAL else None
-    require(settings, "pipeline", "node_id", *(() if settings.socket else ("target",)))
     return Route(_handle(settings), settings.node_id, attempt)
 
 
@@ -78,9 +80,7 @@ def relayed(properties: Mapping[str, str]) -> Handle:
     """The local tracker of this host, for code that asks it for min time and acknowledges nothing, such
     as a Spark driver's; properties: those that a task of the query would have. Raises SettingsError."""
     settings = settings_module.load(properties.get)
-    settings = replace(settings, mode=settings.mode or TRANSACTIONAL)
-    require(settings, "pipeline", "node_id", *(() if settings.socket else ("target",)))
-    return _handle(settings)
+    return _handle(replace(settings, mode=settings.mode or TRANSACTIONAL))
 
 
 def _mode(settings: Settings, task: SparkTask | None) -> str:
@@ -102,6 +102,7 @@ def _mode(settings: Settings, task: SparkTask | None) -> str:
 
 
 def _handle(settings: Settings) -> Handle:
+    require(settings, "pipeline", "node_id", *(() if settings.socket else ("target",)))
     kept = _handles.by_settings
     if _handles.pid != os.getpid():
         kept.clear()
@@ -110,17 +111,13 @@ def _handle(settings: Settings) -> Handle:
     if handle is None:
         if len(kept) >= _MAX_HANDLES:
             kept.pop(next(iter(kept))).close()
-        handle = kept[settings] = _make_handle(settings)
+        where = place_of(settings)
+        handle = kept[settings] = (
+            Handle(where.socket, settings.pipeline, settings.deadline_s)
+            if settings.socket
+            else Handle(
+                f"unix:{where.socket}", settings.pipeline, settings.deadline_s,
+                start=lambda deadline: ensure_started(settings, where, deadline),
+            )
+        )  # fmt: skip
     return handle
-
-
-def _make_handle(settings: Settings) -> Handle:
-    place = place_of(settings)
-    if settings.socket:
-        return Handle(place.socket, settings.pipeline, settings.deadline_s)
-    return Handle(
-        f"unix:{place.socket}",
-        settings.pipeline,
-        settings.deadline_s,
-        start=lambda deadline: ensure_started(settings, place, deadline),
-    )
