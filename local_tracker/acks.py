@@ -157,7 +157,8 @@ def udf_operator(name: str, return_type: Any) -> Callable[[Callable[..., Any]], 
         array = importlib.import_module("pyarrow").Array
         # Read here, since workers cannot read a type that is written as text.
         is_text = isinstance(return_type, str)
-        data_type = types._parse_datatype_string(return_type) if is_text else return_type
+        parse = types._parse_datatype_string  # noqa: SLF001
+        data_type = parse(return_type) if is_text else return_type
         run = _iterator_function(function, _Operator(name, _EachRow(function, data_type)), array)
         return functions.arrow_udf(run, data_type).asNondeterministic()
 
