@@ -69,8 +69,8 @@ def test_a_subscriber_that_was_given_one_process_finds_the_others(
         async def alone() -> None:
             async with AsyncSubscriber(running.addresses[0], "p") as subscriber:
                 await subscriber.min_time()
-                assert subscriber._learning is not None
-                await subscriber._learning
-                assert subscriber._others._learned == [second]
+                assert subscriber._connection.learning is not None
+                await subscriber._connection.learning
+                assert subscriber._connection._others._learned == [second]
 
         asyncio.run(alone())

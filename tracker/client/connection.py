@@ -5,12 +5,14 @@ Channels are made when they are first used, in the process that uses them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
@@ -23,6 +25,8 @@ from tracker.core.model import RefusalCode
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 
 Answer = TypeVar("Answer")
+Result = TypeVar("Result")
+Given = ParamSpec("Given")
 
 CALL_TIMEOUT_S = 5.0
 """One attempt at a call; within the caller's own deadline others follow."""
@@ -104,26 +108,47 @@ class Backoff:
         self._next_s = self._first_s
 
 
-class Connection:
-    """The processes of one tracker, by their addresses. Safe for use by several threads."""
+class _Processes(ABC):
+    """The processes of one tracker, by their addresses, and how any of them is asked: in coroutines, which
+    suspend in `AsyncConnection` alone."""
+
+    @abstractmethod
+    def _made(self, address: str) -> Any:
+        """A new channel."""
+
+    @abstractmethod
+    def _let_go(self, channel: Any) -> None:
+        """An older channel is not kept any longer."""
+
+    @abstractmethod
+    def _learn_from(self, stub: Any) -> None:
+        """Asks a process which shards there are, and goes on."""
+
+    @abstractmethod
+    async def attempt(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
+        """One call. Raises grpc.RpcError, ClosedError."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> bool:
+        """Waits, and returns whether this was closed."""
 
     def __init__(self, target: str | Sequence[str]) -> None:
         self.targets = parse_targets(target)
         self.credentials = credentials_for(target)
+        self.closed = threading.Event()
         self._stamp: Stamp = ()
-        self._channels: dict[str, grpc.Channel] = {}
-        self._older: list[grpc.Channel] = []
+        self._channels: dict[str, Any] = {}
+        self._older: list[Any] = []
         """Made with certificates that were renewed since; kept for the calls under way."""
         self._lock = threading.Lock()
         self._others = Targets(self.targets)
-        self._closed = threading.Event()
         self._process: int | None = None
 
-    def channel(self, address: str) -> grpc.Channel:
+    def channel(self, address: str) -> Any:
         """The channel to a process. Raises ClosedError after `close`, and in a process that was
         forked off after channels had been made: they do not work there."""
         with self._lock:
-            if self._closed.is_set():
+            if self.closed.is_set():
                 raise ClosedError(f"the connection to {', '.join(self.targets)} is closed")
             if self._process is None:
                 self._process = os.getpid()
@@ -134,7 +159,7 @@ class Connection:
                 )
             self._renew()
             if address not in self._channels:
-                self._channels[address] = self.credentials.channel(address, CHANNEL_OPTIONS)
+                self._channels[address] = self._made(address)
             return self._channels[address]
 
     def _renew(self) -> None:
@@ -144,9 +169,18 @@ class Connection:
             return
         self._stamp = stamp
         while len(self._older) > MAX_OLDER_CHANNELS:
-            self._older.pop(0).close()
+            self._let_go(self._older.pop(0))
         self._older.extend(self._channels.values())
         self._channels.clear()
+
+    def _taken(self) -> list[Any]:
+        """All channels of this process, to be closed by whoever closes this."""
+        self.closed.set()
+        with self._lock:
+            taken = [*self._channels.values(), *self._older]
+            self._channels.clear()
+            self._older.clear()
+            return taken if self._process == os.getpid() else []
 
     def next_target(self) -> str:
         """Another process at each call (see `Targets.next`)."""
@@ -162,25 +196,18 @@ class Connection:
 
     def answered(self, address: str) -> None:
         """A process has answered; it is asked now and then which shards there are."""
-        if not self._others.answered():
-            return
-        try:
-            stub = pipeline_grpc.PipelineServiceStub(self.channel(address))
-            asked = stub.ListShards.future(pipeline_pb.ListShardsRequest(), timeout=CALL_TIMEOUT_S)
-        except (ClosedError, ValueError):  # it is being closed
-            return
-        asked.add_done_callback(self._learn)
+        if self._others.answered():
+            try:
+                self._learn_from(pipeline_grpc.PipelineServiceStub(self.channel(address)))
+            except (ClosedError, ValueError):  # it is being closed
+                return
 
-    def _learn(self, asked: Any) -> None:
-        try:
-            shards = asked.result().shards
-        except (grpc.RpcError, grpc.FutureCancelledError):
-            return  # another time
-        self._others.learn((shard.address for shard in shards), all_there_are=True)
+    def _learn(self, answer: pipeline_pb.ListShardsResponse) -> None:
+        self._others.learn((shard.address for shard in answer.shards), all_there_are=True)
 
-    def call(
+    async def ask(
         self,
-        make: Callable[[grpc.Channel], Callable[..., Answer]],
+        make: Callable[[Any], Callable[..., Answer]],
         request: Any,
         timeout_s: float,
         call_timeout_s: float = CALL_TIMEOUT_S,
@@ -201,15 +228,11 @@ class Connection:
             left_s = max(0.001, deadline - time.monotonic())
             method = make(self.channel(address))
             try:
-                answer = method(request, timeout=min(left_s, call_timeout_s))
+                answer = await self.attempt(method, request, min(left_s, call_timeout_s))
                 self.answered(address)
                 return answer, address
             except grpc.RpcError as error:
                 failure = error
-            except ValueError:  # the channel was closed meanwhile, by close()
-                raise ClosedError(
-                    f"the connection to {', '.join(self.targets)} was closed during a call"
-                ) from None
             refused = refusal_of(failure)
             if refused is not None and refused.refusal.code is RefusalCode.NOT_HOME:
                 redirects += 1
@@ -233,11 +256,12 @@ class Connection:
                     f"{timeout_s:g} s (last: {address}: {describe_failure(failure)}"
                     f"{self._advice(failure)})"
                 )
-            if self._closed.wait(pause_s):
-                raise ClosedError(
-                    f"the connection to {', '.join(self.targets)} was closed during a call"
-                )
+            if await self.pause(pause_s):
+                raise self._closed_meanwhile()
             address, redirects = self.next_target(), 0
+
+    def _closed_meanwhile(self) -> ClosedError:
+        return ClosedError(f"the connection to {', '.join(self.targets)} was closed during a call")
 
     def _advice(self, failure: grpc.RpcError) -> str:
         """What else may be wrong where a connection ends before anything is said."""
@@ -248,12 +272,94 @@ class Connection:
         own = "" if self.credentials.cert else ", which was given none by LOWMARK_TLS_CERT,"
         return f"; if it ends every connection, it may not trust this client's certificate{own} or not speak TLS"
 
+
+def finished(steps: Coroutine[Any, Any, Result]) -> Result:
+    """What a coroutine comes to that does not suspend, since its connection is one that blocks."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+    raise AssertionError("it suspends")
+
+
+def blocking(method: Callable[Given, Coroutine[Any, Any, Result]]) -> Callable[Given, Result]:
+    """The same method of a class whose connection blocks."""
+    return lambda *given, **named: finished(method(*given, **named))
+
+
+class Connection(_Processes):
+    """The processes of one tracker, by their addresses. Safe for use by several threads."""
+
+    call = blocking(_Processes.ask)
+    """`ask`, without awaiting it."""
+
     def close(self) -> None:
         """Ends the calls under way; what is called from now on raises ClosedError."""
-        self._closed.set()
-        with self._lock:
-            if self._process == os.getpid():
-                for channel in (*self._channels.values(), *self._older):
-                    channel.close()
-            self._channels.clear()
-            self._older.clear()
+        for channel in self._taken():
+            channel.close()
+
+    def _made(self, address: str) -> grpc.Channel:
+        return self.credentials.channel(address, CHANNEL_OPTIONS)
+
+    def _let_go(self, channel: grpc.Channel) -> None:
+        channel.close()
+
+    def _learn_from(self, stub: pipeline_grpc.PipelineServiceStub) -> None:
+        asked = stub.ListShards.future(pipeline_pb.ListShardsRequest(), timeout=CALL_TIMEOUT_S)
+        asked.add_done_callback(self._has_asked)
+
+    def _has_asked(self, asked: Any) -> None:
+        try:
+            self._learn(asked.result())
+        except (grpc.RpcError, grpc.FutureCancelledError):
+            return  # another time
+
+    async def attempt(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
+        try:
+            return method(request, timeout=timeout_s)
+        except ValueError:  # the channel was closed meanwhile, by close()
+            raise self._closed_meanwhile() from None
+
+    async def pause(self, seconds: float) -> bool:
+        return self.closed.wait(seconds)
+
+
+class AsyncConnection(_Processes):
+    """The same, for asyncio: `ask` is awaited. To be made and used in one loop."""
+
+    def __init__(self, target: str | Sequence[str]) -> None:
+        super().__init__(target)
+        self.learning: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """As `Connection.close`."""
+        if self.learning is not None:
+            self.learning.cancel()
+            await asyncio.gather(self.learning, return_exceptions=True)
+        for channel in self._taken():
+            await channel.close()
+
+    def _made(self, address: str) -> grpc.aio.Channel:
+        return self.credentials.aio_channel(address, CHANNEL_OPTIONS)
+
+    def _let_go(self, channel: grpc.aio.Channel) -> None:
+        """It ends with its last call."""
+
+    def _learn_from(self, stub: Any) -> None:
+        self.learning = asyncio.ensure_future(self._ask_which(stub))
+
+    async def _ask_which(self, stub: Any) -> None:
+        try:
+            self._learn(
+                await stub.ListShards(pipeline_pb.ListShardsRequest(), timeout=CALL_TIMEOUT_S)
+            )
+        except grpc.RpcError:
+            return  # another time
+
+    async def attempt(self, method: Callable[..., Any], request: Any, timeout_s: float) -> Any:
+        return await method(request, timeout=timeout_s)
+
+    async def pause(self, seconds: float) -> bool:
+        await asyncio.sleep(seconds)
+        return self.closed.is_set()
