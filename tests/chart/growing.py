@@ -106,7 +106,7 @@ class Grown:
 
     def close(self) -> None:
         for _, process, kubelet in self.running.values():
-            kubelet._ended.set()
+            kubelet.ended.set()
             process.discard()
 
 

@@ -224,7 +224,7 @@ class Kubelet:
         self.ready = threading.Event()
         self.failure = ""
         self.asked = {"startupProbe": 0, "livenessProbe": 0, "readinessProbe": 0}
-        self._ended = threading.Event()
+        self.ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"kubelet-{pod.name}")
         self._thread.start()
 
@@ -235,12 +235,12 @@ class Kubelet:
     def _run(self) -> None:
         startup = self.pod.container["startupProbe"]
         failures = 0
-        while not self._ended.is_set() and not self._probe("startupProbe"):
+        while not self.ended.is_set() and not self._probe("startupProbe"):
             failures += 1
             if failures >= startup["failureThreshold"]:
                 self.failure = f"{self.pod.name} did not start"
                 return
-            self._ended.wait(startup["periodSeconds"])
+            self.ended.wait(startup["periodSeconds"])
         threads = [
             threading.Thread(target=look)
             for look in (self._look_whether_ready, self._look_whether_alive)
@@ -252,7 +252,7 @@ class Kubelet:
 
     def _look_whether_ready(self) -> None:
         probe, failures = self.pod.container["readinessProbe"], 0
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             if self._probe("readinessProbe"):
                 failures = 0
                 self.ready.set()
@@ -260,16 +260,16 @@ class Kubelet:
                 failures += 1
                 if failures >= probe.get("failureThreshold", 3):
                     self.ready.clear()
-            self._ended.wait(probe["periodSeconds"])
+            self.ended.wait(probe["periodSeconds"])
 
     def _look_whether_alive(self) -> None:
         probe, failures = self.pod.container["livenessProbe"], 0
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             failures = 0 if self._probe("livenessProbe") else failures + 1
-            if failures >= probe["failureThreshold"] and not self._ended.is_set():
+            if failures >= probe["failureThreshold"] and not self.ended.is_set():
                 self.failure = f"{self.pod.name} would have been killed: it did not live"
                 return
-            self._ended.wait(probe["periodSeconds"])
+            self.ended.wait(probe["periodSeconds"])
 
     def wait_until_ready(self, timeout_s: float = WAIT_S) -> None:
         assert self.ready.wait(timeout_s), (
@@ -278,6 +278,6 @@ class Kubelet:
 
     def end(self) -> None:
         """No more probes; raises AssertionError if one has condemned the pod."""
-        self._ended.set()
+        self.ended.set()
         self._thread.join(WAIT_S)
         assert not self.failure, self.failure

@@ -72,7 +72,7 @@ def made_secrets(
     authority = Authority(directory)
     # Names in DNS are addresses here, so the certificate is for those.
     hosts = ",".join(f"IP:{address}" for address in addresses)
-    pods, client = authority._signed("pods", f"subjectAltName={hosts}"), authority.client()
+    pods, client = authority.signed("pods", f"subjectAltName={hosts}"), authority.client()
     token, process_token, admin_token = new_token(), new_token(), new_token()
     entries = [
         {"name": name, "sha256": digest_of(secret).hex(), "pipelines": rights}
@@ -272,7 +272,7 @@ class Release(System):
 
     def close(self) -> None:
         for kubelet in self.kubelets:
-            kubelet._ended.set()
+            kubelet.ended.set()
         super().close()
 
 

@@ -103,7 +103,7 @@ class Cluster:
     def __init__(
         self, shards: int, *, block_slots: int = 1, config: ProcessConfig | None = None
     ) -> None:
-        self._first_table = RoutingTable.uniform(shards, block_slots)
+        self.first_table = RoutingTable.uniform(shards, block_slots)
         self.config = config or ProcessConfig()
         self.now_ns = 0
         self.processes: dict[int, Process] = {}
@@ -133,12 +133,12 @@ class Cluster:
     def routing(self) -> RoutingTable:
         """The newest table that anyone has."""
         tables = [process.routing for process in self.processes.values()]
-        return max(tables, key=lambda table: table.version, default=self._first_table)
+        return max(tables, key=lambda table: table.version, default=self.first_table)
 
     def start(self, shard: int) -> Process:
         """Starts a shard's process from what its store holds."""
         self.epochs[shard] += 1
-        process = Process(shard, self._first_table, self.epochs[shard], self.config)
+        process = Process(shard, self.first_table, self.epochs[shard], self.config)
         self.processes[shard] = process
         effects = process.recover(self.snapshots.get(shard), self.stored[shard], self.now_ns)
         self._take(shard, effects)
@@ -296,7 +296,7 @@ class Cluster:
             for shard in list(self.processes):
                 if self._wakes.get(shard, self.now_ns + 1) <= self.now_ns:
                     self.handle(shard, Wake())
-            if not any(self.pending.values()) and not self._deliverable():
+            if not any(self.pending.values()) and not self.deliverable():
                 return
         raise AssertionError(f"still moving after {_ROUNDS} rounds")
 
@@ -313,12 +313,13 @@ class Cluster:
         busy = [shard for shard, waiting in self.pending.items() if waiting]
         for shard in busy:
             self.commit(shard)
-        links = self._deliverable()
+        links = self.deliverable()
         for link in links:
             self.deliver(*link)
         return bool(busy or links)
 
-    def _deliverable(self) -> list[tuple[int, int]]:
+    def deliverable(self) -> list[tuple[int, int]]:
+        """The links with frames on their way that nobody holds up: from which shard to which."""
         return [link for link, frames in self.links.items() if frames and link not in self.held]
 
     def pass_time(self, milliseconds: float) -> None:

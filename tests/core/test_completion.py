@@ -58,7 +58,7 @@ def small_steps(cluster: Cluster, number: int) -> bool:
     """So many deliveries and commits, one after the other; False if there is nothing more to do."""
     for _ in range(number):
         waiting = [shard for shard, records in cluster.pending.items() if records]
-        links = cluster._deliverable()
+        links = cluster.deliverable()
         if waiting:
             cluster.commit(waiting[0], 1)
         elif links:
@@ -215,7 +215,7 @@ def test_last_words_and_what_is_known_here_make_no_pipeline_complete() -> None:
         for shard, waiting in cluster.pending.items():
             if waiting:
                 cluster.commit(shard)
-        for link in cluster._deliverable():
+        for link in cluster.deliverable():
             if not has_said_its_last(cluster, *link) or link == (3, 2):
                 cluster.deliver(*link)
         cluster.now_ns += 10 * MS

@@ -6,7 +6,6 @@ it holds. `docs/explain.md` lists them all.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -456,9 +455,9 @@ def _cut_links(running: EmbeddedTracker, shard: int) -> None:
     """Ends the links to and from a shard, as a broken network does; nobody dials again."""
 
     async def cut() -> None:
-        for number, server in running._servers.items():
-            for other, link in server._peers.items():
+        for number, server in running.servers.items():
+            for other, link in server.parts.peers.items():
                 if shard in (number, other):
                     await link.stop()
 
-    asyncio.run_coroutine_threadsafe(cut(), running._loop).result(WAIT_S)
+    running.run(cut())

@@ -118,7 +118,7 @@ def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
                     call(requests[0], timeout=timeout_s)
             except grpc.RpcError as error:
                 ended(error, name)
-        process = served._servers[0].engine.process
+        process = served.servers[0].engine.process
         assert served.admin().pipeline("p").spec == SPEC, "it serves on"
         process.validate()
 

@@ -106,7 +106,7 @@ class Wired(Cluster):
 
 def recovered(cluster: Cluster, shard: int, snapshot: Any, records: Iterable[Any] = ()) -> Process:
     """Another process, from what a store holds."""
-    process = Process(shard, cluster._first_table, 99, cluster.config)
+    process = Process(shard, cluster.first_table, 99, cluster.config)
     process.recover(snapshot, records, cluster.now_ns)
     return process
 

@@ -63,7 +63,9 @@ def test_lengths_of_methods_and_of_functions_inside_functions_count() -> None:
     assert [name for _, name, _ in function_lengths.too_long(outer)] == ["around", "long"]
 
 
-@pytest.mark.parametrize("folder", ["lowmark", "tracker/client", "scripts"])
+@pytest.mark.parametrize(
+    "folder", ["lowmark", "tracker/client", "scripts", "examples", "tests/service"]
+)
 def test_a_private_member_used_outside_of_its_class_fails(folder: str) -> None:
     done = subprocess.run(
         [*lint.CHECKS["ruff"][:2], "--stdin-filename", f"{folder}/stranger.py", "-"],

@@ -34,13 +34,14 @@ class Authority:
 
     def server(self, name: str = "server") -> Pair:
         """For processes on this machine: valid for 127.0.0.1 and localhost, as server and client."""
-        return self._signed(name, "subjectAltName=IP:127.0.0.1,DNS:localhost")
+        return self.signed(name, "subjectAltName=IP:127.0.0.1,DNS:localhost")
 
     def client(self, name: str = "client", *, expired: bool = False) -> Pair:
         """For a client, with a name that no process has."""
-        return self._signed(name, f"subjectAltName=DNS:{name}.clients", expired=expired)
+        return self.signed(name, f"subjectAltName=DNS:{name}.clients", expired=expired)
 
-    def _signed(self, name: str, names: str, *, expired: bool = False) -> Pair:
+    def signed(self, name: str, names: str, *, expired: bool = False) -> Pair:
+        """names: the certificate's, as OpenSSL writes them."""
         base = self._directory / f"{self._name}-{name}"
         pair = Pair(f"{base}.pem", f"{base}.key")
         self._key_of(pair.key)

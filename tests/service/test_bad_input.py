@@ -53,7 +53,7 @@ class Wired:
 
     def state(self) -> bytes:
         """All that is durable, when nothing is on its way to the store any more."""
-        process = self.tracker._servers[0].engine.process
+        process = self.tracker.servers[0].engine.process
         end = time.monotonic() + WAIT_S
         while process.position > process.committed or inside.has_news(process):
             assert time.monotonic() < end, "it does not come to rest"

@@ -158,7 +158,7 @@ def test_more_than_the_limit_is_left_out_and_counted(monkeypatch: pytest.MonkeyP
     with tracker.embedded() as running:
         running.register(TWO_SEGMENTS)
         told = metrics.ServiceMetrics()
-        told.server = running._servers[0]
+        told.server = running.servers[0]
         samples = samples_of(render(told.gather()).decode())
     assert value(samples, "lowmark_metrics_omitted", what="segments") == 1
     assert value(samples, "lowmark_metrics_omitted", what="pipelines") == 0

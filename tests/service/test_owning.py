@@ -249,7 +249,7 @@ async def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> N
     """Else a node that its new home has told of more ticks would take them for lost."""
     store = CutOffStore()
     server = await one_of_two(store)
-    assert server.engine._keeper is not None
+    assert server.engine.lease_left_s is not None
     server.engine.check_lease()
     store.away.set()
     await asyncio.to_thread(store.asked.wait, WAIT_S)
@@ -260,7 +260,7 @@ async def test_a_process_whose_lease_may_have_ended_sends_nodes_elsewhere() -> N
                 await asyncio.sleep(0.02)
     store.away.clear()
     async with asyncio.timeout(WAIT_S):
-        while not server.engine._keeper.held:
+        while not server.engine.lease_left_s:
             await asyncio.sleep(0.02)
     server.engine.check_lease()
     await server.stop()

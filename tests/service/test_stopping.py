@@ -43,7 +43,7 @@ async def test_whoever_waits_is_told_when_a_process_stops() -> None:
             )
         )
         server = served.server
-        await until(lambda: server._hub.waiting.count == 1 and server._units.count == 1)
+        await until(lambda: server.parts.hub.waiting.count == server.parts.units.count == 1)
         # The grace is an hour: it ends because all were told, and left.
         await served.stop()
         for call in (ticks.call, hears, waits, resolves):

@@ -605,7 +605,7 @@ class FrontNode(Node):
             return True
         if self.session is not None and sim.chance("cut_off_fronts", 0.2):
             self.cut_off_until_ns = sim.now + span_ns
-            sim.after(0, sim._session_breaks, self, self.session)
+            sim.after(0, sim.session_breaks, self, self.session)
         return False
 
     def _known(self, joined: Joined) -> Grant | None:

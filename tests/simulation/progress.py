@@ -71,9 +71,10 @@ class Progress:
     def __init__(self, path: Path = PROGRESS) -> None:
         self.path = path
         self.code = code_digest()
-        self.blocks = list(self._read())
+        self.blocks = list(self.read())
 
-    def _read(self) -> Iterator[Block]:
+    def read(self) -> Iterator[Block]:
+        """The blocks in the file that ran by the code as it is."""
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         for line in lines:
             try:

@@ -781,7 +781,7 @@ class Simulator(Processes):
             if unaware is running or (unaware is None and node.home == running.shard.number
                                       and not running.deposed):  # fmt: skip
                 if node.alive and node.session is not None:
-                    self.after(self.latency(), self._session_breaks, node, node.session)
+                    self.after(self.latency(), self.session_breaks, node, node.session)
                 elif unaware is running:
                     del self._unaware[node.name]
         for place, (process, name, subscriber) in enumerate(self.subscribers):
@@ -789,7 +789,8 @@ class Simulator(Processes):
                 self.subscribers[place] = (None, name, subscriber)
                 self.after(self.milliseconds(1, 20), self._connect, place, name, subscriber)
 
-    def _session_breaks(self, node: Node, session: Any) -> None:
+    def session_breaks(self, node: Node, session: Any) -> None:
+        """A node hears that its stream has broken, unless it has another one by now."""
         self._unaware.pop(node.name, None)
         if node.alive and node.session == session:
             node.session_broke()
@@ -815,7 +816,7 @@ class Simulator(Processes):
             if node.home == shard.number and node.alive and node.session is not None:
                 self._unaware.setdefault(node.name, former)
                 later = self.latency(5.0)
-                self.after(later, self._session_breaks, node, node.session)
+                self.after(later, self.session_breaks, node, node.session)
 
     def _pause_some_process(self) -> None:
         """For longer than can go unnoticed, and longer than many a front may be silent."""
@@ -843,7 +844,7 @@ class Simulator(Processes):
         if node.alive and node.session is not None and self.faulty:
             self.count("session_breaks")
             session = node.session
-            self._session_breaks(node, session)
+            self.session_breaks(node, session)
             if self.rng.random() < 0.7:
                 event = DetachSession(session)
                 self.after(self.latency(5.0), self._deliver, node, node.home, event)

@@ -92,7 +92,7 @@ def test_a_search_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     again = Progress(progress.path)
     assert [block.seeds for block in again.done(range(1000), None)] == [range(100, 200)]
     again.code = "other"
-    assert list(again._read()) == []
+    assert list(again.read()) == []
 
 
 def test_a_seed_gives_one_run_in_every_process() -> None:

@@ -53,7 +53,8 @@ class EmbeddedTracker:
         self.addresses: tuple[str, ...] = ()
         self._configs: list[ServerConfig] = []
         self._memory = [MemoryStore() for _ in range(shards)] if store == "memory:" else None
-        self._servers: dict[int, TrackerServer] = {}
+        self.servers: dict[int, TrackerServer] = {}
+        """The shards that run, by number: for tests that look into them, in their loop (`run`)."""
         self._looking: dict[int, asyncio.Future[None]] = {}
         self._closing: list[NodeClient | Subscriber | Admin] = []
         self._loop = asyncio.new_event_loop()
@@ -86,7 +87,7 @@ class EmbeddedTracker:
                     self.start_shard(shard)
                 return
             except OSError:  # somebody took a port since it was free
-                for shard in list(self._servers):
+                for shard in list(self.servers):
                     self.stop_shard(shard)
                 if attempt == START_ATTEMPTS - 1:
                     raise
@@ -96,7 +97,8 @@ class EmbeddedTracker:
         """Where it listens, for clients: host:port, with commas if there are several."""
         return ",".join(self.addresses)
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Returns when work is done, which runs in the loop of the shards."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_TIMEOUT_S)
 
     def start_shard(self, shard: int) -> None:
@@ -106,29 +108,29 @@ class EmbeddedTracker:
             store = self._memory[shard] if self._memory is not None else None
             server = TrackerServer(self._configs[shard], store)
             await server.start()
-            self._servers[shard] = server
+            self.servers[shard] = server
             self._looking[shard] = asyncio.ensure_future(self._look_after(shard, server))
 
-        self._do(start())
+        self.run(start())
 
     async def _look_after(self, shard: int, server: TrackerServer) -> None:
         """Ends a shard that has left, as its process would."""
         await server.wait()
-        if server.left and self._servers.get(shard) is server:
-            del self._servers[shard]
+        if server.left and self.servers.get(shard) is server:
+            del self.servers[shard]
             await server.stop()
 
     def kill_shard(self, shard: int) -> None:
         """Ends a shard as a crash would."""
-        self._do(self._servers.pop(shard).kill())
+        self.run(self.servers.pop(shard).kill())
 
     def stop_shard(self, shard: int) -> None:
         """Ends a shard in good order."""
-        self._do(self._servers.pop(shard).stop())
+        self.run(self.servers.pop(shard).stop())
 
     def snapshot_shard(self, shard: int) -> None:
         """Lets a shard write a snapshot now, as it does by itself when its log has grown."""
-        self._do(self._servers[shard].engine.write_snapshot())
+        self.run(self.servers[shard].engine.write_snapshot())
 
     def register(self, spec: PipelineSpec) -> PipelineSpec:
         """Registers a pipeline; returns it as registered."""
@@ -156,9 +158,9 @@ class EmbeddedTracker:
         for client in reversed(self._closing):
             client.close()
         self._closing.clear()
-        for shard in list(self._servers):
+        for shard in list(self.servers):
             self.stop_shard(shard)
-        self._do(self._looked_after())
+        self.run(self._looked_after())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
