@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
-from tracker.client import LowmarkError
+from tests.client.support import WAIT_S, consume, create, done, promise
+from tracker.client import LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import callbacks
 from tracker.consumers.callbacks import Notificator
 
 
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded() as embedded:
-        embedded.register(TWO_SEGMENTS)
-        yield embedded
-
-
-def test_functions_run_in_the_order_of_times(running: EmbeddedTracker) -> None:
-    node = joined_front(running.node("two", "n"))
+def test_functions_run_in_the_order_of_times(running: EmbeddedTracker, node: NodeClient) -> None:
     called: list[tuple[str, int]] = []
 
     def note(name: str) -> callbacks.Callback:
@@ -47,8 +37,7 @@ def test_functions_run_in_the_order_of_times(running: EmbeddedTracker) -> None:
         assert called[3:] == [("asked for in between", 14), ("b", 20), ("c", 30)]
 
 
-def test_what_fails_stays_the_first(running: EmbeddedTracker) -> None:
-    node = joined_front(running.node("two", "n"))
+def test_what_fails_stays_the_first(running: EmbeddedTracker, node: NodeClient) -> None:
     done(node.commit(promise(100)))
     called: list[int] = []
     broken = [True]
@@ -69,9 +58,8 @@ def test_what_fails_stays_the_first(running: EmbeddedTracker) -> None:
 
 
 def test_it_runs_by_itself_and_is_bounded(
-    running: EmbeddedTracker, monkeypatch: pytest.MonkeyPatch
+    running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = joined_front(running.node("two", "n"))
     came = threading.Event()
     monkeypatch.setattr(callbacks, "MAX_CALLBACKS", 1)
     with Notificator(running.target, "two") as times:

@@ -13,9 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tracker
-from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.client.support import WAIT_S, done, promise
 from tests.docs.pages import ROOT
 from tracker.cli.app import app
+from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.durable import StateError
@@ -82,9 +83,8 @@ def test_time_is_cut_into_whole_slots() -> None:
 
 
 def test_each_period_is_told_also_when_min_time_jumps(
-    running: EmbeddedTracker, tmp_path: Path
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
 ) -> None:
-    node = joined_front(running.node("two", "n"))
     done(node.commit(promise(TEN + HOUR - 1)))
     record = tmp_path / "record.json"
     with follower(running, record) as following:
@@ -124,9 +124,8 @@ def test_each_period_is_told_also_when_min_time_jumps(
 
 
 def test_the_tracker_remembers_when_each_was_complete(
-    running: EmbeddedTracker, tmp_path: Path
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
 ) -> None:
-    node = joined_front(running.node("two", "n"))
     for slot in (TEN, TEN + HOUR, TEN + 4 * HOUR):
         done(node.commit(promise(slot)))
         assert running.subscriber("two").wait_until(slot, timeout_s=WAIT_S)
@@ -158,9 +157,8 @@ def test_the_tracker_remembers_when_each_was_complete(
 
 
 def test_markers_are_written_into_the_folders_and_nowhere_else(
-    running: EmbeddedTracker, tmp_path: Path
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
 ) -> None:
-    node = joined_front(running.node("two", "n"))
     done(node.commit(promise(TEN + 2 * HOUR)))
     table = tmp_path / "table"
     with follower(running, tmp_path / "record.json") as following:

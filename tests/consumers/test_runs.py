@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
+from tests.client.support import WAIT_S, done, promise
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateError
 from tracker.consumers.runs import Run, Runs
 from tracker.core.model.slots import FOREVER
-
-
-@pytest.fixture
-def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded() as embedded:
-        embedded.register(TWO_SEGMENTS)
-        yield embedded
-
-
-@pytest.fixture
-def node(running: EmbeddedTracker) -> NodeClient:
-    return joined_front(running.node("two", "n"))
 
 
 def reach(running: EmbeddedTracker, node: NodeClient, slot: int) -> None:

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ from tracker.core.model.waits import WaitCause, WaitKind
 SPEC = PipelineSpec("p", ("parse", "sum"), (Edge("parse", "sum"),), fronts=("jfk",))
 SHORT_MS = 300
 """After this silence a node is taken to be stuck."""
+Says = dict[str, Any]
+"""What the first cause must say beside its kind."""
+STRAY = "1 file that no tick has created: stray.csv"
 LONG_MS = 3_600_000
 """Never, in a test."""
 
@@ -51,8 +54,7 @@ class World:
     stack: ExitStack
     redis: RedisServer | None = None
     silent_after_ms: int = LONG_MS
-    expected: dict[str, Any] = field(default_factory=dict)
-    """What the first cause must say beside its kind."""
+    expected: Says = field(default_factory=dict)
 
     def node(self, node_id: str, kind: str = "other") -> NodeClient:
         node = self.tracker.node("p", node_id, kind)
@@ -129,17 +131,25 @@ class Situation:
 
     words: str
     kind: CauseKind
-    plant: Callable[[], Any]
+    plant: Callable[[], AbstractContextManager[World]]
 
 
 SITUATIONS: dict[str, Situation] = {}
 
 
-def situation(words: str, kind: CauseKind) -> Callable[[Callable[[], Iterator[World]]], Any]:
-    """Registers what a function plants, under its name."""
+def situation(
+    words: str, kind: CauseKind, *, silent_after_ms: int = LONG_MS, **made_of: Any
+) -> Callable[[Callable[[World], Says]], Any]:
+    """Registers what a function plants in a world that is made of this, under its name."""
 
-    def register(plant: Callable[[], Iterator[World]]) -> Any:
-        SITUATIONS[plant.__name__] = Situation(words, kind, contextmanager(plant))
+    def register(plant: Callable[[World], Says]) -> Any:
+        @contextmanager
+        def planted() -> Iterator[World]:
+            with world(**made_of) as here:
+                here.silent_after_ms, here.expected = silent_after_ms, plant(here)
+                yield here
+
+        SITUATIONS[plant.__name__] = Situation(words, kind, planted)
         return plant
 
     return register
@@ -149,78 +159,74 @@ def situation(words: str, kind: CauseKind) -> Callable[[Callable[[], Iterator[Wo
 
 
 @situation("a declared front was never started", CauseKind.FRONT_MISSING)
-def front_missing() -> Iterator[World]:
-    with world() as here:
-        here.expected = {"front": "jfk"}
-        yield here
+def front_missing(here: World) -> Says:
+    return {"front": "jfk"}
 
 
 @situation("the process of a front was killed", CauseKind.FRONT_GONE)
-def front_killed() -> Iterator[World]:
-    with world() as here:
-        here.front_process().kill()
-        here.expected = {"front": "jfk", "node_id": "airport", "slot": 20}
-        yield here
+def front_killed(here: World) -> Says:
+    here.front_process().kill()
+    return {"front": "jfk", "node_id": "airport", "slot": 20}
 
 
 @situation(
-    "the process of a front was stopped by a signal; its connection stays", CauseKind.FRONT_SILENT
+    "the process of a front was stopped by a signal; its connection stays",
+    CauseKind.FRONT_SILENT,
+    silent_after_ms=SHORT_MS,
 )
-def front_paused() -> Iterator[World]:
-    with world() as here:
-        process = here.front_process()
-        os.kill(process.pid, signal.SIGSTOP)
-        here.silent_after_ms = SHORT_MS
-        here.expected = {"front": "jfk", "node_id": "airport", "slot": 20}
-        yield here
-
-
-@situation("two fronts; one is at work and has promised less than the other", CauseKind.FRONT_WAITS)
-def front_behind() -> Iterator[World]:
-    with world(replace(SPEC, fronts=("jfk", "ewr"))) as here:
-        for name, slot in (("jfk", 20), ("ewr", 90)):
-            node = here.node(f"airport-{name}", "front")
-            node.join_front(name, "parse", WAIT_S)
-            here.promise(node, slot, name)
-        here.expected = {"front": "jfk", "node_id": "airport-jfk", "slot": 20}
-        yield here
-
-
-@situation("a front labels beyond the horizon, and is refused", CauseKind.NODE_REFUSED)
-def front_refused() -> Iterator[World]:
-    with world(replace(SPEC, horizon_slots=100)) as here:
-        front = here.node("airport", "front")
-        front.join_front("jfk", "parse", WAIT_S)
-        here.promise(front, 20)
-        try:
-            done(front.commit(TickContent(created=cells(0, 5_000))))
-        except RefusedError:
-            pass
-        here.expected = {"front": "jfk", "node_id": "airport", "slot": 20}
-        yield here
+def front_paused(here: World) -> Says:
+    process = here.front_process()
+    os.kill(process.pid, signal.SIGSTOP)
+    return {"front": "jfk", "node_id": "airport", "slot": 20}
 
 
 @situation(
-    "the last front was evicted: the pipeline is not complete by that", CauseKind.FRONT_EVICTED
+    "two fronts; one is at work and has promised less than the other",
+    CauseKind.FRONT_WAITS,
+    spec=replace(SPEC, fronts=("jfk", "ewr")),
 )
-def last_front_evicted() -> Iterator[World]:
-    spec = replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=SHORT_MS)
-    with world(spec) as here:
-        here.front_process().kill()
-        here.expected = {"front": "jfk", "node_id": "airport"}
-        yield here
+def front_behind(here: World) -> Says:
+    for name, slot in (("jfk", 20), ("ewr", 90)):
+        node = here.node(f"airport-{name}", "front")
+        node.join_front(name, "parse", WAIT_S)
+        here.promise(node, slot, name)
+    return {"front": "jfk", "node_id": "airport-jfk", "slot": 20}
+
+
+@situation(
+    "a front labels beyond the horizon, and is refused",
+    CauseKind.NODE_REFUSED,
+    spec=replace(SPEC, horizon_slots=100),
+)
+def front_refused(here: World) -> Says:
+    front = here.node("airport", "front")
+    front.join_front("jfk", "parse", WAIT_S)
+    here.promise(front, 20)
+    try:
+        done(front.commit(TickContent(created=cells(0, 5_000))))
+    except RefusedError:
+        pass
+    return {"front": "jfk", "node_id": "airport", "slot": 20}
+
+
+@situation(
+    "the last front was evicted: the pipeline is not complete by that",
+    CauseKind.FRONT_EVICTED,
+    spec=replace(SPEC, silent_front=SilentFront.EVICT, evict_after_ms=SHORT_MS),
+)
+def last_front_evicted(here: World) -> Says:
+    here.front_process().kill()
+    return {"front": "jfk", "node_id": "airport"}
 
 
 @situation(
     "a silent front was evicted, and the pipeline is declared open: it waits for the next one",
     CauseKind.KEPT_OPEN,
+    spec=replace(SPEC, open=True, silent_front=SilentFront.EVICT, evict_after_ms=SHORT_MS),
 )
-def front_evicted() -> Iterator[World]:
-    spec = replace(SPEC, open=True, silent_front=SilentFront.EVICT, evict_after_ms=SHORT_MS)
-    with world(spec) as here:
-        here.front_process().kill()
-        here.expected = {"detail": "airport was evicted"}
-        yield here
+def front_evicted(here: World) -> Says:
+    here.front_process().kill()
+    return {"detail": "airport was evicted"}
 
 
 # --- those who consume ----------------------------------------------------------------------------
@@ -229,216 +235,194 @@ def front_evicted() -> Iterator[World]:
 @situation(
     "a query runs, has read a file that no tick has created, and says so", CauseKind.NODE_WAITS
 )
-def query_waits() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        query = here.node("etl", "query")
-        said = "1 file that no tick has created: stray.csv"
-        query.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, said, query.segment("parse"), 7)])
-        here.expected = {
-            "node_id": "etl", "segment": "parse", "slot": 3, "wait": "unknown_items", "batch": 7,
-            "detail": said,
-        }  # fmt: skip
-        yield here
+def query_waits(here: World) -> Says:
+    here.front()
+    query = here.node("etl", "query")
+    query.report_waits([WaitCause(WaitKind.UNKNOWN_ITEMS, STRAY, query.segment("parse"), 7)])
+    return {
+        "node_id": "etl",
+        "segment": "parse",
+        "slot": 3,
+        "wait": "unknown_items",
+        "batch": 7,
+        "detail": STRAY,
+    }
 
 
 @situation("a query runs, and says that what it would commit is refused", CauseKind.NODE_REFUSED)
-def query_says_that_it_is_refused() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        query = here.reader("query")
-        query.report_waits([WaitCause(WaitKind.REFUSED, "100000 contributions are staged")])
-        here.expected = {"node_id": "etl", "slot": 4, "detail": "100000 contributions are staged"}
-        yield here
+def query_says_that_it_is_refused(here: World) -> Says:
+    here.front()
+    query = here.reader("query")
+    query.report_waits([WaitCause(WaitKind.REFUSED, "100000 contributions are staged")])
+    return {"node_id": "etl", "slot": 4, "detail": "100000 contributions are staged"}
 
 
-@situation("a worker that has never consumed is refused", CauseKind.NODE_REFUSED)
-def first_tick_refused() -> Iterator[World]:
-    with world(replace(SPEC, horizon_slots=100)) as here:
-        here.front()
-        worker = here.node("etl", "local-tracker")
-        try:
-            done(worker.commit(TickContent(consumed=cells(0, 3), created=cells(1, 5_000))))
-        except RefusedError:
-            pass
-        here.expected = {"node_id": "etl", "segment": "parse", "slot": 3}
-        yield here
+@situation(
+    "a worker that has never consumed is refused",
+    CauseKind.NODE_REFUSED,
+    spec=replace(SPEC, horizon_slots=100),
+)
+def first_tick_refused(here: World) -> Says:
+    here.front()
+    worker = here.node("etl", "local-tracker")
+    try:
+        done(worker.commit(TickContent(consumed=cells(0, 3), created=cells(1, 5_000))))
+    except RefusedError:
+        pass
+    return {"node_id": "etl", "segment": "parse", "slot": 3}
 
 
 @situation("a query that reads the segment has ended", CauseKind.NODE_GONE)
-def query_stopped() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.reader("query").close()
-        here.expected = {"node_id": "etl", "node_kind": "query", "segment": "parse", "slot": 4}
-        yield here
+def query_stopped(here: World) -> Says:
+    here.front()
+    here.reader("query").close()
+    return {"node_id": "etl", "node_kind": "query", "segment": "parse", "slot": 4}
 
 
-@situation("a query is connected and commits nothing", CauseKind.NODE_SILENT)
-def query_hangs() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.reader("query")
-        here.silent_after_ms = SHORT_MS
-        here.expected = {"node_id": "etl", "segment": "parse", "slot": 4}
-        yield here
+@situation(
+    "a query is connected and commits nothing", CauseKind.NODE_SILENT, silent_after_ms=SHORT_MS
+)
+def query_hangs(here: World) -> Says:
+    here.front()
+    here.reader("query")
+    return {"node_id": "etl", "segment": "parse", "slot": 4}
 
 
 @situation("a query is at work on the items", CauseKind.AT_WORK)
-def query_works() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.reader("query")
-        here.expected = {"node_id": "etl", "segment": "parse", "slot": 4}
-        yield here
+def query_works(here: World) -> Says:
+    here.front()
+    here.reader("query")
+    return {"node_id": "etl", "segment": "parse", "slot": 4}
 
 
 @situation("an eager local tracker was killed, and its spool is gone", CauseKind.NODE_GONE)
-def local_tracker_killed() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        process = here.process("host-7", "local-tracker")
-        tell(process, "consume", "parse", 3, 1003)
-        process.kill()
-        here.expected = {"node_id": "host-7", "node_kind": "local-tracker", "slot": 4}
-        yield here
+def local_tracker_killed(here: World) -> Says:
+    here.front()
+    process = here.process("host-7", "local-tracker")
+    tell(process, "consume", "parse", 3, 1003)
+    process.kill()
+    return {"node_id": "host-7", "node_kind": "local-tracker", "slot": 4}
 
 
 @situation(
     "the tasks of a batch have run, and its query was killed before it committed",
     CauseKind.BATCH_STAGED,
 )
-def batch_staged() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        query = here.reader("query")
-        part = StagedContribution(
-            "sums", "run", 7, 0, "map", 0, 0, 0, created=Cells.empty(), consumed=cells(0, 4)
-        )
-        query.stage([part], timeout_s=WAIT_S)
-        query.close()
-        here.expected = {"query": "sums", "batch": 7, "node_id": "etl", "slot": 4}
-        yield here
+def batch_staged(here: World) -> Says:
+    here.front()
+    query = here.reader("query")
+    part = StagedContribution(
+        "sums", "run", 7, 0, "map", 0, 0, 0, created=Cells.empty(), consumed=cells(0, 4)
+    )
+    query.stage([part], timeout_s=WAIT_S)
+    query.close()
+    return {"query": "sums", "batch": 7, "node_id": "etl", "slot": 4}
 
 
 @situation("a worker was retired; what it had taken is waited for", CauseKind.NODE_CLOSED)
-def worker_retired() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.reader("local-tracker").close()
-        here.tracker.admin().retire("p", "etl")
-        here.expected = {"node_id": "etl", "detail": "retired", "segment": "parse", "slot": 4}
-        yield here
+def worker_retired(here: World) -> Says:
+    here.front()
+    here.reader("local-tracker").close()
+    here.tracker.admin().retire("p", "etl")
+    return {"node_id": "etl", "detail": "retired", "segment": "parse", "slot": 4}
 
 
 @situation(
-    "two read a segment; one has died with what it took, the other goes on", CauseKind.NODE_GONE
+    "two read a segment; one has died with what it took, the other goes on",
+    CauseKind.NODE_GONE,
+    silent_after_ms=SHORT_MS,
 )
-def one_of_two_workers_died() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.reader().close()
-        other = here.node("other", "local-tracker")
-        # Its step and what it created are one tick: min time has no time to pass the latter.
-        done(other.commit(TickContent(consumed=cells(0, 4), created=cells(0, 5))))
-        here.silent_after_ms = SHORT_MS
-        here.expected = {"node_id": "etl", "slot": 5}
-        yield here
+def one_of_two_workers_died(here: World) -> Says:
+    here.front()
+    here.reader().close()
+    other = here.node("other", "local-tracker")
+    # Its step and what it created are one tick: min time has no time to pass the latter.
+    done(other.commit(TickContent(consumed=cells(0, 4), created=cells(0, 5))))
+    return {"node_id": "etl", "slot": 5}
 
 
 @situation(
     "a segment is declared, items are created in it, and no query reads it", CauseKind.NO_READER
 )
-def nobody_reads() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        query = here.reader("query")
-        done(query.commit(TickContent(consumed=cells(0, 4), created=cells(1, 4))))
-        here.expected = {"segment": "sum", "slot": 4}
-        yield here
+def nobody_reads(here: World) -> Says:
+    here.front()
+    query = here.reader("query")
+    done(query.commit(TickContent(consumed=cells(0, 4), created=cells(1, 4))))
+    return {"segment": "sum", "slot": 4}
 
 
 @situation("a query has joined late, and has not begun to read", CauseKind.NO_READER)
-def late_reader() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.node("late", "query")
-        here.expected = {
-            "segment": "parse", "slot": 3, "detail": "joined, and has consumed nothing: late",
-        }  # fmt: skip
-        yield here
+def late_reader(here: World) -> Says:
+    here.front()
+    here.node("late", "query")
+    return {"segment": "parse", "slot": 3, "detail": "joined, and has consumed nothing: late"}
 
 
-@situation("items go round in a cycle, and never leave it", CauseKind.GOES_ROUND)
-def cycle() -> Iterator[World]:
-    spec = replace(SPEC, edges=(Edge("parse", "sum"), Edge("sum", "parse")))
-    with world(spec) as here:
-        here.front()
-        worker = here.reader("local-tracker")
-        done(worker.commit(TickContent(consumed=cells(0, 4), created=cells(1, 4))))
-        done(worker.commit(TickContent(consumed=cells(1, 4), created=cells(0, 4))))
-        here.expected = {"node_id": "etl", "segments": ["parse", "sum"], "slot": 4}
-        yield here
+@situation(
+    "items go round in a cycle, and never leave it",
+    CauseKind.GOES_ROUND,
+    spec=replace(SPEC, edges=(Edge("parse", "sum"), Edge("sum", "parse"))),
+)
+def cycle(here: World) -> Says:
+    here.front()
+    worker = here.reader("local-tracker")
+    done(worker.commit(TickContent(consumed=cells(0, 4), created=cells(1, 4))))
+    done(worker.commit(TickContent(consumed=cells(1, 4), created=cells(0, 4))))
+    return {"node_id": "etl", "segments": ["parse", "sum"], "slot": 4}
 
 
 # --- restarts -------------------------------------------------------------------------------------
 
 
 @situation("a pipeline was restarted, and its front has not come back", CauseKind.AWAITS_REPLAY)
-def restarted_front() -> Iterator[World]:
-    with world() as here:
-        here.front()
-        here.tracker.admin().restart("p", 0)
-        here.expected = {"front": "jfk"}
-        yield here
+def restarted_front(here: World) -> Says:
+    here.front()
+    here.tracker.admin().restart("p", 0)
+    return {"front": "jfk"}
 
 
 @situation("a pipeline was restarted, and only its front has come back", CauseKind.AWAITS_REPLAY)
-def restarted_reader() -> Iterator[World]:
-    with world() as here:
-        here.front().close()
-        here.reader("query").close()
-        here.tracker.admin().restart("p", 0)
-        here.front(slots=(6,))
-        here.expected = {"segment": "parse", "slot": 6}
-        yield here
+def restarted_reader(here: World) -> Says:
+    here.front().close()
+    here.reader("query").close()
+    here.tracker.admin().restart("p", 0)
+    here.front(slots=(6,))
+    return {"segment": "parse", "slot": 6}
 
 
 # --- the tracker ----------------------------------------------------------------------------------
 
 
-@situation("the process of a shard has died", CauseKind.SHARD_DOWN)
-def shard_down() -> Iterator[World]:
-    with world(shards=3) as here:
-        here.front()
-        here.reader("query")
-        here.tracker.kill_shard(1)
-        here.expected = {"shards": [1]}
-        yield here
+@situation("the process of a shard has died", CauseKind.SHARD_DOWN, shards=3)
+def shard_down(here: World) -> Says:
+    here.front()
+    here.reader("query")
+    here.tracker.kill_shard(1)
+    return {"shards": [1]}
 
 
-@situation("the process of a shard lives, and reaches no other one", CauseKind.SHARD_CUT_OFF)
-def shard_cut_off() -> Iterator[World]:
-    with world(shards=3) as here:
-        front = here.front(slots=())
-        _until_all_have_heard_of_it(here.tracker)
-        _cut_links(here.tracker, 2)
-        here.promise(front, 30)
-        here.expected = {"shards": [2]}
-        yield here
+@situation(
+    "the process of a shard lives, and reaches no other one", CauseKind.SHARD_CUT_OFF, shards=3
+)
+def shard_cut_off(here: World) -> Says:
+    front = here.front(slots=())
+    _until_all_have_heard_of_it(here.tracker)
+    _cut_links(here.tracker, 2)
+    here.promise(front, 30)
+    return {"shards": [2]}
 
 
-@situation("the store is paused: writes begin and do not end", CauseKind.STORE_AWAY)
-def store_away() -> Iterator[World]:
-    with world(with_redis=True) as here:
-        front = here.front()
-        assert here.redis is not None
-        redis = here.redis
-        redis.pause()
-        here.stack.callback(redis.go_on)
-        front.commit(TickContent(heartbeats=(Heartbeat("jfk", 30),)))
-        here.expected = {"shards": [0]}
-        yield here
+@situation(
+    "the store is paused: writes begin and do not end", CauseKind.STORE_AWAY, with_redis=True
+)
+def store_away(here: World) -> Says:
+    front = here.front()
+    assert here.redis is not None
+    redis = here.redis
+    redis.pause()
+    here.stack.callback(redis.go_on)
+    front.commit(TickContent(heartbeats=(Heartbeat("jfk", 30),)))
+    return {"shards": [0]}
 
 
 def _until_all_have_heard_of_it(running: EmbeddedTracker) -> None:

@@ -58,9 +58,6 @@ class World:
         self.tracker.node.crash(arrived)
         self.tracker.holding = False
 
-    def published_items(self) -> int:
-        return sum(len(slots) for slots, _ in self.record.values())
-
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -303,36 +300,6 @@ def test_killed_between_publishing_and_committing(world: World, arrived: bool) -
     assert again.label().slot == 6
     assert again.publish(world.send) == 1 and again.wait_durable(WAIT_S)
     assert tracker.created == [(6, root_value("f", 0, 0), 1), (6, root_value("f", 1, 0), 1)]
-
-
-def test_killed_between_labelling_and_publishing(world: World) -> None:
-    tracker = world.tracker
-    front = world.start()
-    front.label_many(5)
-    world.now_ns = 60
-    world.kill()
-    again = world.start()
-    tracker.wait(lambda: tracker.heartbeat == 6)
-    assert tracker.created == []
-    assert again.publish_now(1, world.send) == 0
-
-
-def test_started_again_and_again_with_ticks_lost_and_arrived(world: World) -> None:
-    """Twenty runs, each killed with a tick out: everything published is created, exactly once."""
-    for run in range(20):
-        front = world.start()
-        world.tracker.holding = run % 3 == 0
-        world.now_ns = 50 * run
-        front.publish_now(1 + run % 4, world.send)
-        if run % 2:
-            front.label()
-        world.kill(arrived=run % 5 < 2)
-    last = world.start()
-    assert last.wait_durable(WAIT_S)
-    items = [(int(slots[0]), len(slots)) for slots, _ in world.record.values()]
-    assert sum(count for _, _, count in world.tracker.created) == world.published_items()
-    assert sorted((slot, count) for slot, _, count in world.tracker.created) == sorted(items)
-    assert [slot for slot, _ in items] == sorted(slot for slot, _ in items)
 
 
 def test_a_rewritten_record_is_refused_and_the_node_closed(world: World) -> None:

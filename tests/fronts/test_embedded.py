@@ -14,8 +14,17 @@ from typing import Any
 import pytest
 
 import tracker
-from fronts.files import FileFront, PublishedFile
+from fronts.files import FileFront
 from fronts.front import Front, FrontFailedError, OpenBatch
+from tests.fronts.support import (
+    WAIT_S,
+    consume,
+    consume_cells,
+    file_front,
+    new_reader,
+    reached,
+    start_all,
+)
 from tracker import EmbeddedTracker
 from tracker.client import FencedError, NodeClient
 from tracker.core.insight.explain import NodeExplanation
@@ -26,13 +35,11 @@ from tracker.core.model import (
     PipelineSpec,
     SilentFront,
     TickContent,
-    Unit,
 )
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 from tracker.core.model.units import file_name, unit_name
 
-WAIT_S = 30.0
 NAMES = ("a", "b", "c")
 SPEC = PipelineSpec(
     "p", ("in",), fronts=NAMES, start_slot=slot_of(time.time_ns(), DEFAULT_SLACK_NS)
@@ -49,28 +56,7 @@ def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
 
 @pytest.fixture
 def reader(embedded: EmbeddedTracker) -> NodeClient:
-    node = embedded.node("p", "reader")
-    node.join(WAIT_S)
-    return node
-
-
-def file_front(
-    embedded: EmbeddedTracker, directory: Path, name: str, **options: object
-) -> FileFront:
-    return FileFront(
-        embedded.target, "p", name, "in", directory, format="json",
-        heartbeat_interval_ms=2, **options,  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def consume(reader: NodeClient, file: PublishedFile) -> None:
-    """The file has been read, by what its name says."""
-    name = unit_name(str(file.path))
-    content = TickContent(
-        consumed=Cells.of([(0, file.slot, unit_value(name), 1)]),
-        units_consumed=(Unit(0, name, file.slot),),
-    )
-    reader.commit(content).result(WAIT_S)
+    return new_reader(embedded)
 
 
 def test_min_time_waits_for_every_file_and_the_pipeline_completes(
@@ -196,7 +182,7 @@ def test_a_late_front_labels_from_what_was_announced(
 def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) -> None:
     now_ns = 10**9
     spec = PipelineSpec("p", ("in",), fronts=("a", "b"), slack_ns=1, horizon_slots=1000)
-    with tracker.embedded() as embedded, ThreadPoolExecutor() as pool:
+    with tracker.embedded() as embedded:
         embedded.register(spec)
 
         def front(name: str, clock_ns: list[int]) -> Front:
@@ -205,9 +191,8 @@ def test_items_beyond_the_horizon_wait_until_min_time_comes_nearer(beyond: str) 
             )
 
         ahead, behind = [0], [0]
-        a = pool.submit(front("a", ahead).start)
-        b = pool.submit(front("b", behind).start)
-        fronts = [a.result(WAIT_S), b.result(WAIT_S)]
+        fronts = [front("a", ahead), front("b", behind)]
+        start_all(*fronts)
         ahead[0] = now_ns
         if beyond == "its own promise":
             behind[0] = now_ns
@@ -242,15 +227,14 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
         "p", ("in",), fronts=("a", "b"), start_slot=start,
         silent_front=SilentFront.EVICT, evict_after_ms=2_000,
     )  # fmt: skip
-    with tracker.embedded() as embedded, ThreadPoolExecutor() as pool:
+    with tracker.embedded() as embedded:
         embedded.register(spec)
         lively = Front(embedded.target, "p", "a", "in", heartbeat_interval_ms=10)
         silent = Front(
             embedded.target, "p", "b", "in", heartbeat_interval_ms=3_600_000,
             node=SilentNode(embedded.target, "p", "b", kind="front"),
         )  # fmt: skip
-        for started in [pool.submit(front.start) for front in (lively, silent)]:
-            started.result(WAIT_S)
+        start_all(lively, silent)
         # Only without the silent one can min time come as far as this.
         later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
         assert embedded.subscriber("p").wait_until(later, timeout_s=WAIT_S)
@@ -279,8 +263,7 @@ def test_a_front_that_publishes_for_long_lives(embedded: EmbeddedTracker) -> Non
             )
             for name, kind in (("a", NodeClient), ("b", SilentNode))
         ]  # fmt: skip
-        for started in [pool.submit(front.start) for front in fronts]:
-            started.result(WAIT_S)
+        start_all(*fronts)
         busy, silent = fronts
         evicted = threading.Event()
 
@@ -328,11 +311,10 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
             heartbeat_interval_ms=10, **more,
         )  # fmt: skip
 
-    with tracker.embedded() as running, ThreadPoolExecutor() as pool:
+    with tracker.embedded() as running:
         running.register(spec)
         steady, cut_off = front("a"), front("b")
-        for started in [pool.submit(each.start) for each in (steady, cut_off)]:
-            started.result(WAIT_S)
+        start_all(steady, cut_off)
         cut_off.close()
         slot = slot_of(clock_ns[0], DEFAULT_SLACK_NS)
         late = tmp_path / file_name(slot, "b", 0, "json")
@@ -354,12 +336,9 @@ def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path)
         assert again.wait_durable(WAIT_S)
 
         # Whoever reads both consumes one of them late; min time waits for the other alone.
-        reader = running.node("p", "reader")
-        reader.join(WAIT_S)
+        reader = new_reader(running)
         for path, at in ((late, slot), (file.path, beyond)):
-            name = unit_name(str(path))
-            consumed = Cells.of([(0, at, unit_value(name), 1)])
-            reader.commit(TickContent(consumed=consumed)).result(WAIT_S)
+            consume_cells(reader, (at, unit_value(unit_name(str(path))), 1))
         steady.leave()
         again.leave()
         assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
@@ -372,7 +351,7 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
     where it may label now, and others above."""
     clock_ns = [10**12]
     spec = PipelineSpec("p", ("in",), fronts=("a", "b"), start_slot=0)
-    with tracker.embedded() as running, ThreadPoolExecutor() as pool:
+    with tracker.embedded() as running:
         running.register(spec)
 
         def front(name: str, **more: Any) -> Front:
@@ -382,8 +361,7 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
             )  # fmt: skip
 
         steady, cut_off = front("a"), front("b")
-        for started in [pool.submit(each.start) for each in (steady, cut_off)]:
-            started.result(WAIT_S)
+        start_all(steady, cut_off)
         cut_off.close()
         with running.admin() as admin:
             admin.retire("p", "b")
@@ -399,14 +377,8 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
         assert again.wait_durable(WAIT_S) and again.last_durable == 0
         for each in (steady, again):
             each.leave()
-        assert running.subscriber("p").wait_until(slots[1], timeout_s=WAIT_S)
-        with running.subscriber("p") as subscriber:
-            assert subscriber.min_time() == slots[1], "what is in time holds min time"
-
-        reader = running.node("p", "reader")
-        reader.join(WAIT_S)
-        consumed = Cells.of((0, slot, value, 1) for slot, value in zip(slots, values, strict=True))
-        reader.commit(TickContent(consumed=consumed)).result(WAIT_S)
+        reached(running, slots[1])  # what is in time holds min time
+        consume_cells(new_reader(running), *zip(slots, values, (1, 1, 1), strict=True))
         assert running.subscriber("p").wait_until(FOREVER, timeout_s=WAIT_S)
         with running.admin() as admin:
             assert admin.pipeline("p").state.late_items == 1

@@ -12,13 +12,13 @@ import tracker
 from fronts.files import FileFront, PublishedFile
 from fronts.front import FrontFailedError
 from fronts.ranges import RangeFront
+from tests.fronts.support import WAIT_S, consume, consume_cells, file_front, new_reader, reached
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
-from tracker.core.model.ack_values import range_value, unit_value
+from tracker.core.model import PipelineSpec
+from tracker.core.model.ack_values import range_value
 from tracker.core.model.units import unit_name
 
-WAIT_S = 60.0
 SPEC = PipelineSpec("p", ("in",), fronts=("a",), slack_ns=1_000)
 START_SLOT = 1_000
 
@@ -45,37 +45,11 @@ def clock() -> Clock:
     return Clock()
 
 
-def file_front(embedded: EmbeddedTracker, directory: Path, clock: Clock) -> FileFront:
-    return FileFront(
-        embedded.target, "p", "a", "in", directory, format="json", clock=clock,
-        heartbeat_interval_ms=2,
-    ).start(WAIT_S)  # fmt: skip
-
-
-def reader(embedded: EmbeddedTracker) -> NodeClient:
-    node = embedded.node("p", "reader")
-    node.join(WAIT_S)
-    return node
-
-
-def consume(node: NodeClient, file: PublishedFile) -> None:
-    name = unit_name(str(file.path))
-    cells = Cells.of([(0, file.slot, unit_value(name), 1)])
-    units = (Unit(0, name, file.slot),)
-    node.commit(TickContent(consumed=cells, units_consumed=units)).result(WAIT_S)
-
-
 def published(front: FileFront, clock: Clock, slot: int) -> PublishedFile:
     clock.slot = slot
     file = front.write([{"slot": slot}])
     assert file is not None and file.slot == slot and front.wait_durable(WAIT_S)
     return file
-
-
-def reached(embedded: EmbeddedTracker, slot: int) -> None:
-    with embedded.subscriber("p") as subscriber:
-        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
-        assert subscriber.min_time() == slot
 
 
 def ended(front: FileFront) -> None:
@@ -89,19 +63,19 @@ def ended(front: FileFront) -> None:
 def test_files_from_the_first_slot_on_are_committed_anew(
     embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
 ) -> None:
-    front = file_front(embedded, tmp_path, clock)
+    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
     first, second, third = (published(front, clock, slot) for slot in (1_010, 1_020, 1_030))
-    consume(reader(embedded), first)
+    consume(new_reader(embedded), first)
     reached(embedded, second.slot)
     with embedded.admin() as admin:
         assert admin.restart("p", 0, second.slot) == (1, second.slot)
     ended(front)
     first.path.unlink()
 
-    front = file_front(embedded, tmp_path, clock)
+    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
     assert front.front.replay_from == second.slot
     assert front.wait_durable(WAIT_S)
-    again = reader(embedded)
+    again = new_reader(embedded)
     names = [unit_name(str(file.path)) for file in (second, third)]
     assert again.resolve_units("in", names, 1_000) == dict(
         zip(names, (second.slot, third.slot), strict=True)
@@ -115,7 +89,7 @@ def test_files_from_the_first_slot_on_are_committed_anew(
         assert admin.pipeline("p").state.late_items == 0
     front.close()
 
-    front = file_front(embedded, tmp_path, clock)  # as after any other kill
+    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)  # as after any other kill
     consume(again, fourth)
     clock.slot = 1_050
     reached(embedded, 1_050)
@@ -125,8 +99,8 @@ def test_files_from_the_first_slot_on_are_committed_anew(
 def test_a_front_whose_files_are_all_complete_goes_on_with_its_numbers(
     embedded: EmbeddedTracker, tmp_path: Path, clock: Clock
 ) -> None:
-    front = file_front(embedded, tmp_path, clock)
-    node = reader(embedded)
+    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
+    node = new_reader(embedded)
     for slot in (1_010, 1_020):
         consume(node, published(front, clock, slot))
     clock.slot = 1_100
@@ -134,7 +108,7 @@ def test_a_front_whose_files_are_all_complete_goes_on_with_its_numbers(
     front.close()
     with embedded.admin() as admin:
         assert admin.restart("p", 0, 1_100) == (1, 1_100)
-    front = file_front(embedded, tmp_path, clock)
+    front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
     assert published(front, clock, 1_110).batch == 2
     reached(embedded, 1_110)
     front.close()
@@ -150,15 +124,14 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
         ).start(WAIT_S)  # fmt: skip
 
     def consume_range(node: NodeClient, slot: int, begin: int, end: int) -> None:
-        cells = Cells.of([(0, slot, range_value("t/0", begin, end), end - begin)])
-        node.commit(TickContent(consumed=cells)).result(WAIT_S)
+        consume_cells(node, (slot, range_value("t/0", begin, end), end - begin))
 
     front = started()
     for slot, end in ((1_010, 5), (1_020, 9)):
         clock.slot = slot
         front.publish({"t/0": end})
         assert front.wait_durable(WAIT_S)
-    consume_range(reader(embedded), 1_010, 0, 5)
+    consume_range(new_reader(embedded), 1_010, 0, 5)
     reached(embedded, 1_020)
     front.close()
     with embedded.admin() as admin:
@@ -168,7 +141,7 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
     clock.slot = 1_030
     assert front.publish({"t/0": 11}) == 2, "its ends and numbers go on"
     assert front.wait_durable(WAIT_S)
-    node = reader(embedded)
+    node = new_reader(embedded)
     consume_range(node, 1_020, 5, 9)
     reached(embedded, 1_030)
     consume_range(node, 1_030, 9, 11)
@@ -180,16 +153,16 @@ def test_ranges_from_the_first_slot_on_are_committed_anew(
 def test_what_a_front_left_behind_is_told_once_a_generation(tmp_path: Path, clock: Clock) -> None:
     with tracker.embedded() as embedded:
         embedded.register(PipelineSpec("p", ("in",), open=True, slack_ns=1_000))
-        front = file_front(embedded, tmp_path, clock)
+        front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
         file = published(front, clock, 1_010)
         front.leave()
         with embedded.admin() as admin:
             assert admin.restart("p", 0, file.slot) == (1, file.slot)
         for number in range(2):
-            front = file_front(embedded, tmp_path, clock)
+            front = file_front(embedded, tmp_path, clock=clock).start(WAIT_S)
             assert front.wait_durable(WAIT_S)
             if number == 0:
-                consume(reader(embedded), file)
+                consume(new_reader(embedded), file)
             clock.slot = 1_020 + number
             reached(embedded, clock.slot)  # created again, it would be open
             front.leave()

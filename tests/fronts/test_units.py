@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 from tracker.core.model.units import (
-    LabelledFile,
     file_name,
-    local_path,
-    parse_file_name,
     slot_in_name,
     unit_name,
 )
@@ -40,42 +34,9 @@ def test_a_unit_is_named_as_spark_logs_it(path: str) -> None:
     assert unit_name(path) == AS_SPARK_LOGS[path]
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_a_unit_name_leads_back_to_its_file(name: str) -> None:
-    path = "/" + name.lstrip("/")
-    assert unit_name(local_path(unit_name(path))) == unit_name(path)
-    if "//" not in path:
-        assert local_path(unit_name(path)) == path
-
-
 def test_only_absolute_paths_name_a_unit() -> None:
     with pytest.raises(ValueError, match=r"'in/a\.json' is not an absolute path"):
         unit_name("in/a.json")
-
-
-@given(
-    st.integers(LOWEST_SLOT, HIGHEST_SLOT),
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=15),
-    st.integers(0, 10**12),
-    st.sampled_from(["parquet", "json", "snappy.parquet"]),
-)
-def test_a_front_can_read_its_file_names(slot: int, front: str, batch: int, suffix: str) -> None:
-    name = file_name(slot, front, batch, suffix)
-    assert parse_file_name(name) == LabelledFile(slot, front, batch, suffix)
-    assert slot_in_name(name) == slot
-    assert slot_in_name(unit_name(f"/some dir/{name}")) == slot
-    assert name[0] not in "._", "Spark passes over names that begin so"
-
-
-@given(
-    st.tuples(st.integers(LOWEST_SLOT, HIGHEST_SLOT), st.text("aB-.%1"), st.integers(0, 10**9)),
-    st.tuples(st.integers(LOWEST_SLOT, HIGHEST_SLOT), st.text("aB-.%1"), st.integers(0, 10**9)),
-)
-def test_different_files_have_different_names(
-    one: tuple[int, str, int], other: tuple[int, str, int]
-) -> None:
-    names = {file_name(slot, f"f{front}", batch, "json") for slot, front, batch in (one, other)}
-    assert len(names) == len({one, other})
 
 
 @pytest.mark.parametrize(

@@ -139,31 +139,6 @@ def test_a_tail_of_zeros_is_cut_off(tmp_path: Path) -> None:
     again.close()
 
 
-def test_damage_before_the_end_is_said_and_not_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    spool = Spool(str(path))
-    write(spool)
-    spool.close()
-    damaged = bytearray(path.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    path.write_bytes(damaged)
-    with pytest.raises(HandOverError, match="damaged at byte"):
-        Spool(str(path))
-
-
-def test_a_damaged_length_is_not_taken_for_the_end_of_the_file(tmp_path: Path) -> None:
-    """It would say that nothing follows: steps would be taken again that were committed."""
-    path = tmp_path / "s"
-    spool = Spool(str(path))
-    write(spool)
-    spool.close()
-    damaged = bytearray(path.read_bytes())
-    damaged[0] ^= 0x40  # the highest byte of the first record's length
-    path.write_bytes(damaged)
-    with pytest.raises(HandOverError, match="damaged at byte 0"):
-        Spool(str(path))
-
-
 def test_it_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool_module, "MAX_FILE_BYTES", 10_000)
     path = tmp_path / "s"

@@ -1,0 +1,59 @@
+"""What the tests of fronts with a real tracker share."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fronts.files import FileFront, PublishedFile
+from fronts.front import Front
+from tracker.client import NodeClient
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Cells, TickContent, Unit
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.units import unit_name
+
+WAIT_S = 60.0
+
+
+def file_front(
+    embedded: EmbeddedTracker, directory: Path, name: str = "a", **options: Any
+) -> FileFront:
+    return FileFront(
+        embedded.target, "p", name, "in", directory, format="json", heartbeat_interval_ms=2,
+        **options,
+    )  # fmt: skip
+
+
+def start_all(*fronts: Front | FileFront) -> None:
+    """Starts fronts of which none is granted anything before all have joined."""
+    with ThreadPoolExecutor() as pool:
+        for started in [pool.submit(front.start) for front in fronts]:
+            started.result(WAIT_S)
+
+
+def new_reader(embedded: EmbeddedTracker) -> NodeClient:
+    node = embedded.node("p", "reader")
+    node.join(WAIT_S)
+    return node
+
+
+def consume_cells(
+    reader: NodeClient, *cells: tuple[int, int, int], units: tuple[Unit, ...] = ()
+) -> None:
+    """Items of segment 0 are done: slot, ack value or the XOR of several, how many."""
+    rows = Cells.of((0, *cell) for cell in cells)
+    reader.commit(TickContent(consumed=rows, units_consumed=units)).result(WAIT_S)
+
+
+def consume(reader: NodeClient, file: PublishedFile) -> None:
+    """The file has been read, by what its name says."""
+    name = unit_name(str(file.path))
+    consume_cells(reader, (file.slot, unit_value(name), 1), units=(Unit(0, name, file.slot),))
+
+
+def reached(embedded: EmbeddedTracker, slot: int) -> None:
+    with embedded.subscriber("p") as subscriber:
+        assert subscriber.wait_until(slot, timeout_s=WAIT_S)
+        assert subscriber.min_time() == slot
