@@ -23,7 +23,8 @@ from tracker.cli.slots import Slots, parse_segment_slots
 from tracker.client import Admin, Explanation
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
 from tracker.core.model import Cells
-from tracker.view.explanations import cells_of, node_text, nodes_of
+from tracker.view.explanations import node_text
+from tracker.view.model import cells_of, nodes_of
 
 nodes_app = typer.Typer(no_args_is_help=True, help="Look after nodes that are gone.")
 

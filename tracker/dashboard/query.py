@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from tracker.client import Admin, Explanation, LowmarkError, PipelineInfo, ShardInfo
-from tracker.core.insight.diagnosis import SegmentCauses
 from tracker.core.insight.explain import MAX_STRIP_BINS, NodeExplanation
 from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
-from tracker.view.explanations import causes_of, nodes_of
-from tracker.view.pipelines import age_ns, lag_ns, newest_promise, time_text
+from tracker.view.model import (
+    Standing,
+    fronts_of,
+    newest_promise,
+    nodes_of,
+    standings_of,
+)
+from tracker.view.pipelines import lags_json, time_text
 
 MAX_SHOWN_SEGMENTS = 200
 MAX_SHOWN_FRONTS = 200
@@ -110,7 +116,7 @@ def look_json(
 ) -> dict[str, Any]:
     """All that the page shows of a pipeline."""
     spec, state = info.spec, info.state
-    causes = {told.segment.segment: told for told in causes_of(explanation)}
+    standings = {told.segment.segment: told for told in standings_of(explanation)}
     names = spec.segments[:MAX_SHOWN_SEGMENTS]
     return {
         "pipeline": spec.name,
@@ -119,12 +125,11 @@ def look_json(
         "complete": state.complete,
         "begun": state.begun,
         "generation": state.generation,
-        "age_ms": _ms(age_ns(state.min_time, info)),
-        "lag_ms": _ms(lag_ns(state.min_time, info)),
+        **lags_json(state.min_time, info),
         "late_items": state.late_items,
         "written_off_items": state.written_off_items,
         "segments": [
-            _segment(info, place, causes.get(name), fresh.get(name), explanation)
+            _segment(info, place, standings.get(name), fresh.get(name))
             for place, name in enumerate(names)
         ],
         "more_segments": len(spec.segments) - len(names),
@@ -143,29 +148,19 @@ def look_json(
     }
 
 
-def _ms(span_ns: int | None) -> int | None:
-    return None if span_ns is None else span_ns // 10**6
-
-
 def _segment(
     info: PipelineInfo,
     place: int,
-    told: SegmentCauses | None,
+    told: Standing | None,
     fresh: SegmentFreshness | None,
-    explanation: Explanation,
 ) -> dict[str, Any]:
     spec, described = info.spec, info.state.segments[place]
     # The furthest that any process has said: another than the one that described it, perhaps.
     min_time = max(described.min_time, told.segment.min_time if told else described.min_time)
     causes = told.causes if told else ()
     standing_ms = told.segment.standing_ms if told else 0
-    units = [
-        unit.name.rpartition("/")[2]  # people know the directory
-        for part in explanation.parts
-        for explained in part.segments
-        if explained.segment == described.segment
-        for unit in explained.units
-    ]
+    # People know the directory.
+    units = [unit.name.rpartition("/")[2] for unit in told.units] if told else []
     if min_time == FOREVER:
         state = "complete"
     elif not info.state.begun:
@@ -178,8 +173,7 @@ def _segment(
         "name": described.segment,
         "min_time": time_text(min_time, spec),
         "state": state,
-        "lag_ms": _ms(lag_ns(min_time, info)),
-        "age_ms": _ms(age_ns(min_time, info)),
+        **lags_json(min_time, info),
         "standing_ms": standing_ms,
         "open_slots": described.open_slots,
         "open_items": described.open_items,
@@ -206,26 +200,18 @@ def _fresh(fresh: SegmentFreshness | None) -> list[dict[str, int]]:
 
 
 def _fronts(info: PipelineInfo) -> list[dict[str, Any]]:
-    newest = newest_promise(info)
-    shown = []
-    for front in info.state.fronts[:MAX_SHOWN_FRONTS]:
-        has_promised = front.settled and front.heartbeat > LOWEST_SLOT
-        behind = None
-        if has_promised and newest is not None:
-            behind = max(0, newest - front.heartbeat) * info.spec.slack_ns // 10**6
-        promise = time_text(front.heartbeat, info.spec) if has_promised else ""
-        shown.append(
-            {
-                "front": front.front,
-                "node_id": front.node_id,
-                "segment": front.segment,
-                "settled": front.settled,
-                "promise": promise,
-                "behind_ms": behind,
-                "silent_ms": front.silent_ms,
-            }
-        )
-    return shown
+    return [
+        {
+            "front": told.front.front,
+            "node_id": told.front.node_id,
+            "segment": told.front.segment,
+            "settled": told.front.settled,
+            "promise": "" if told.promise is None else time_text(told.promise, info.spec),
+            "behind_ms": told.behind_ms,
+            "silent_ms": told.front.silent_ms,
+        }
+        for told in islice(fronts_of(info), MAX_SHOWN_FRONTS)
+    ]
 
 
 def _missing_fronts(info: PipelineInfo) -> list[str]:

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from tracker.client import Explanation
-from tracker.core.insight.diagnosis import SegmentCauses, diagnose
 from tracker.core.insight.explain import Hold, HoldKind, NodeExplanation, OpenCell
-from tracker.core.model import WrittenOffCell
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.view.causes import advice, cause_json, cause_text
+from tracker.view.model import Standing, cells_of, nodes_of, standings_of, written_off_of
 from tracker.view.pipelines import min_time_json, span_text, time_text
 
 SHOWN_UNITS = 3
@@ -22,34 +21,6 @@ SHOWN_RANGES = 12
 """Ranges of slots that a text names of a segment."""
 SHOWN_WRITTEN_OFF = 10
 """Written-off cells that a text names, the last ones."""
-
-
-def causes_of(explanation: Explanation) -> tuple[SegmentCauses, ...]:
-    """Each segment as the process explains it that has said most, and why it stands."""
-    return diagnose(
-        explanation.spec,
-        explanation.parts,
-        explanation.silent_shards,
-        explanation.silent_after_ms,
-    )
-
-
-def cells_of(explanation: Explanation) -> list[OpenCell]:
-    """The open cells that the shards listed, by slot."""
-    cells = [cell for part in explanation.parts for cell in part.cells]
-    return sorted(cells, key=lambda cell: (cell.slot, cell.segment))
-
-
-def nodes_of(explanation: Explanation) -> list[NodeExplanation]:
-    """All nodes: those without a stream of ticks first, the longest silent of them first."""
-    nodes = [node for part in explanation.parts for node in part.nodes]
-    return sorted(nodes, key=lambda node: (node.connected, -node.silent_ms))
-
-
-def written_off_of(explanation: Explanation) -> list[WrittenOffCell]:
-    """What operators have written off, by when."""
-    cells = [cell for part in explanation.parts for cell in part.written_off]
-    return sorted(cells, key=lambda cell: cell.at_ms)
 
 
 def ranges_text(slots: Iterable[int], most: int = SHOWN_RANGES) -> str:
@@ -71,18 +42,16 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     """All that is known, segments by name."""
     spec = explanation.spec
     names = spec.segments
-    pairs = [(told.segment, told.causes) for told in causes_of(explanation)]
     segments = [
         {
-            "segment": segment.segment,
-            **min_time_json(segment.min_time, spec.slack_ns),
-            "standing_ms": segment.standing_ms,
-            "causes": [cause_json(cause, spec) for cause in causes],
-            "held_by": [hold_json(hold, names) for hold in segment.holds],
-            "units": [asdict(unit) | {"segment": names[unit.segment]} for unit in units],
+            "segment": told.segment.segment,
+            **min_time_json(told.segment.min_time, spec.slack_ns),
+            "standing_ms": told.segment.standing_ms,
+            "causes": [cause_json(cause, spec) for cause in told.causes],
+            "held_by": [hold_json(hold, names) for hold in told.segment.holds],
+            "units": [asdict(unit) | {"segment": names[unit.segment]} for unit in told.units],
         }
-        for segment, causes in pairs
-        for units in [_units(explanation, segment.segment)]
+        for told in standings_of(explanation)
     ]
     return {
         "pipeline": spec.name,
@@ -117,16 +86,6 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         ],
         "silent_shards": {str(shard): why for shard, why in explanation.silent_shards.items()},
     }
-
-
-def _units(explanation: Explanation, segment: str) -> list[Any]:
-    return [
-        unit
-        for part in explanation.parts
-        for explained in part.segments
-        if explained.segment == segment
-        for unit in explained.units
-    ]
 
 
 def hold_json(hold: Hold, names: tuple[str, ...]) -> dict[str, Any]:
@@ -193,8 +152,9 @@ def wait_json(wait: WaitCause, names: tuple[str, ...]) -> dict[str, Any]:
 
 def explanation_text(explanation: Explanation) -> str:
     """Segments with what holds them, then what is open, nodes, and what was written off."""
-    lines = [line for told in causes_of(explanation) for line in _segment(explanation, told)]
-    lines += _open(explanation)
+    standings = standings_of(explanation)
+    lines = [line for told in standings for line in _segment(explanation, told)]
+    lines += _open(explanation, standings)
     lines += _nodes(explanation)
     lines += _written_off(explanation)
     lines += _restarts(explanation)
@@ -205,7 +165,7 @@ def explanation_text(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _segment(explanation: Explanation, told: SegmentCauses) -> Iterator[str]:
+def _segment(explanation: Explanation, told: Standing) -> Iterator[str]:
     segment = told.segment
     text = time_text(segment.min_time, explanation.spec)
     if text == "complete":
@@ -266,7 +226,7 @@ def hold_text(hold: Hold, explanation: Explanation) -> str:
             return "nothing but the pipeline's being declared open: it waits for a front"
 
 
-def _open(explanation: Explanation) -> Iterator[str]:
+def _open(explanation: Explanation, standings: Iterable[Standing]) -> Iterator[str]:
     names = explanation.spec.segments
     cells = cells_of(explanation)
     count = sum(part.open_cells for part in explanation.parts)
@@ -275,12 +235,13 @@ def _open(explanation: Explanation) -> Iterator[str]:
         return
     shown = "" if count == len(cells) else f", the lowest {len(cells)} of them"
     yield f"open: {count} cells{shown}"
+    units_of = {told.segment.segment: told.units for told in standings}
     for number, name in enumerate(names):
         mine = [cell for cell in cells if cell.segment == number]
         if mine:
             items = sum(cell.items for cell in mine)
             yield f"  {name}: {items} items at slots {ranges_text(cell.slot for cell in mine)}"
-        units = _units(explanation, name)
+        units = units_of.get(name, ())
         if units:
             more = f" and {len(units) - SHOWN_UNITS} more" if len(units) > SHOWN_UNITS else ""
             listed = ", ".join(f"{u.name} (slot {u.slot})" for u in units[:SHOWN_UNITS])

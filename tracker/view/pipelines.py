@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT, slot_start_ns
+from tracker.core.model.slots import FOREVER
+from tracker.view.model import age_ns, lag_ns
 
 CHART_LOOKS = 20
 """How many looks back a chart reaches."""
@@ -40,28 +40,6 @@ def span_text(span_ns: int) -> str:
         if abs(span_ns) >= 2 * size * 10**9:
             return f"{span_ns / size / 1e9:,.1f} {unit}"
     return f"{span_ns / 1e9:.2f} s"
-
-
-def newest_promise(info: PipelineInfo) -> int | None:
-    """The furthest slot up to which a front has labelled its items; None if no front has."""
-    promises = [f.heartbeat for f in info.state.fronts if LOWEST_SLOT < f.heartbeat < FOREVER]
-    return max(promises, default=None)
-
-
-def lag_ns(slot: int, info: PipelineInfo) -> int | None:
-    """How far a min time is behind the newest promise of the pipeline's fronts: what came in and is
-    not known to be processed. None where there is nothing to compare."""
-    newest = newest_promise(info)
-    if newest is None or slot == FOREVER:
-        return None
-    return max(0, newest - slot) * info.spec.slack_ns
-
-
-def age_ns(slot: int, info: PipelineInfo) -> int | None:
-    """How far a min time is behind the clock on the wall; None when complete."""
-    if slot == FOREVER:
-        return None
-    return time.time_ns() - slot_start_ns(slot, info.spec.slack_ns)
 
 
 class WatchHistory:
@@ -116,13 +94,14 @@ def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
     for place in (state, *state["segments"]):
         slot = place["min_time"]
         place |= min_time_json(slot, info.spec.slack_ns)
-        place["lag_ms"] = _milliseconds(lag_ns(slot, info))
-        place["age_ms"] = _milliseconds(age_ns(slot, info))
+        place |= lags_json(slot, info)
     return {"spec": spec, "state": state}
 
 
-def _milliseconds(span_ns: int | None) -> int | None:
-    return None if span_ns is None else span_ns // 10**6
+def lags_json(slot: int, info: PipelineInfo) -> dict[str, int | None]:
+    """How far a min time is behind, as JSON: null where there is nothing to compare."""
+    spans = {"lag_ms": lag_ns(slot, info), "age_ms": age_ns(slot, info)}
+    return {name: None if span is None else span // 10**6 for name, span in spans.items()}
 
 
 def shards_json(shards: list[ShardInfo]) -> list[dict[str, Any]]:

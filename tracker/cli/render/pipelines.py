@@ -8,8 +8,8 @@ from rich.text import Text
 
 from tracker.cli.render.shards import shards_table
 from tracker.client import PipelineInfo, ShardInfo
-from tracker.core.model.slots import LOWEST_SLOT
-from tracker.view.pipelines import WatchHistory, age_ns, lag_ns, slot_text, span_text
+from tracker.view.model import age_ns, fronts_of, lag_ns
+from tracker.view.pipelines import WatchHistory, slot_text, span_text
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LATE_S = 10.0
@@ -95,13 +95,11 @@ def _fronts(info: PipelineInfo) -> Table:
     table = Table("front", "feeds")
     table.add_column("promises", no_wrap=True)
     table.add_column("silent for", no_wrap=True)
-    for front in info.state.fronts:
-        promise = "nothing yet"
-        if not front.settled:
-            promise = "joining or leaving"
-        elif front.heartbeat > LOWEST_SLOT:
-            promise = slot_text(front.heartbeat, info.spec.slack_ns)
-        silent_s = front.silent_ms / 1000
+    for told in fronts_of(info):
+        front, silent_s = told.front, told.front.silent_ms / 1000
+        promise = "nothing yet" if front.settled else "joining or leaving"
+        if told.promise is not None:
+            promise = slot_text(told.promise, info.spec.slack_ns)
         table.add_row(
             front.front if front.front == front.node_id else f"{front.node_id}/{front.front}",
             front.segment,
