@@ -126,4 +126,4 @@ def test_a_message_that_the_other_process_would_refuse_is_not_sent_and_said_loud
     (said,) = [entry for entry in logs if entry["event"] == "message_too_large"]
     assert (said["log_level"], said["to_shard"], said["bytes"]) == ("error", 1, message.ByteSize())
     assert said["entries"] == ["7 to 7: ['KeyDropped']"]
-    assert engine.stats.to_shard(1).too_large_messages == 1
+    assert engine.stats.forwarding[1].too_large_messages == 1

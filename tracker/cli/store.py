@@ -12,13 +12,7 @@ import typer
 
 from tracker.cli.common import AsJson, show
 from tracker.store import Store, StoreError, open_leases, open_store
-from tracker.store.archive import (
-    Contents,
-    export_shard,
-    export_tracker,
-    import_shard,
-    import_tracker,
-)
+from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
 
 store_app = typer.Typer(
     no_args_is_help=True, help="Export and import the stores of shards whose processes are stopped."
@@ -50,7 +44,7 @@ def _opened(url: str, shard: int, *, new: bool = False, lossy: bool = False) -> 
 
 
 @contextmanager
-def _all_opened(url: str, shards: int, *, new: bool = False) -> Iterator[list[Store]]:
+def _all_opened(url: str, shards: int, *, new: bool) -> Iterator[list[Store]]:
     """The stores of all shards, as `_opened`. There must be no more of them."""
     with ExitStack() as stack:
         opened = [stack.enter_context(_opened(url, shard, new=new)) for shard in range(shards)]
@@ -61,20 +55,25 @@ def _all_opened(url: str, shards: int, *, new: bool = False) -> Iterator[list[St
         yield opened
 
 
-def _check_which(shard: int | None, shards: int | None) -> int:
+def _copy(
+    url: str, file: Path, shard: int | None, shards: int | None, *, new: bool, as_json: bool
+) -> None:
+    """Copies a shard, or all, to a file; or where the stores are new, from it. Shows what was copied."""
     if shard is not None and shards is not None:
         raise typer.BadParameter("give --shard for one of them, or --shards for all, not both")
-    return shard or 0
-
-
-def _show_contents(as_json: bool, found: list[Contents], file: Path, one: bool) -> None:
+    if shards is None:
+        with _opened(url, shard or 0, new=new) as store:
+            found = [(import_shard if new else export_shard)(store, shard or 0, file)]
+    else:
+        with _all_opened(url, shards, new=new) as stores:
+            found = (import_tracker if new else export_tracker)(stores, file)
     documents = [asdict(contents) for contents in found]
     text = "\n".join(
         f"{file}: shard {contents.shard}, a snapshot of {contents.snapshot_bytes} bytes and "
         f"{contents.records} records"
         for contents in found
     )
-    show(as_json, documents[0] if one else {"shards": documents}, text)
+    show(as_json, documents[0] if shards is None else {"shards": documents}, text)
 
 
 @store_app.command("export")
@@ -86,14 +85,7 @@ def export_command(
     as_json: AsJson = False,
 ) -> None:
     """Write the store of a shard, or of all, to a file. Their processes must be stopped."""
-    one = _check_which(shard, shards)
-    if shards is None:
-        with _opened(store, one) as opened:
-            found = [export_shard(opened, one, to)]
-    else:
-        with _all_opened(store, shards) as all_opened:
-            found = export_tracker(all_opened, to)
-    _show_contents(as_json, found, to, shards is None)
+    _copy(store, to, shard, shards, new=False, as_json=as_json)
 
 
 @store_app.command("import")
@@ -105,14 +97,7 @@ def import_command(
     as_json: AsJson = False,
 ) -> None:
     """Fill an empty store, or those of all shards, from a file."""
-    one = _check_which(shard, shards)
-    if shards is None:
-        with _opened(store, one, new=True) as opened:
-            found = [import_shard(opened, one, source)]
-    else:
-        with _all_opened(store, shards, new=True) as all_opened:
-            found = import_tracker(all_opened, source)
-    _show_contents(as_json, found, source, shards is None)
+    _copy(store, source, shard, shards, new=True, as_json=as_json)
 
 
 @store_app.command("accept-loss")

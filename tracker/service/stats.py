@@ -7,7 +7,8 @@ thread and the lease's count too: adding to a number of a dict that exists loses
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 
 from tracker.core.model import Refusal
 from tracker.metrics.latencies import Latencies
@@ -16,38 +17,32 @@ CALLS_REFUSED: Counter[str] = Counter()
 """By reason, of this operating-system process: calls that ended with a refusal."""
 
 
+@dataclass(slots=True)
 class TickCounts:
     """What nodes have sent for one pipeline since this process started."""
 
-    __slots__ = ("consumed", "created", "refused", "ticks")
-
-    def __init__(self) -> None:
-        self.ticks = 0
-        self.created = 0
-        self.consumed = 0
-        self.refused: Counter[str] = Counter()
+    ticks: int = 0
+    created: int = 0
+    consumed: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """By reason."""
 
     def refuse(self, refusal: Refusal) -> None:
         self.refused[refusal.code.value] += 1
 
 
+@dataclass(slots=True)
 class Forwarding:
     """How long one other shard takes to have this shard's log durably. One entry at a time is timed:
     the last of the first frame sent after the entry before was confirmed."""
 
-    __slots__ = (
-        "_number", "_sent_s", "dropped_frames", "latencies", "sent_bytes", "sent_messages",
-        "too_large_messages",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.latencies = Latencies()
-        self.dropped_frames = 0
-        self.sent_messages = 0
-        self.sent_bytes = 0
-        self.too_large_messages = 0
-        self._number = 0
-        self._sent_s = 0.0
+    latencies: Latencies = field(default_factory=Latencies)
+    dropped_frames: int = 0
+    sent_messages: int = 0
+    sent_bytes: int = 0
+    too_large_messages: int = 0
+    _number: int = 0
+    _sent_s: float = 0.0
 
     def sent(self, last: int) -> None:
         if not self._number:
@@ -63,24 +58,13 @@ class Stats:
     """The counts of one shard's process."""
 
     def __init__(self) -> None:
-        self.pipelines: dict[str, TickCounts] = {}
+        self.pipelines: defaultdict[str, TickCounts] = defaultdict(TickCounts)
+        """Of registered pipelines: there are no more than may be registered."""
         self.commits = Latencies()
         self.committed_records = 0
         self.committed_bytes = 0
         self.snapshots = 0
         self.store_failures = {"commit": 0, "snapshot": 0, "renew": 0}
         self.notifications = Latencies()
-        self.forwarding: dict[int, Forwarding] = {}
-
-    def of_pipeline(self, pipeline: str) -> TickCounts:
-        """The counts of a registered pipeline: there are no more than may be registered."""
-        counts = self.pipelines.get(pipeline)
-        if counts is None:
-            counts = self.pipelines[pipeline] = TickCounts()
-        return counts
-
-    def to_shard(self, shard: int) -> Forwarding:
-        forwarding = self.forwarding.get(shard)
-        if forwarding is None:
-            forwarding = self.forwarding[shard] = Forwarding()
-        return forwarding
+        self.forwarding: defaultdict[int, Forwarding] = defaultdict(Forwarding)
+        """By the other shard."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -44,67 +45,59 @@ def open_store(url: str, shard: int) -> Store:
     """The store of a shard: `memory:` (gone with the process), `sqlite:DIRECTORY` (one file a shard)
     or a Redis address (see `tracker.store.redis_url`). Raises StoreError for anything else, or a file
     that is not a shard's store."""
-    kind, _, rest = url.partition(":")
-    if kind == "memory" and not rest:
-        return MemoryStore()
-    if kind == "sqlite" and rest:
-        return SqliteStore(_path(rest, shard), shard)
-    if _is_redis(kind):
-        _need_redis()
-        from tracker.store.redis import RedisStore
+    match _kind(url):
+        case "memory":
+            return MemoryStore()
+        case "sqlite":
+            return SqliteStore(_path(url, shard), shard)
+    from tracker.store.redis import RedisStore
 
-        return RedisStore(url, shard)
-    raise _unknown(url)
+    return RedisStore(url, shard)
 
 
 def open_leases(url: str) -> Leases:
     """Reads the leases of the shards of a store. Raises StoreError as `open_store` does."""
-    kind, _, rest = url.partition(":")
-    if kind == "memory" and not rest:
-        return _NoLeases()
-    if kind == "sqlite" and rest:
-        return _FileLeases(rest)
-    if _is_redis(kind):
-        _need_redis()
-        from tracker.store.redis import RedisLeases
+    match _kind(url):
+        case "memory":
+            return _NoLeases()
+        case "sqlite":
+            return _FileLeases(url)
+    from tracker.store.redis import RedisLeases
 
-        return RedisLeases(url)
-    raise _unknown(url)
+    return RedisLeases(url)
 
 
 def shown_store(url: str) -> str:
     """A store's address for logs: without a password."""
-    if not _is_redis(url.partition(":")[0]):
+    if not _is_redis(url):
         return url
-    _need_redis()
+    _kind(url)  # raises where there is no client for it
     from tracker.store.redis_url import shown_url
 
     return redacted(shown_url(url))
 
 
-def _path(directory: str, shard: int) -> Path:
-    return Path(directory) / f"shard-{shard}.db"
+def _kind(url: str) -> str:
+    """`memory`, `sqlite` or `redis`. Raises StoreError for an address of no known kind."""
+    kind, _, rest = url.partition(":")
+    if (kind == "memory" and not rest) or (kind == "sqlite" and rest):
+        return kind
+    if not _is_redis(url):
+        raise StoreError(
+            f"store {redacted(url)!r} is not known; use memory: or sqlite:DIRECTORY or redis://HOST:PORT"
+        )
+    if find_spec("redis") is None:
+        raise StoreError("a Redis store needs redis: pip install 'lowmark[server]'")
+    return "redis"
 
 
-def _files(directory: str) -> list[Path]:
-    return list(Path(directory).glob("shard-*.db"))
+def _is_redis(url: str) -> bool:
+    return url.partition(":")[0].partition("+")[0] in ("redis", "rediss")
 
 
-def _is_redis(kind: str) -> bool:
-    return kind.partition("+")[0] in ("redis", "rediss")
-
-
-def _need_redis() -> None:
-    try:
-        import redis  # noqa: F401
-    except ImportError:
-        raise StoreError("a Redis store needs redis: pip install 'lowmark[server]'") from None
-
-
-def _unknown(url: str) -> StoreError:
-    return StoreError(
-        f"store {redacted(url)!r} is not known; use memory: or sqlite:DIRECTORY or redis://HOST:PORT"
-    )
+def _path(url: str, shard: int) -> Path:
+    """Of `sqlite:DIRECTORY`: the file of a shard."""
+    return Path(url.removeprefix("sqlite:")) / f"shard-{shard}.db"
 
 
 class _NoLeases:
@@ -119,14 +112,15 @@ class _NoLeases:
 
 
 class _FileLeases:
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
+    def __init__(self, url: str) -> None:
+        self._url = url
 
     def read(self, shard: int) -> Lease | None:
-        return read_lease(_path(self._directory, shard))
+        return read_lease(_path(self._url, shard))
 
     def shards(self) -> list[int]:
-        numbers = (path.stem.removeprefix("shard-") for path in _files(self._directory))
+        files = _path(self._url, 0).parent.glob("shard-*.db")
+        numbers = (file.stem.removeprefix("shard-") for file in files)
         return sorted(int(number) for number in numbers if number.isdigit())
 
     def close(self) -> None:

@@ -43,32 +43,29 @@ class Contents:
     records: int
 
 
+@dataclass(frozen=True, slots=True)
 class _Owned:
-    """Shards that are owned together, so that none goes on while another is read or filled."""
+    """Shards that are owned together, so that none goes on while another is read or filled, and the epoch
+    of each."""
 
-    def __init__(self, stores: Sequence[Store], owner: str, epochs: Sequence[int]) -> None:
-        """`epochs`: the least that each store is to give."""
-        self._stores = stores
-        self._held = ExitStack()
-        self.epochs: list[int] = []
-        try:
-            for store, least in zip(stores, epochs, strict=True):
-                epoch = store.acquire(owner, lease_ms=LEASE_MS, least_epoch=least)
-                self._held.callback(store.release, epoch)
-                self.epochs.append(epoch)
-        except BaseException:
-            self._held.close()
-            raise
+    stores: Sequence[Store]
+    epochs: list[int]
 
     def renew(self) -> None:
-        for store, epoch in zip(self._stores, self.epochs, strict=True):
+        for store, epoch in zip(self.stores, self.epochs, strict=True):
             store.renew(epoch, LEASE_MS)
 
-    def __enter__(self) -> _Owned:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
+@contextmanager
+def _owned(stores: Sequence[Store], owner: str, least: Sequence[int]) -> Iterator[_Owned]:
+    """`least`: the least epoch that each store is to give."""
+    with ExitStack() as held:
+        owned = _Owned(stores, [])
+        for store, least_epoch in zip(stores, least, strict=True):
+            epoch = store.acquire(owner, lease_ms=LEASE_MS, least_epoch=least_epoch)
+            held.callback(store.release, epoch)
+            owned.epochs.append(epoch)
+        yield owned
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -77,7 +74,7 @@ class _Owned:
 def export_shard(store: Store, shard: int, path: Path) -> Contents:
     """Writes a shard to a file. Nobody may own the shard meanwhile. Raises StoreError: Held while
     its process runs; or if the file is there already, or cannot be written."""
-    with _new_file(path) as file, _Owned([store], "lowmark store export", [1]) as owned:
+    with _new_file(path) as file, _owned([store], "lowmark store export", [1]) as owned:
         return _write_shard(file, store, shard, owned.epochs[0], owned)
 
 
@@ -85,7 +82,7 @@ def export_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
     """Writes all shards of a tracker to one file, by their numbers. All are owned before one is read:
     what the file holds is of one moment. Else as `export_shard`."""
     least = [1] * len(stores)
-    with _new_file(path) as file, _Owned(stores, "lowmark store export", least) as owned:
+    with _new_file(path) as file, _owned(stores, "lowmark store export", least) as owned:
         file.write(_line({_TRACKER: FORMAT, "shards": len(stores)}))
         return [
             _write_shard(file, store, shard, owned.epochs[shard], owned)
@@ -163,7 +160,7 @@ def import_shard(store: Store, shard: int, path: Path) -> Contents:
         contents = _contents(fields, path)
         if contents.shard != shard:
             raise StoreError(f"{path} holds shard {contents.shard}, not shard {shard}")
-        with _Owned([store], "lowmark store import", [contents.epoch + 1]) as owned:
+        with _owned([store], "lowmark store import", [contents.epoch + 1]) as owned:
             _need_empty(store, owned.epochs[0], shard)
             _fill(store, owned.epochs[0], contents, file, owned)
         return contents
@@ -189,7 +186,7 @@ def import_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
             _skip(file, found[-1])
         file.seek(begin)
         epochs = [contents.epoch + 1 for contents in found]
-        with _Owned(stores, "lowmark store import", epochs) as owned:
+        with _owned(stores, "lowmark store import", epochs) as owned:
             for shard, store in enumerate(stores):
                 _need_empty(store, owned.epochs[shard], shard)
             for store, epoch, contents in zip(stores, owned.epochs, found, strict=True):

@@ -79,7 +79,7 @@ class PeerLink:
         self._addresses = addresses
         self._engine = engine
         self._leases = leases
-        self._forwarding = engine.stats.to_shard(shard)
+        self._forwarding = engine.stats.forwarding[shard]
         self._outgoing = Outgoing()
         self._news = asyncio.Event()
         self._ending = False

@@ -183,6 +183,6 @@ class PeerServicer:
                     self._check_not_reborn(frame.shard, frame.body)
                     self._report_strangers(frame.shard, frame.body, strangers)
                 if isinstance(frame.body, m.EntriesReceived):
-                    self._engine.stats.to_shard(frame.shard).confirmed(frame.body.number)
+                    self._engine.stats.forwarding[frame.shard].confirmed(frame.body.number)
                 self._engine.post(m.FrameArrived(frame))
                 await self._engine.room_to_write()

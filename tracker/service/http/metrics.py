@@ -100,7 +100,7 @@ def _gather_links(families: Families, parts: Parts) -> None:
         label = str(shard.shard)
         families.add("lowmark_shard_connected", shard.connected, label)
         families.add("lowmark_shard_entries_behind", shard.entries_behind, label)
-        forwarding = stats.to_shard(shard.shard)
+        forwarding = stats.forwarding[shard.shard]
         families.add_latencies("lowmark_forward_duration_seconds", forwarding.latencies, label)
         families.add("lowmark_frames_dropped_total", forwarding.dropped_frames, label)
         families.add("lowmark_peer_messages_too_large_total", forwarding.too_large_messages, label)

@@ -236,7 +236,7 @@ class NodeServicer:
             elif what == "attach" and stream.spec is None:
                 engine.check_lease()
                 stream.spec = engine.process.spec(request.attach.pipeline)
-                stream.counts = engine.stats.of_pipeline(stream.spec.name)
+                stream.counts = engine.stats.pipelines[stream.spec.name]
                 rate = self._quotas.ticks_of(stream.spec.name)
                 key = key_from_pb(request.attach.key)
                 home = engine.process.routing.home(stream.spec.name, key.node_id)
