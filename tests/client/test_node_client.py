@@ -45,7 +45,6 @@ from tracker.core.model import (
     TickContent,
     Unit,
 )
-from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.wire.ticks import key_to_pb
 
@@ -80,21 +79,6 @@ def test_ticks_are_numbered_in_the_order_of_their_commits(
         numbers = [done(future) for future in futures]
         assert numbers == list(range(2, 502))  # 1 is the joining of the front
         assert node.durable == 501
-
-
-def test_min_time_moves_behind_the_last_item(running: EmbeddedTracker, pipeline: str) -> None:
-    subscriber = running.subscriber(pipeline)
-    with NodeClient(running.target, pipeline, "n") as node:
-        joined_front(node)
-        node.commit(create(10, 7))
-        done(node.commit(promise(50)))
-        assert subscriber.wait_until(10, timeout_s=WAIT_S)
-        assert subscriber.min_time() == 10
-        node.commit(consume(10, 7))
-        assert subscriber.wait_until(50, timeout_s=WAIT_S)
-        node.leave_front("front")
-        node.leave(WAIT_S)
-        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
 
 
 def test_a_node_is_redirected_to_its_home(running: EmbeddedTracker, pipeline: str) -> None:
@@ -149,10 +133,6 @@ def test_a_promise_behind_a_refused_tick_is_refused_with_it(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        pytest.param(
-            TickContent(created=Cells.of([(7, 1, 1, 1)])), "segment number 7", id="segment"
-        ),
-        pytest.param(TickContent(leaves=("nobody",)), "has no front 'nobody'", id="front"),
         pytest.param(
             TickContent(created=replace(create(1, 1).created, slots=NO_SLOTS)),
             "1 segments, 0 slots, 1 checksums and 1 counts", id="unequal arrays",

@@ -284,21 +284,6 @@ def test_a_front_that_publishes_for_long_lives(embedded: EmbeddedTracker) -> Non
             front.close()
 
 
-@pytest.mark.parametrize("slot", [-(2**62), 2**62])
-def test_slots_near_the_ends_of_time(slot: int) -> None:
-    spec = PipelineSpec("p", ("in",), fronts=("a",), slack_ns=1, start_slot=slot - 5)
-    with tracker.embedded() as embedded:
-        embedded.register(spec)
-        front = Front(embedded.target, "p", "a", "in", clock=lambda: slot).start()
-        labels = front.label_many(3)
-        assert labels.slots.tolist() == [slot] * 3
-        front.publish(lambda batch: None)
-        assert front.wait_durable(WAIT_S)
-        subscriber = embedded.subscriber("p")
-        assert subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
-        front.close()
-
-
 def test_what_an_evicted_front_had_published_is_late_and_said_so(tmp_path: Path) -> None:
     """A file that was published and never committed: its front was cut off, and evicted."""
     clock_ns = [10**12]

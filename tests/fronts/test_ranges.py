@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fronts.core import FrontStateError, RolledBackError
+from fronts.core import RolledBackError
 from fronts.ranges import RangeFront
 from local_tracker.spark.ranges import (
     NotYetPublished,
@@ -202,12 +202,6 @@ def test_a_journal_that_is_not_the_trackers_is_refused(log: Log, damage: str) ->
     log.journal.write_text(damage)
     with pytest.raises(RolledBackError, match=r"restore"):
         log.start()
-
-
-def test_one_run_at_a_time(log: Log) -> None:
-    log.start()
-    with pytest.raises(FrontStateError, match="runs in another process"):
-        log.start(timeout_s=0)
 
 
 # --- what is no longer needed ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ class Gate:
         assert self.opened.wait(TIMEOUT_S)
 
 
+def submit(flusher: Flusher, *steps: Step) -> list[Future[None]]:
+    return [flusher.submit(step, False, Deadline(TIMEOUT_S)) for step in steps]
+
+
+def nothing(number: int, content: TickContent) -> None:
+    """Flushes go through."""
+
+
+def behind_a_gate(uplink: FakeUplink, flusher: Flusher) -> tuple[Future[None], Gate]:
+    """A flush with item 1 of v is on its way, and gets no further before the gate is opened."""
+    gate = uplink.before_flush = Gate()
+    (first,) = submit(flusher, made("v", 1, 1))
+    assert gate.reached.wait(TIMEOUT_S)
+    return first, gate
+
+
 def test_a_step_is_durable_whole_and_promises_follow(uplink: FakeUplink, start: Start) -> None:
     step = Step("w", 1, one_cell(1, 9, 3), one_cell(0, 5, 4), (Heartbeat("f", 8),))
     outcome(start(), step)
@@ -79,13 +96,9 @@ def test_a_step_is_durable_whole_and_promises_follow(uplink: FakeUplink, start: 
 def test_what_comes_while_a_flush_is_on_its_way_shares_the_next(
     uplink: FakeUplink, start: Start
 ) -> None:
-    flusher, gate = start(), Gate()
-    uplink.before_flush = gate
-    first = flusher.submit(made("w", 1, 1), False, Deadline(TIMEOUT_S))
-    assert gate.reached.wait(TIMEOUT_S)
-    rest = [
-        flusher.submit(made(f"w{item}", 1, item), False, Deadline(TIMEOUT_S)) for item in (2, 4, 8)
-    ]
+    flusher = start()
+    first, gate = behind_a_gate(uplink, flusher)
+    rest = submit(flusher, *(made(f"w{item}", 1, item) for item in (2, 4, 8)))
     gate.opened.set()
     for future in (first, *rest):
         future.result(TIMEOUT_S)
@@ -95,13 +108,9 @@ def test_what_comes_while_a_flush_is_on_its_way_shares_the_next(
 
 
 def test_only_the_step_that_deserves_it_is_refused(uplink: FakeUplink, start: Start) -> None:
-    flusher, gate = start(), Gate()
-    uplink.before_flush = gate
-    flusher.submit(made("v", 1, 1), False, Deadline(TIMEOUT_S))
-    assert gate.reached.wait(TIMEOUT_S)
-    good, bad, other = (
-        flusher.submit(made(f"w{item}", 1, item), False, Deadline(TIMEOUT_S)) for item in (2, 4, 8)
-    )
+    flusher = start()
+    _, gate = behind_a_gate(uplink, flusher)
+    good, bad, other = submit(flusher, *(made(f"w{item}", 1, item) for item in (2, 4, 8)))
     uplink.before_flush = refusing(4)
     gate.opened.set()
     good.result(TIMEOUT_S)
@@ -135,7 +144,7 @@ def test_a_restarted_process_remembers_refusals(uplink: FakeUplink, start: Start
     uplink.before_flush = refusing(4)
     with pytest.raises(HandOverError, match="below min time"):
         outcome(start(), made("w", 1, 4))
-    uplink.before_flush = lambda number, content: None
+    uplink.before_flush = nothing
     with pytest.raises(HandOverError, match="below min time"):
         outcome(start(), made("w", 1, 4), again=True)
     assert uplink.sums() == {}
@@ -157,7 +166,7 @@ def test_a_flush_whose_answer_was_lost_is_sent_again_and_counts_once(
     else:
         uplink.before_flush = lose
     flusher = start()
-    future = flusher.submit(made("w", 1, 3), False, Deadline(TIMEOUT_S))
+    (future,) = submit(flusher, made("w", 1, 3))
     assert lost.wait(TIMEOUT_S)
     assert not future.done()
     again = start()
@@ -230,9 +239,9 @@ def test_a_flush_is_sent_again_to_the_record_that_it_went_to_first(
         raise HandOverError("unreachable", "the local tracker above is gone")
 
     uplink.above, uplink.before_flush = "first", unreachable
-    start().submit(made("w", 1, 3), False, Deadline(TIMEOUT_S))
+    submit(start(), made("w", 1, 3))
     assert tried.wait(TIMEOUT_S)
-    uplink.above, uplink.before_flush = "second", lambda number, content: None
+    uplink.above, uplink.before_flush = "second", nothing
     outcome(start(), made("w", 2, 4))
     assert uplink.sent_first_to == {1: "first", 2: "second"}
 
@@ -245,13 +254,9 @@ def test_a_flush_that_nobody_can_tell_of_is_not_taken_apart(
     def unknown(number: int, content: TickContent) -> None:
         raise HandOverError("unknown_outcome", "the spool above is gone")
 
-    flusher, gate = start(), Gate()
-    uplink.before_flush = gate
-    flusher.submit(made("v", 1, 1), False, Deadline(TIMEOUT_S))
-    assert gate.reached.wait(TIMEOUT_S)
-    futures = [
-        flusher.submit(made(f"w{item}", 1, item), False, Deadline(TIMEOUT_S)) for item in (2, 4)
-    ]
+    flusher = start()
+    _, gate = behind_a_gate(uplink, flusher)
+    futures = submit(flusher, *(made(f"w{item}", 1, item) for item in (2, 4)))
     uplink.before_flush = unknown
     gate.opened.set()
     for future in futures:
@@ -275,17 +280,15 @@ def test_a_fenced_local_tracker_fails_all_who_wait_and_all_who_come(
 
 
 def test_closing_flushes_what_was_taken(uplink: FakeUplink, start: Start) -> None:
-    flusher, gate = start(window_ms=60_000), Gate()
-    uplink.before_flush = gate
-    flusher.submit(made("w", 1, 1), False, Deadline(TIMEOUT_S))
-    assert gate.reached.wait(TIMEOUT_S)
-    last = flusher.submit(made("v", 1, 2), False, Deadline(TIMEOUT_S))
+    flusher = start(window_ms=60_000)
+    _, gate = behind_a_gate(uplink, flusher)
+    (last,) = submit(flusher, made("w", 1, 2))
     gate.opened.set()
     assert flusher.close(TIMEOUT_S)
     last.result(0)
     assert uplink.sums() == {(0, 5): 3}
     with pytest.raises(HandOverError, match="ending"):
-        outcome(flusher, made("v", 2, 4))
+        outcome(flusher, made("w", 2, 4))
 
 
 def test_closing_gives_up_on_a_tracker_that_is_away_and_keeps_the_spool(
@@ -299,12 +302,12 @@ def test_closing_gives_up_on_a_tracker_that_is_away_and_keeps_the_spool(
 
     uplink.before_flush = unreachable
     flusher = start()
-    future = flusher.submit(made("w", 1, 3), False, Deadline(TIMEOUT_S))
+    (future,) = submit(flusher, made("w", 1, 3))
     assert away.wait(TIMEOUT_S)
     assert not flusher.close(0)
     with pytest.raises(HandOverError, match="ended before"):
         future.result(TIMEOUT_S)
-    uplink.before_flush = lambda number, content: None
+    uplink.before_flush = nothing
     outcome(start(), made("w", 1, 3), again=True)
     assert uplink.sums() == {(0, 5): 3}
 
@@ -326,7 +329,7 @@ def test_what_is_of_an_older_generation_is_not_committed_in_a_newer(
         outcome(flusher, made("w", 2, 4))
     before = flusher.spool_identity
 
-    uplink.generation, uplink.before_flush = 1, lambda number, content: None
+    uplink.generation, uplink.before_flush = 1, nothing
     flusher = start()
     assert flusher.generation == 1
     with pytest.raises(HandOverError, match="a local tracker whose spool is gone"):

@@ -51,6 +51,12 @@ def write(spool: Spool) -> list[object]:
     return known
 
 
+def reopened(spool: Spool, path: Path) -> Spool:
+    """What the next process finds."""
+    spool.close()
+    return Spool(f"{path}/s")
+
+
 def test_a_new_process_knows_what_the_old_one_wrote(tmp_path: Path) -> None:
     spool = Spool(f"{tmp_path}/s")
     assert spool.fresh
@@ -58,8 +64,7 @@ def test_a_new_process_knows_what_the_old_one_wrote(tmp_path: Path) -> None:
     spool.flush(2, (step("v", 2), step("w", 5)))
     spool.done(1)
     before = said(spool)
-    spool.close()
-    again = Spool(f"{tmp_path}/s")
+    again = reopened(spool, tmp_path)
     assert not again.fresh
     assert said(again) == before
     assert list(again.pending) == [2]
@@ -183,8 +188,7 @@ def test_a_full_disk_is_said_and_what_was_written_before_is_kept(
         with pytest.raises(HandOverError, match=r"/s cannot be written .*make room") as refused:
             spool.flush(2, (step("v", 2),))
     assert refused.value.code == "full"
-    spool.close()
-    again = Spool(f"{tmp_path}/s")
+    again = reopened(spool, tmp_path)
     assert said(again) == before, "the half that was written is cut off"
     again.close()
 
@@ -208,8 +212,7 @@ def test_a_record_that_could_not_be_synced_is_taken_back(
         with pytest.raises(HandOverError) as unknown:
             spool.flush(1, (step("v", 1),))
         assert unknown.value.code == "unknown_outcome"
-    spool.close()
-    again = Spool(f"{tmp_path}/s")
+    again = reopened(spool, tmp_path)
     assert said(again) != before, (
         "nobody could take it back, and nobody was told that it was not taken"
     )

@@ -76,38 +76,42 @@ def together(
     return threads.join()
 
 
-def test_it_is_durable_on_return() -> None:
-    uplink = FakeUplink()
-    stage(Stager(uplink), ("x", contribution()))
+@pytest.fixture
+def uplink() -> FakeUplink:
+    return FakeUplink()
+
+
+@pytest.fixture
+def stager(uplink: FakeUplink) -> Stager:
+    return Stager(uplink)
+
+
+def test_it_is_durable_on_return(stager: Stager, uplink: FakeUplink) -> None:
+    stage(stager, ("x", contribution()))
     assert [h.contribution.operator for h in uplink.staged.values()] == ["op"]
 
 
-def test_tasks_that_end_together_share_a_call() -> None:
-    uplink = FakeUplink()
-    stager = Stager(uplink)
+def test_tasks_that_end_together_share_a_call(stager: Stager, uplink: FakeUplink) -> None:
     errors = together(stager, uplink, [(str(n), contribution(attempt=n)) for n in range(5)])
     assert set(errors.values()) == {None}
     assert uplink.stage_calls == [1, 5]
 
 
-def test_a_call_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_has_limits(
+    stager: Stager, uplink: FakeUplink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staging_module, "MAX_CELLS_PER_CALL", 2)
-    uplink = FakeUplink()
-    stager = Stager(uplink)
     errors = together(stager, uplink, [(str(n), contribution(attempt=n)) for n in range(5)])
     assert set(errors.values()) == {None}
     assert uplink.stage_calls == [1, 2, 2, 1]
 
 
-def test_only_the_one_that_deserves_it_is_refused() -> None:
-    uplink = FakeUplink()
-
+def test_only_the_one_that_deserves_it_is_refused(stager: Stager, uplink: FakeUplink) -> None:
     def refuse(handed: Sequence[HandedOver]) -> None:
         if any(h.contribution.operator == "bad" for h in handed):
             raise HandOverError("beyond_horizon", "operator 'bad' is beyond the horizon")
 
     uplink.before_stage = refuse
-    stager = Stager(uplink)
     errors = together(
         stager, uplink, [(name, contribution(name)) for name in ("one", "bad", "two")]
     )
@@ -116,21 +120,19 @@ def test_only_the_one_that_deserves_it_is_refused() -> None:
     assert len(uplink.staged) == 3
 
 
-def test_an_unreachable_tracker_fails_all_who_wait() -> None:
-    uplink = FakeUplink()
-
+def test_an_unreachable_tracker_fails_all_who_wait(stager: Stager, uplink: FakeUplink) -> None:
     def away(handed: Sequence[HandedOver]) -> None:
         raise HandOverError("unreachable", "no route to the tracker")
 
     uplink.before_stage = away
-    errors = together(Stager(uplink), uplink, [("x", contribution("x")), ("y", contribution("y"))])
+    errors = together(stager, uplink, [("x", contribution("x")), ("y", contribution("y"))])
     assert "no route" in str(errors["x"]) and "no route" in str(errors["y"])
 
 
-def test_a_second_hand_over_of_one_operator_in_one_attempt_is_refused_by_name() -> None:
+def test_a_second_hand_over_of_one_operator_in_one_attempt_is_refused_by_name(
+    stager: Stager,
+) -> None:
     """Also where its contents are the same: it saw the rows twice, or other rows of the same sum."""
-    uplink = FakeUplink()
-    stager = Stager(uplink)
     stage(stager, ("x", contribution()))
     with pytest.raises(
         HandOverError, match="'op' handed over twice in one task attempt"
@@ -139,17 +141,13 @@ def test_a_second_hand_over_of_one_operator_in_one_attempt_is_refused_by_name() 
     assert refused.value.code == "conflict"
 
 
-def test_a_repeated_hand_over_is_not_a_second_one() -> None:
-    uplink = FakeUplink()
-    stager = Stager(uplink)
+def test_a_repeated_hand_over_is_not_a_second_one(stager: Stager, uplink: FakeUplink) -> None:
     stage(stager, ("x", contribution()))
     stage(stager, ("x", contribution()))
     assert len(uplink.staged) == 1
 
 
-def test_attempts_operators_and_nodes_are_told_apart() -> None:
-    uplink = FakeUplink()
-    stager = Stager(uplink)
+def test_attempts_operators_and_nodes_are_told_apart(stager: Stager, uplink: FakeUplink) -> None:
     stage(stager, ("1", contribution()))
     stage(stager, ("2", contribution(attempt=1)))
     stage(stager, ("3", contribution("other")))
@@ -157,9 +155,8 @@ def test_attempts_operators_and_nodes_are_told_apart() -> None:
     assert len(uplink.staged) == 4
 
 
-def test_nodes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_limited(stager: Stager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging_module, "MAX_NODES", 1)
-    stager = Stager(FakeUplink())
     stage(stager, ("1", contribution()))
     with pytest.raises(HandOverError, match="for 1 nodes, the limit"):
         stage(stager, ("2", contribution("x")), node_id="m")

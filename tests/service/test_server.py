@@ -113,23 +113,6 @@ def test_a_shard_that_is_killed_recovers_everything(tmp_path: Path) -> None:
                 assert hears.min_time() == 60
 
 
-def test_snapshots_replace_the_log(tmp_path: Path) -> None:
-    with tracker.embedded(1, store=f"sqlite:{tmp_path}") as running:
-        running.register(PIPELINE)
-        node = running.node("p", "f", "front")
-        node.join()
-        node.join_front("F", "in")
-        node.commit(created(5, 55)).result(WAIT_S)
-        running.snapshot_shard(0)
-        node.commit(TickContent(heartbeats=(Heartbeat("F", 9),))).result(WAIT_S)
-        running.kill_shard(0)
-        running.start_shard(0)
-        hears = running.subscriber("p")
-        assert hears.wait_until(5, "in", WAIT_S)
-        state = running.admin().pipeline("p").state
-        assert state.segments[0].open_slots == 1
-
-
 def test_health_says_serving(one: EmbeddedTracker) -> None:
     with grpc.insecure_channel(one.target) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
