@@ -29,7 +29,11 @@ def test_the_tests_and_mutations_that_it_names_exist() -> None:
     for row in rows():
         for path, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row[2]):
             tree = ast.parse((ROOT / path).read_text())
-            names = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+            names = {
+                n.name
+                for n in ast.walk(tree)
+                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
             assert not name or name in names, f"{path} has no {name}"
         _, _, mutations = row[2].partition("mutation")
         for name in re.findall(r"`([\w-]+)`", mutations):
