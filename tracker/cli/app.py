@@ -24,7 +24,7 @@ from tracker.cli import (
     watch,
     webhook,
 )
-from tracker.cli.common import EXIT_REFUSED, EXIT_UNAVAILABLE, AsJson, fail, show
+from tracker.cli.common import EXIT_UNAVAILABLE, AsJson, fail, show
 from tracker.cli.store import store_app
 from tracker.client import LowmarkError, UnavailableError
 from tracker.store import StoreError
@@ -39,7 +39,7 @@ class _Commands(TyperGroup):
         except UnavailableError as error:
             fail(error, EXIT_UNAVAILABLE)
         except (LowmarkError, StoreError, ValueError) as error:
-            fail(error, EXIT_REFUSED)
+            fail(error)
 
 
 app = typer.Typer(

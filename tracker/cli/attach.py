@@ -9,7 +9,6 @@ import typer
 
 from tracker.cli.common import (
     DEFAULT_TARGET,
-    EXIT_REFUSED,
     AsJson,
     PipelineName,
     Target,
@@ -90,12 +89,12 @@ def attach(
         ).start()  # fmt: skip
         clean = _follow(followed, once, ended)
     except TrackingError as error:
-        fail(error, EXIT_REFUSED)
+        fail(error)
     last = followed.last_durable_batch
     show(as_json, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")
     if not clean:
         untold = "not all batches that are over are told; start again to tell the rest"
-        fail(f"{node_id}: {untold}", EXIT_REFUSED)
+        fail(f"{node_id}: {untold}")
 
 
 def _wait_begun(checkpoint: str, node_id: str, ended: threading.Event) -> bool:

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from tracker.client import Admin
 
 EXIT_REFUSED = 1
-"""The tracker refused, or what was given cannot be."""
+"""The tracker refused, or what was given is not possible."""
 EXIT_TIMED_OUT = 3
 """`wait`: min time had not reached the moment in time."""
 EXIT_UNAVAILABLE = 4
@@ -103,6 +103,7 @@ def write_secret(out: Path, secret: str) -> None:
         raise typer.BadParameter(f"--out {out} exists; name a new file") from None
 
 
-def fail(error: Exception | str, status: int) -> NoReturn:
+def fail(error: Exception | str, status: int = EXIT_REFUSED) -> NoReturn:
+    """Ends the command with one line on standard error."""
     typer.echo(f"lowmark: {error}", err=True)
     raise typer.Exit(status)

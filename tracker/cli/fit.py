@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import DEFAULT_TARGET, EXIT_REFUSED, Target, connect, fail, show_waiting
+from tracker.cli.common import DEFAULT_TARGET, Target, connect, fail, show_waiting
 from tracker.client import Admin, RoutingInfo, UnavailableError
 from tracker.client.connection import parse_targets
 from tracker.core.insight.describe import ShardRole
@@ -58,7 +58,7 @@ def fit(
         try:
             (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
         except Misfit as misfit:
-            fail(misfit, EXIT_REFUSED)
+            fail(misfit)
     typer.echo(f"{len(wanted)} shard{'s' if len(wanted) > 1 else ''}, one for each process")
 
 
@@ -79,7 +79,7 @@ class Fitting:
                 return
             self._check(routing)
             if spare := routing.of(ShardRole.SPARE):
-                # Only who has had slots can be let go: it gets some, for a moment.
+                # Only a shard that has had slots can be let go; so these get some, for a moment.
                 self._rescale(admin, len(there))
                 typer.echo(f"{len(spare)} without slots are to go, too", err=True)
             self._rescale(admin, count, evacuate=True)

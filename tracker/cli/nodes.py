@@ -9,7 +9,6 @@ import typer
 
 from tracker.cli.common import (
     DEFAULT_TARGET,
-    EXIT_REFUSED,
     AsJson,
     PipelineName,
     Target,
@@ -84,7 +83,7 @@ def retire(
     stayed = [cell for at, cell in lost.items() if at in open_still]
     show(as_json, retired_json(node_id, names, gone, stayed), retired_text(node_id, gone, stayed))
     if stayed:
-        fail("some cells hold other items by now and stay; look again with lowmark explain", 1)
+        fail("some cells hold other items by now and stay; look again with lowmark explain")
 
 
 def _find_node(admin: Admin, pipeline: str, node_id: str) -> NodeExplanation:
@@ -93,10 +92,7 @@ def _find_node(admin: Admin, pipeline: str, node_id: str) -> NodeExplanation:
         if node.key.node_id == node_id:
             return node
     _check_all_answer(explanation)
-    fail(
-        f"pipeline {pipeline!r} has no node {node_id!r}; lowmark explain lists the nodes",
-        EXIT_REFUSED,
-    )
+    fail(f"pipeline {pipeline!r} has no node {node_id!r}; lowmark explain lists the nodes")
 
 
 def _explained(
@@ -116,17 +112,12 @@ def _check_whole(explanation: Explanation) -> None:
     """Every shard has listed every open cell: nothing is given up that was not shown."""
     _check_all_answer(explanation)
     if len(cells_of(explanation)) < sum(part.open_cells for part in explanation.parts):
-        fail(
-            f"more than {MAX_EXPLAINED_CELLS} cells of a shard are open there: name fewer",
-            EXIT_REFUSED,
-        )
+        fail(f"more than {MAX_EXPLAINED_CELLS} cells of a shard are open there: name fewer")
 
 
 def _check_all_answer(explanation: Explanation) -> None:
     for shard, why in explanation.silent_shards.items():
-        fail(
-            f"shard {shard} does not answer, so what it holds cannot be shown: {why}", EXIT_REFUSED
-        )
+        fail(f"shard {shard} does not answer, so what it holds cannot be shown: {why}")
 
 
 def _question(node: NodeExplanation, cells: int) -> str:

@@ -8,7 +8,6 @@ import typer
 
 from tracker.cli.common import (
     DEFAULT_TARGET,
-    EXIT_REFUSED,
     AsJson,
     Target,
     connect,
@@ -62,8 +61,7 @@ def rescale(
             if error.refusal.code is RefusalCode.FULL:
                 fail(
                     f"{error}; start a process for each: lowmark serve --join {target.split(',')[0]} "
-                    "--listen HOST:PORT --store sqlite:DIRECTORY",
-                    EXIT_REFUSED,
+                    "--listen HOST:PORT --store sqlite:DIRECTORY"
                 )
             raise
     owners = ", ".join(str(shard.state.shard) for shard in routing.of(ShardRole.OWNER))

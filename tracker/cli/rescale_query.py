@@ -10,7 +10,6 @@ import typer
 
 from tracker.cli.common import (
     DEFAULT_TARGET,
-    EXIT_REFUSED,
     EXIT_TIMED_OUT,
     AsJson,
     SegmentName,
@@ -66,7 +65,7 @@ def rescale_query(
     try:
         from local_tracker.spark import rescaling
     except ImportError as missing:
-        fail(f"rescale-query needs {missing.name}: pip install 'lowmark[spark]'", EXIT_REFUSED)
+        fail(f"rescale-query needs {missing.name}: pip install 'lowmark[spark]'")
     spark = _session()
     try:
         before = rescaling.check_rescale(spark, checkpoint, partitions)
@@ -81,7 +80,7 @@ def rescale_query(
         _run(start, "--start")
         pause_s = time.monotonic() - stopped_s
     except rescaling.RescaleError as error:
-        fail(str(error), EXIT_REFUSED)
+        fail(str(error))
     finally:
         spark.stop()
     show(
@@ -101,14 +100,12 @@ def _wait(target: str, pipeline: str, segment: str | None, at: str, timeout: flo
 
 
 def _run(command: str | None, option: str) -> None:
-    """A command of the operator's own, by the shell; what it prints is seen."""
+    """Runs a command of the operator's by the shell, with its output."""
     if command is None:
         return
     status = subprocess.run(command, shell=True, check=False).returncode
     if status:
-        fail(
-            f"{option} {command!r} ended with status {status}; nothing more was done", EXIT_REFUSED
-        )
+        fail(f"{option} {command!r} ended with status {status}; nothing more was done")
 
 
 def _session() -> Any:

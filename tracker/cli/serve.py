@@ -79,7 +79,7 @@ def _shards(settings: ServeSettings, addresses: tuple[str, ...]) -> list[ServeSe
 
 
 def _warn_of_arguments(store: str) -> None:
-    """Says so where a password stands in the arguments of this process."""
+    """Warns where a password stands in the arguments of this process."""
     import structlog
 
     from tracker.store import shown_store
@@ -112,7 +112,7 @@ def _show(settings: ServeSettings) -> None:
 
 
 def _options() -> list[inspect.Parameter]:
-    """The options of `serve`: None where nothing is said, so that what a file says can count."""
+    """The options of `serve`. One that is not given is None, so that a file's value counts."""
     found = [
         _parameter("config", "", str, typer.Option(
             "--config", envvar=CONFIG_VARIABLE, show_default=False,

@@ -47,8 +47,8 @@ MAX_RECORDS_PER_COMMIT = 20_000
 SNAPSHOT_AFTER_RECORDS = 100_000
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 SMALL_SNAPSHOT_AFTER_RECORDS = 3_000
-"""... where the snapshot is small: a log of twice its size takes longer to read than it does. So many
-records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
+"""The least length of a log at which a small snapshot takes its place. A log of twice a snapshot's size
+takes longer to read than it does; so many records take a quarter of a second of a processor to read and apply, and more on a loaded machine."""
 MAX_TAKE_UP_S = 2.0
 """How long a call waits, while shards change, until its node can be taken up; then it is refused, and the
 node asks again."""
@@ -59,7 +59,7 @@ FLUSH_AT_STOP_S = 10.0
 
 
 class Session(Protocol):
-    """Whoever commits ticks: gets what the process says to it."""
+    """A node's stream of ticks, which is told what becomes of them."""
 
     def attached(self, last_number: int) -> None: ...
     def ended(self, refusal: Refusal) -> None: ...
@@ -159,7 +159,7 @@ class Engine:
         return snapshot, records
 
     def _lease_ended(self, error: BaseException) -> None:
-        """From the keeper's thread."""
+        """Stops the process; called in the keeper's thread."""
         with suppress(RuntimeError):  # the loop is gone, and with it all that could go wrong
             self._loop.call_soon_threadsafe(self.fail, error)
 
@@ -169,8 +169,8 @@ class Engine:
         return None if self._keeper is None else self._keeper.left_s
 
     def check_lease(self) -> None:
-        """Raises Refused(NOT_READY) while another process may own the shard. What is durable was
-        said rightly whoever says it; but that nothing more is, only the owner knows."""
+        """Raises Refused(NOT_READY) while another process may own the shard. Anybody may report what is
+        durable; but that nothing more is, only the owner knows."""
         if self._keeper is not None and not self._keeper.held:
             raise Refused(
                 RefusalCode.NOT_READY,

@@ -28,14 +28,14 @@ __all__ = [
 
 
 class Leases(Protocol):
-    """Whose the shards of a store are, for those who own none of them."""
+    """Reads who owns the shards of a store, for processes that own none of them."""
 
     def read(self, shard: int) -> Lease | None:
-        """None where nothing is known of the shard now."""
+        """The shard's lease; None where nothing is known of the shard now."""
         ...
 
     def shards(self) -> list[int]:
-        """Numbers of the shards that have ever had an owner, ascending; those that are known now."""
+        """The numbers of the shards that have ever had an owner and can be seen now, ascending."""
         ...
 
     def close(self) -> None: ...
@@ -96,7 +96,7 @@ def _is_redis(url: str) -> bool:
 
 
 def _path(url: str, shard: int) -> Path:
-    """Of `sqlite:DIRECTORY`: the file of a shard."""
+    """The file of a shard in `sqlite:DIRECTORY`."""
     return Path(url.removeprefix("sqlite:")) / f"shard-{shard}.db"
 
 

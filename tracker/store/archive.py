@@ -108,7 +108,7 @@ class _Hashed:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[_Hashed]:
-    """A file that is there when it is whole."""
+    """A file that appears under its name when it is whole and durable."""
     if path.exists():
         raise StoreError(f"{path} exists; name a file that does not")
     unfinished = path.with_name(path.name + ".unfinished")

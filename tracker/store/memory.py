@@ -48,7 +48,7 @@ class MemoryStore:
             return self._epoch
 
     def lease(self) -> Lease:
-        """Whose it is."""
+        """The lease as it is now; epoch 0 where the store has never had an owner."""
         with self._lock:
             return self._lease()
 

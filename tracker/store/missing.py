@@ -91,7 +91,7 @@ def behind_mark(db: sqlite3.Connection, path: Path) -> str:
 
 
 def has_tables(path: Path) -> bool:
-    """Whether there is a store at a path, of whatever age."""
+    """Whether the file at a path is a store, of any format."""
     try:
         with closing(connect_to_read(path)) as db:
             return bool(meta_or(db, "shard"))
@@ -114,6 +114,6 @@ def meta(db: sqlite3.Connection, path: Path, name: str) -> str:
 
 
 def meta_or(db: sqlite3.Connection, name: str) -> str:
-    """Empty where the store has nothing of that name."""
+    """The value of that name; empty where the store has none."""
     row = db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return "" if row is None else str(row[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _LOGIN = re.compile(r"(//[^/@\s:]*:)[^@\s]+@")
-"""In an address: what stands between the user's name and the host."""
+"""The password of an address: what stands between the user's name and the host."""
 _OPTION = re.compile(r"(?i)([?&;][\w-]*(?:password|secret|token)[\w-]*=)[^&;\s'\"]+")
 _SHOWN = r"\1***"
 

@@ -62,7 +62,7 @@ class RedisStore:
         self._numbers = f"lowmark:{{{self._url.namespace}:all}}:shards"
         self._snapshots = {"a": base + "snapshot:a", "b": base + "snapshot:b"}
         self._known_last = 0
-        """The log was seen to reach up to here."""
+        """The last position that this process has seen in the log; durable there."""
 
     # --- owning -----------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class RedisStore:
             return sorted(int(number) for number in server.smembers(self._numbers))
 
     def lease(self) -> Lease:
-        """Whose it is."""
+        """The lease as it is now; epoch 0 where the shard has never had an owner."""
         epoch, owner, address, left_ms = self._run(scripts.LEASE, [self._meta], [], wait=False)
         return Lease(int(epoch), owner.decode(), address.decode(), int(left_ms))
 
@@ -239,7 +239,7 @@ class RedisStore:
         digest = _sha(script)
         server = self._server()
         for attempt in (1, 2):
-            # On one connection: WAIT is for what was written on its own.
+            # Script and WAIT share a connection: WAIT counts what was written on its own alone.
             pipeline = server.pipeline(transaction=False)
             pipeline.evalsha(digest, len(keys), *keys, *arguments)
             if replicas:
@@ -292,14 +292,14 @@ class RedisStore:
 
 
 class RedisLeases:
-    """Whose the shards of a store are."""
+    """Reads who owns the shards of a namespace."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._stores: dict[int, RedisStore] = {}
 
     def read(self, shard: int) -> Lease | None:
-        """None where nobody answers."""
+        """The shard's lease; None where no server answers."""
         if shard not in self._stores:
             self._stores[shard] = RedisStore(self._url, shard)
         try:

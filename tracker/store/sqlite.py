@@ -48,7 +48,7 @@ _APPLICATION_ID = 0x4C4F574D  # "LOWM"
 _VERSION = 2
 _BUSY_TIMEOUT_MS = 5_000
 _RENEWALS_PER_LEASE = 8
-"""A commit renews the lease when it has run for that part of its length."""
+"""A commit renews the lease after one part in so many of its length."""
 _WAL_BYTES = 4 * 1024 * 1024 + 64 * 1024
 """How large the write-ahead log grows before SQLite begins it anew: a thousand pages of 4 KiB."""
 
@@ -86,10 +86,10 @@ class SqliteStore:
         self._leasing_lock = threading.Lock()
         self._lease_ms = self._renew_from_ms = 0
         self._known_last = 0
-        """The log was seen to reach up to here."""
+        """The last position that this process has seen in the log; durable there."""
         self._mark: OpenMark | None = None
         self._files: dict[str, tuple[int, int]] = {}
-        """Which files are open, by their names: devices and inodes. Empty: none is."""
+        """The device and inode of each file that is open, by its name; empty while the store is closed."""
         self._open_whole()
 
     def _open_whole(self) -> None:
@@ -166,7 +166,7 @@ class SqliteStore:
             self._db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
 
     def _upgrade(self) -> None:
-        """From format 1, which knew no leases, and whose records had no checksum behind them."""
+        """Upgrades a store of format 1, which had no leases, and no checksum behind each record."""
         self._db.create_function("sealed", 1, _sealed, deterministic=True)
         with _transaction(self._db):
             self._set(**_SINCE_VERSION_2)
@@ -271,7 +271,7 @@ class SqliteStore:
                 self._mark.sync()
 
     def _foreign(self) -> str:
-        """Says so if a file is gone, or another one by now, that is open here."""
+        """What has become of a file that is open here and was removed or replaced; empty if none was."""
         for name, inode in self._files.items():
             try:
                 now = _inode(name)
@@ -293,8 +293,8 @@ class SqliteStore:
             try:
                 if self._leasing is None:
                     self._leasing = _connect(self.path)
-                    # Synced, though a lease that a crash of the machine takes back has ended anyway:
-                    # a commit upon one that was not would look like damage where only one of them was kept.
+                    # Renewals are synced, though a lease that a crash of the machine takes back has ended
+                    # anyway: a commit upon a renewal that was lost would look like damage.
                     self._leasing.execute("PRAGMA synchronous=FULL")
                     self._leasing.execute("PRAGMA wal_autocheckpoint=0")
                 with _transaction(self._leasing):
@@ -421,7 +421,7 @@ class SqliteStore:
         return missing
 
     def _mark_anew(self) -> None:
-        """The store as it is now is the right one; no owner gets an epoch that one before had."""
+        """Declares the store as it is now the right one. No owner gets an epoch that an owner before had."""
         with suppress(StoreError):
             mark = read_mark(self.path)
             if mark is not None and mark.epoch > int(self._meta("epoch")):
@@ -431,7 +431,7 @@ class SqliteStore:
         self._set(identity=identity)
 
     def close(self) -> None:
-        """Whatever files lie there by now that are not this store's stay as they are."""
+        """Closes the store. Files of other stores that lie at its path by now stay as they are."""
         with self._leasing_lock, _kept(Path(f"{self.path}-wal"), self._files):
             if self._leasing is not None:
                 self._leasing.close()
@@ -445,7 +445,7 @@ class SqliteStore:
 
 
 def read_lease(path: Path) -> Lease | None:
-    """Whose a shard's file is; None if there is none, or it cannot be read now."""
+    """The lease in a shard's file; None if there is no file, or it cannot be read now."""
     try:
         with closing(connect_to_read(path)) as db:
             return _lease(db, path)
@@ -460,8 +460,8 @@ def _inode(name: str) -> tuple[int, int]:
 
 @contextmanager
 def _kept(wal: Path, files: dict[str, tuple[int, int]]) -> Iterator[None]:
-    """SQLite removes a write-ahead log by its name when it closes a file: one that is not its own, since
-    somebody has put it there meanwhile, is there again afterwards."""
+    """Keeps a write-ahead log that somebody has put there meanwhile. SQLite removes the log by its name when
+    it closes a file, also where that is not its own."""
     kept = wal.with_name(f"{wal.name}.kept")
     with suppress(OSError):
         if files and _inode(str(wal)) != files[str(wal)]:

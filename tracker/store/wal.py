@@ -30,9 +30,9 @@ _SUMMED_HEADER_BYTES = 24
 _FRAME_HEADER_BYTES = 24
 _SUMMED_FRAME_HEADER_BYTES = 8
 _WORDS = {0x377F0682: "<u4", 0x377F0683: ">u4"}
-"""By the magic number: how the words are written that are summed."""
+"""The byte order of the words that are summed, by the magic number."""
 _PAGE_BYTES = 4096
-"""Of a log whose header cannot be read: SQLite's own, which this store leaves as it is."""
+"""The page size that counts where a header cannot be read: SQLite's default, which this store keeps."""
 _FRAMES_AT_A_TIME = 512
 _LOOKS = 10
 _LOOK_AGAIN_S = 0.05

@@ -38,7 +38,7 @@ CALL_TIMEOUT_S = 5.0
 PIECE_TIMEOUT_S = 30.0
 """How long a peer may take for the next piece of its state, the first included."""
 MAX_BOOTSTRAP_BYTES = 2**31 - 1
-"""Of a peer's state: more is no message that a store could give back."""
+"""Limit of a peer's state: a store could not give a larger message back."""
 
 
 class CannotJoin(Exception):
@@ -177,13 +177,13 @@ class Newcomer:
         return self._targets.next()
 
     def _report(self, why: str) -> None:
-        """Once, until it changes."""
+        """Logs why it waits, once until the reason changes."""
         if why != self._reported:
             self._reported = why
             log.warning("waits_to_join", address=self._address, reason=why)
 
     async def _fetch(self, shard: int) -> bytes:
-        """What a peer hands out: any one of them, as long as it takes."""
+        """The state that a peer hands out. Asks one peer after another until one has given all of it."""
         backoff = Backoff()
         while True:
             target = self._targets.next()
@@ -240,7 +240,7 @@ class Newcomer:
                         "let fewer pipelines share a tracker"
                     )
                 pieces.append(answer.piece)
-            # Whoever ends a stream too early may have been ended.
+            # A peer that ends a stream too early may have been ended itself.
             code = await call.code()
             if code is not grpc.StatusCode.OK or size != total:
                 raise TimeoutError(f"its state ended after {size} of {total} bytes")

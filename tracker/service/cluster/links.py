@@ -74,7 +74,7 @@ class PeerLink:
         """`credentials`: how this process shows itself to the other one."""
         self._credentials = credentials or Credentials()
         self._refused: str | None = None
-        """Why the other process did not let this one in, when that was said last."""
+        """The last reason that was logged why the other process did not let this one in."""
         self.shard = shard
         self._addresses = addresses
         self._engine = engine
@@ -139,14 +139,14 @@ class PeerLink:
                     call = peer_grpc.PeerServiceStub(channel).Exchange(
                         metadata=((TO_SHARD_KEY, str(self.shard)),)
                     )
-                    # Not wait_for: before Python 3.12 it may swallow that this task is cancelled.
+                    # asyncio.wait_for would do, but before Python 3.12 may swallow a cancellation.
                     async with asyncio.timeout(CONNECT_TIMEOUT_S):
                         await call.wait_for_connection()
                     began_s = clock()
                     try:
                         await self._pump(call)
                     finally:
-                        # A process that refuses ends the stream at once: no hurry then.
+                        # A process that refuses ends the stream at once; the delay grows then.
                         if clock() - began_s > RECONNECT_MOST_S:
                             delay_s = RECONNECT_FIRST_S
             except _STREAM_ENDS as error:
@@ -249,8 +249,8 @@ class PeerLink:
                 self._forwarding.sent(frame.body.first + len(frame.body.entries) - 1)
 
     def _cannot_send(self, message: peer_pb.ExchangeRequest, frames: Sequence[m.Frame]) -> None:
-        """What the other process would refuse for its size is not sent, and said each time: until somebody
-        has done something about it, min time stands."""
+        """Logs a message that the other process would refuse for its size, each time: min time stands until
+        somebody has done something about it."""
         self._forwarding.too_large_messages += 1
         bodies = [frame.body for frame in frames]
         log.error(

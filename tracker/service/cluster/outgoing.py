@@ -14,7 +14,7 @@ from __future__ import annotations
 from tracker.core import log as m
 
 MAX_QUEUED_FRAMES = 1_024
-"""One that finds no room is dropped, as if it were lost on its way."""
+"""A frame that finds no room is dropped, as if it were lost on its way."""
 CONFIRMATION_WAIT_MS = 10
 """The longest that a confirmation waits: far less than the time after which entries are sent again."""
 REPORT_INTERVAL_MS = 6

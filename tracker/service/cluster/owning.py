@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 POLL_INTERVAL_S = 0.1
 """How often whoever waits looks at the leases."""
 AWAY_POLL_INTERVAL_S = 0.5
-"""... while the store does not answer."""
+"""How often it looks while the store does not answer."""
 AFTER_OUTAGE_LEASES = 2
 """A store that was away has taken no renewals. When it is back, owners get so many times the length of
 a lease before another takes their shard because of that."""
@@ -206,7 +206,7 @@ class Claimant:
         self._news.clear()
 
     def _report(self, shard: int, what: str, why: object) -> None:
-        """Once, until it changes."""
+        """Logs what keeps a shard, once until that changes."""
         if self._reported.get(shard) != what:
             self._reported[shard] = what
             log.warning(what, shard=shard, reason=str(why))

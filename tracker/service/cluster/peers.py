@@ -32,7 +32,7 @@ BOOTSTRAP_PIECE_BYTES = 1024 * 1024
 
 
 class PeerServicer:
-    """Takes the frames of other processes."""
+    """Serves PeerService to the other processes of a tracker."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PeerServicer:
         self._closing = asyncio.Event()
         self._bootstraps = 0
         self.heard_of: Callable[[int, str], None] = lambda shard, address: None
-        """Told who begins a stream, and where it is reached."""
+        """Called with the number and the address of each shard that begins a stream."""
 
     def close(self) -> None:
         """Ends the streams of the other processes; what they had under way, they send again."""
@@ -121,7 +121,7 @@ class PeerServicer:
         self._check_known(shard)
         snapshot = self._engine.process.bootstrap_snapshot(shard)
         assert snapshot.membership is not None
-        # Those who were there from the start are found by a list that a newcomer has not been given.
+        # A newcomer has not been given the addresses of the shards that were there from the start.
         snapshot.membership.addresses = dict(self._addresses)
         # The snapshot is a copy: nothing changes it while another thread writes it down.
         data = await asyncio.to_thread(snapshot_to_bytes, snapshot)
