@@ -16,9 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.latency import Heard
 from tests.cluster.redis_server import RedisServer
 from tests.cluster.tracker import Tracker
-from tracker.client import NodeClient, Subscriber
+from tracker.client import NodeClient
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.routing import RoutingTable
 
@@ -51,13 +52,13 @@ def _pause_s(directory: Path, store: str) -> float:
         fronts = [
             stack.enter_context(Front(tracker.target, _named(routing, shard))) for shard in range(2)
         ]
-        heard = stack.enter_context(_Heard(tracker.shards[1].address))
-        heard.wait_for(min(front.promised for front in fronts) + 1)
+        heard = stack.enter_context(Heard([tracker.shards[1].address], "p", 1))
+        heard.reached(min(front.promised for front in fronts) + 1)
         time.sleep(BEFORE_S)
         tracker.shards[0].kill()
-        killed = time.monotonic()
+        killed = time.perf_counter()
         slot = max(front.promised for front in fronts) + 1
-        return heard.wait_for(slot) - killed
+        return heard.reached(slot) - killed
 
 
 def _named(routing: RoutingTable, shard: int) -> str:
@@ -92,35 +93,3 @@ class Front:
         self._ended.set()
         self._thread.join(TIMEOUT_S)
         self._node.close()
-
-
-class _Heard:
-    """When min time has come how far."""
-
-    def __init__(self, address: str) -> None:
-        self._subscriber = Subscriber(address, "p")
-        self._changed = threading.Condition()
-        self._min_time, self._at = 0, 0.0
-        self._thread = threading.Thread(target=self._hear, daemon=True)
-
-    def _hear(self) -> None:
-        for update in self._subscriber.updates():
-            if update.segment is None:
-                with self._changed:
-                    self._min_time, self._at = update.min_time, time.monotonic()
-                    self._changed.notify_all()
-
-    def wait_for(self, slot: int) -> float:
-        """The moment at which min time has been heard to be `slot` or more."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._min_time >= slot, TIMEOUT_S):
-                raise RuntimeError(f"min time {slot} was not heard within {TIMEOUT_S:g} s")
-            return self._at
-
-    def __enter__(self) -> _Heard:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._subscriber.close()
-        self._thread.join(TIMEOUT_S)

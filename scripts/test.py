@@ -4,7 +4,8 @@
 
 Every directory of `tests` belongs to one layer: those named below to theirs, every other one to
 `processes`, so that a new directory can't be forgotten. A layer that runs no test has failed. A layer
-that fails does not keep the next ones from running.
+that fails does not keep the next ones from running. Each layer's time is told, and kept in
+`build/test.json` with that of each of its directories.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from scripts.summary import BUILD, ROOT, finish
@@ -34,6 +36,8 @@ class LayerResult:
     failed: int
     skipped: int
     seconds: float
+    directories: dict[str, float] = field(default_factory=dict)
+    """Seconds of the tests of each directory, the longest first."""
 
     @property
     def ok(self) -> bool:
@@ -66,19 +70,28 @@ def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
     start = time.monotonic()
     # Without a path pytest would collect everything: a layer without tests has failed instead.
     exit_code = subprocess.call([*command, *arguments, *paths], cwd=ROOT) if paths else 5
-    return counted(layer, exit_code, time.monotonic() - start, report)
+    result = counted(layer, exit_code, time.monotonic() - start, report)
+    print(f"== {layer}: {result.seconds:.0f} s, {result.passed} passed", flush=True)
+    return result
 
 
 def counted(layer: str, exit_code: int, seconds: float, report: Path) -> LayerResult:
-    """Reads the counts from pytest's report; errors outside of tests count as failed."""
+    """Reads counts and times from pytest's report; errors outside of tests count as failed."""
     tests = failed = skipped = 0
+    times: dict[str, float] = defaultdict(float)
     if report.exists():
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
             tests += int(suite.get("tests", 0))
             failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
             skipped += int(suite.get("skipped", 0))
+            for case in suite.iter("testcase"):
+                times[".".join(case.get("classname", "").split(".")[:2])] += float(
+                    case.get("time", 0)
+                )
     passed = max(0, tests - failed - skipped)
-    return LayerResult(layer, exit_code, passed, failed, skipped, round(seconds, 1))
+    longest = sorted(times, key=lambda name: times[name], reverse=True)
+    directories = {name: round(times[name], 1) for name in longest}
+    return LayerResult(layer, exit_code, passed, failed, skipped, round(seconds, 1), directories)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,6 +109,7 @@ def main(arguments: Sequence[str]) -> int:
         "failed": sum(result.failed for result in results),
         "skipped": sum(result.skipped for result in results),
         "seconds": round(sum(result.seconds for result in results)),
+        **{f"{result.name}_s": round(result.seconds) for result in results},
     }
     broken = [result.name for result in results if not result.ok]
     if broken:

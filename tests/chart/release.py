@@ -19,7 +19,7 @@ import yaml
 
 from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
 from tests.chart.rendering import Values, render
-from tests.cluster.children import Running, discard
+from tests.cluster.children import Running, discard, now_slot
 from tests.cluster.network import Loopback, Place
 from tests.faults import nodes
 from tests.faults.system import System
@@ -36,7 +36,7 @@ ADMIN_TOKEN = "admin-token"
 def values_of_release(**changes: Any) -> Values:
     """All that the load needs: Redis by a secret, a standby, the pipeline, eager local trackers; with mutual
     TLS and tokens."""
-    start = nodes.now_slot()
+    start = now_slot()
     spec = nodes.spec(start)
     edges = [f"{e.source} -> {e.target}" for e in spec.edges]
     pipeline = {

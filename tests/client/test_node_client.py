@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -25,6 +24,7 @@ from tests.client.support import (
     joined_front,
     promise,
 )
+from tests.cluster.children import until
 from tracker.client import (
     ClosedError,
     FencedError,
@@ -391,10 +391,7 @@ def waits_of(running: EmbeddedTracker, pipeline: str, node_id: str) -> list[Wait
 
 def until_it_says(running: EmbeddedTracker, pipeline: str, waits: list[WaitCause]) -> None:
     """Reports are not answered: they are looked for until they are there."""
-    deadline = time.monotonic() + WAIT_S
-    while waits_of(running, pipeline, "n") != waits:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: waits_of(running, pipeline, "n") == waits)
 
 
 def test_what_a_node_waits_for_is_told_and_again_after_a_new_incarnation(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
 import tracker
+from tests.cluster.children import until
 from tracker.client import AsyncSubscriber, Subscriber, targets
 from tracker.client.targets import MAX_LEARNED, Targets
 from tracker.core.model import PipelineSpec
@@ -59,10 +59,7 @@ def test_a_subscriber_that_was_given_one_process_finds_the_others(
         second = running.addresses[1]
         with Subscriber(second, "p") as subscriber:
             before = subscriber.min_time()
-            deadline = time.monotonic() + 60
-            while not subscriber._connection._others._learned:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: subscriber._connection._others._learned)
             running.kill_shard(1)
             assert subscriber.min_time() == before
 

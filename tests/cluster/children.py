@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from scripts.summary import ROOT
+from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
 T = TypeVar("T")
 WAIT_S = 60.0
@@ -33,6 +34,11 @@ def until(
         assert time.monotonic() < end, what if isinstance(what, str) else what()
         time.sleep(0.02)
     return found
+
+
+def now_slot() -> int:
+    """The slot of this moment, of the width that pipelines have unless they say otherwise."""
+    return slot_of(time.time_ns(), DEFAULT_SLACK_NS)
 
 
 def ends_of_logs(directory: Path, pattern: str = "*.log") -> str:

@@ -10,15 +10,15 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.children import until
+
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WAIT_S = 90.0
-LOOK_AGAIN_S = 0.05
 
 
 def find_chromium() -> str:
@@ -153,11 +153,7 @@ class Page:
 
     def until(self, script: str) -> Any:
         """Waits until an expression is true of the page."""
-        deadline = time.monotonic() + WAIT_S
-        while not (found := self.run(script)):
-            assert time.monotonic() < deadline, f"not so: {script}\n{self.text()}"
-            time.sleep(LOOK_AGAIN_S)
-        return found
+        return until(lambda: self.run(script), lambda: f"not so: {script}\n{self.text()}")
 
     def text(self, selector: str = "body") -> str:
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))

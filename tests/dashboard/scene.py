@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import tracker
 from tests.client.support import WAIT_S, done
+from tests.cluster.children import now_slot
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.dashboard import Dashboard
 
 SEGMENTS = ("parse", "enrich", "sessions", "totals", "alerts")
@@ -70,7 +69,7 @@ class Scene:
 
     def promise(self, slots_ago: int = 0) -> None:
         """Every front promises as far as the clock, but for so many slots."""
-        slot = slot_of(time.time_ns(), DEFAULT_SLACK_NS) - slots_ago
+        slot = now_slot() - slots_ago
         for name, front in self.fronts.items():
             done(front.commit(TickContent(heartbeats=(Heartbeat(name, slot),))))
 
@@ -100,7 +99,7 @@ class Scene:
 
 @contextmanager
 def scene(*, name: str = "clicks", shards: int = 2) -> Iterator[Scene]:
-    start = slot_of(time.time_ns(), DEFAULT_SLACK_NS) - 6_000
+    start = now_slot() - 6_000
     spec = PipelineSpec(name, SEGMENTS, EDGES, fronts=FRONTS, start_slot=start)
     with tracker.embedded(shards=shards) as running:
         running.register(spec)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 import tracker
 from tests.client.support import WAIT_S
+from tests.cluster.children import until
 from tests.dashboard.scene import Showing
 from tracker import http as http_module
 from tracker.client.embedded import EmbeddedTracker
@@ -177,11 +177,3 @@ def test_a_tracker_that_is_away_is_said(running: EmbeddedTracker, showing: Showi
         (told,) = events(viewer, 1)
         assert "did not answer" in told["error"]
         running.start_shard(0)
-
-
-def until(condition: Any) -> None:
-    """Returns when something holds of which no event tells."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.check.judging import Judged, judge
 from tests.cluster.children import Running
 from tests.elastic.shared import share
 from tests.elastic.standing import Standing
-from tests.elastic.system import Judged, System, judge
+from tests.elastic.system import System
 from tests.elastic.traces import PREFIX, counted, names_in_stores, wait_for_snapshots
 
 STANDING_CELLS = 2_000

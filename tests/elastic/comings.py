@@ -14,9 +14,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.cluster.children import now_slot
 from tests.cluster.steps import WAIT_S, Steps
 from tests.cluster.told import end_with_parent
-from tests.elastic.load import PIPELINE, now_slot
+from tests.elastic.load import PIPELINE
 from tracker.client import NodeClient
 
 ITEMS = 3

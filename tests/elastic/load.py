@@ -16,11 +16,11 @@ import threading
 import time
 from pathlib import Path
 
+from tests.cluster.children import now_slot
 from tests.cluster.steps import WAIT_S, Item, Steps
 from tests.cluster.told import told_to_finish
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
 PIPELINE = "elastic"
 SEGMENTS = ("in", "mid", "out")
@@ -33,10 +33,6 @@ END: list[Item] = []
 def spec() -> PipelineSpec:
     edges = (Edge("in", "mid"), Edge("mid", "out"))
     return PipelineSpec(PIPELINE, SEGMENTS, edges, fronts=tuple(FRONTS), start_slot=now_slot())
-
-
-def now_slot() -> int:
-    return slot_of(time.time_ns(), DEFAULT_SLACK_NS)
 
 
 class Front(threading.Thread):

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.check.judging import Judged
+from tests.check.judging import judge as judge_history
 from tests.elastic.standing import Standing
-from tests.elastic.system import Judged, System
-from tests.elastic.system import judge as judge_history
+from tests.elastic.system import System
 from tests.elastic.windows import Window, p99_ms, windows
 from tracker.core.insight.describe import ShardRole
 

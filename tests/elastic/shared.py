@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.history import Recorder, read
-from tests.cluster.children import Running, discard
+from tests.check.judging import Judged, judge
+from tests.cluster.children import Running, now_slot, until
 from tests.elastic.fleet import Fleet
-from tests.elastic.load import now_slot
-from tests.elastic.member import PIPELINE, WAIT_S
-from tests.elastic.system import Judged, judge
-from tests.spark_matrix.recording import recording, settled
-from tracker.client import NodeClient
-from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
-from tracker.core.model.ack_values import unit_value
+from tests.processes.shared import SharedDirectory
+from tests.spark_matrix.recording import recording, write_settled
+from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
-from tracker.core.model.units import parse_file_name, unit_name
 
+PIPELINE = "shared"
+WAIT_S = 120.0
+ANYONE_AFTER_MS = 3_000
 FILE_EVERY_S = 0.01
 POLL_S = 0.02
 WAYS_TO_GO = ("kill", "leave", "kill")
@@ -43,20 +41,15 @@ class Shared:
 
 
 class Directory:
-    """The two directories, the members, whoever puts files there, and the one who reads them."""
+    """The directory of a run, whoever puts files there, and the one who reads them."""
 
     def __init__(self, fleet: Fleet, directory: Path) -> None:
         self.fleet, self.directory = fleet, directory
-        self.source, self.labelled = directory / "source", directory / "labelled"
         self.parts = directory / "parts"
-        for path in (self.source, self.labelled, self.parts):
-            path.mkdir(parents=True)
+        self.parts.mkdir(parents=True)
         self.spec = PipelineSpec(PIPELINE, ("in",), front_count=1, start_slot=now_slot())
         fleet.register(self.spec)
-        self.members: dict[str, Running] = {}
         self.found = Shared()
-        self.read: dict[str, int] = {}
-        """What each labelled file held, by its name."""
         self.recorder = Recorder(self.parts / "run.jsonl")
         self.recorder.header(self.spec, {})
         self.listener = Running(
@@ -65,8 +58,10 @@ class Directory:
         )  # fmt: skip
         self.listener.start()
         self.listener.until_says("heard")
-        self._reader = NodeClient(fleet.target, PIPELINE, "reader")
-        self._reader.join(WAIT_S)
+        self.shared = SharedDirectory(
+            fleet.target, PIPELINE, directory, anyone_after_ms=ANYONE_AFTER_MS,
+            histories=self.parts, reading=self._reading,
+        )  # fmt: skip
         self._no_more, self._all_read = threading.Event(), threading.Event()
         self._failure: BaseException | None = None
         self._threads = [
@@ -74,51 +69,45 @@ class Directory:
             for work in (self._put_files, self._consume)
         ]
 
-    def come(self, name: str) -> None:
-        self.members[name] = process = Running(
-            "tests.elastic.member", self.fleet.target, name, str(self.source), str(self.labelled),
-            str(self.parts / f"{name}.jsonl"), errors=self.directory / f"{name}.log",
-        )  # fmt: skip
-        process.start()
-        process.until_says("started")
+    def _come(self, name: str) -> None:
+        self.shared.come(name)
         self.found.joins += 1
 
-    def go(self, name: str, way: str) -> None:
-        process = self.members.pop(name)
+    def _go(self, name: str, way: str) -> None:
         if way == "kill":
-            process.kill()
+            self.shared.kill(name)
             self.found.kills += 1
         else:
-            process.tell("finish")
-            process.ends_well()
+            self.shared.leave(name)
         self.found.leaves += 1
 
     def run(self, seconds: float) -> None:
         """Members come and go for so long."""
         for thread in self._threads:
             thread.start()
-        names = iter(f"member{n}" for n in range(10_000))
+        shared, names = self.shared, iter(f"member{n}" for n in range(10_000))
         for _ in range(2):
-            self.come(next(names))
+            self._come(next(names))
         end_s, turn = time.monotonic() + seconds, 0
         while time.monotonic() < end_s or turn < len(WAYS_TO_GO):
-            self.go(next(iter(self.members)), WAYS_TO_GO[turn % len(WAYS_TO_GO)])
-            self.come(next(names))
+            self._go(next(iter(shared.members)), WAYS_TO_GO[turn % len(WAYS_TO_GO)])
+            self._come(next(names))
             turn += 1
             self._raise_failure()
         self._no_more.set()
         self._threads[0].join(WAIT_S)
-        self._until(lambda: not self._waiting(), "all files are taken")
-        for name in list(self.members):
-            self.go(name, "leave")
-        self._until(lambda: len(self.read) == self.found.files, "all files are read")
+        self._until(lambda: not shared.waiting(), "all files are taken")
+        for name in list(shared.members):
+            self._go(name, "leave")
+        self._until(lambda: len(shared.read) == shared.put, "all files are read")
         self._all_read.set()
         self._threads[1].join(WAIT_S)
         self.listener.ends_well()
 
     def judge(self) -> Shared:
         """Compares what was read with what was put there, and lets the checker judge the history."""
-        read_times = Counter(self.read.values())
+        self.found.files = self.shared.put
+        read_times = Counter(self.shared.read.values())
         for number in range(self.found.files):
             if read_times[number] != 1:
                 self.found.wrong.append(f"file {number} was published {read_times[number]} times")
@@ -127,9 +116,8 @@ class Directory:
         self.fleet.record_final(self.recorder, PIPELINE)
         self.recorder.expected({"in": FOREVER})
         self.recorder.close()
-        lines = [line for part in sorted(self.parts.glob("*.jsonl")) for line in read(part)]
         path = self.directory / "history.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in settled(lines)))
+        write_settled(self.parts, path)
         self.found.history, self.found.judged = str(path), judge(path)
         self.found.wrong += [
             line for line in self.found.judged.said if not line.startswith("check")
@@ -139,8 +127,8 @@ class Directory:
     def close(self) -> None:
         self._no_more.set()
         self._all_read.set()
-        discard([*self.members.values(), self.listener])
-        self._reader.close()
+        self.listener.discard()
+        self.shared.close()
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -156,43 +144,27 @@ class Directory:
 
     def _put_files(self) -> None:
         while not self._no_more.wait(FILE_EVERY_S):
-            number = self.found.files
-            hidden = self.source / f".{number}.json"
-            hidden.write_text(str(number))
-            os.rename(hidden, self.source / f"{number}.json")
-            self.found.files += 1
+            self.shared.put_files(1)
+
+    def _reading(self, unit: str, slot: int) -> None:
+        self.recorder.created("in", slot, unit)
+        self.recorder.consumed("in", unit)
 
     def _consume(self) -> None:
         while not self._all_read.wait(POLL_S):
-            for name in sorted(os.listdir(self.labelled)):
-                labels = parse_file_name(name)
-                if labels is None or name in self.read:
-                    continue
-                path = self.labelled / name
-                unit = unit_name(str(path))
-                self.recorder.created("in", labels.slot, unit)
-                self.recorder.consumed("in", unit)
-                content = TickContent(
-                    consumed=Cells.of([(0, labels.slot, unit_value(unit), 1)]),
-                    units_consumed=(Unit(0, unit, labels.slot),),
-                )
-                self._reader.commit(content, WAIT_S)
-                self.read[name] = int(path.read_text())
-        self._reader.flush(WAIT_S)
+            self.shared.consume()
+        self.shared.flush()
 
     def _written(self) -> int:
         """The reader's ticks: one for each file."""
         return sum(line["kind"] == "tick" for line in read(self.recorder.path))
 
-    def _waiting(self) -> list[str]:
-        return [name for name in os.listdir(self.source) if name[0] != "."]
-
-    def _until(self, done: object, what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not done():  # type: ignore[operator]
+    def _until(self, done: Callable[[], bool], what: str) -> None:
+        def is_done() -> bool:
             self._raise_failure()
-            assert time.monotonic() < deadline, f"{what}: waited in vain"
-            time.sleep(POLL_S)
+            return done()
+
+        until(is_done, f"{what}: waited in vain", WAIT_S)
 
 
 def share(fleet: Fleet, directory: Path, seconds: float) -> Shared:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from examples.history import Recorder, read
-from tests.cluster.children import Running
+from examples.history import Recorder, merge
+from tests.check.judging import Judged, judge
+from tests.cluster.children import Running, now_slot
 from tests.cluster.steps import WAIT_S, Item, Steps
 from tests.elastic.fleet import Fleet
-from tests.elastic.load import now_slot
-from tests.elastic.system import Judged, judge
 from tracker.client import NodeClient
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
@@ -60,9 +58,8 @@ class Standing:
         self._fleet.record_final(recorder, PIPELINE)
         recorder.expected({"in": FOREVER})
         recorder.close()
-        lines = [line for part in sorted(self.parts.glob("*.jsonl")) for line in read(part)]
         path = self._directory / "history.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        merge(self.parts.glob("*.jsonl"), path)
         return judge(path)
 
     def close(self) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from examples.history import Recorder, merge, read
-from scripts.summary import ROOT
 from tests.cluster.children import Running, discard, processor_s
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import FRONTS, PIPELINE, SEGMENTS, spec
@@ -19,40 +14,8 @@ from tests.elastic.windows import Sample, samples
 from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 
-_MORE = re.compile(r": (\d+) more$")
-"""How the checker counts what it does not print."""
 INTERVAL_MS, ITEMS = 75.0, 4
 """Of each of two fronts."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What `python -m tests.check` said of a history."""
-
-    ok: bool
-    false: int
-    lost: int
-    said: list[str]
-
-
-def judge(history: Path) -> Judged:
-    """Lets the checker, a program of its own, judge."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.check", str(history)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    lines = done.stdout.splitlines() + done.stderr.splitlines()
-    false = lost = 0
-    for line in lines:
-        if line.startswith("check:"):
-            continue
-        more = _MORE.search(line)
-        count = int(more[1]) if more else 1
-        if line.startswith("false completion"):
-            false += count
-        else:
-            lost += count
-    return Judged(done.returncode == 0, false, lost, lines)
 
 
 class System:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
+from tests.cluster.children import until
 from tests.elastic.fleet import Fleet
 from tests.elastic.load import PIPELINE
 from tracker.client import Admin
@@ -14,7 +14,6 @@ from tracker.client import Admin
 PREFIX = "comer"
 """Begins the names of those that are looked for."""
 SNAPSHOT_S = 120.0
-POLL_S = 0.2
 
 
 def counted(fleet: Fleet) -> list[dict[str, Any]]:
@@ -38,14 +37,13 @@ def wait_for_snapshots(fleet: Fleet) -> None:
     written = {
         store: _asked(store, "SELECT max(position) FROM log")[0][0] for store in stores(fleet)
     }
-    deadline = time.monotonic() + SNAPSHOT_S
-    while written:
-        for store in list(written):
+    for store, position in written.items():
+
+        def is_written(store: Path = store, position: int = position or 0) -> bool:
             rows = _asked(store, "SELECT position FROM snapshot")
-            if rows and rows[0][0] >= (written[store] or 0):
-                del written[store]
-        assert time.monotonic() < deadline, f"no snapshot is written in {sorted(written)}"
-        time.sleep(POLL_S)
+            return bool(rows) and rows[0][0] >= position
+
+        until(is_written, f"no snapshot is written in {store}", SNAPSHOT_S)
 
 
 def names_in_stores(fleet: Fleet) -> dict[str, int]:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from examples.history import Recorder, read
+from examples.history import Recorder
 from examples.sessions import make_session
 from examples.word_count.run import (
     PIPELINE,
@@ -31,11 +31,11 @@ from examples.word_count.run import (
 from examples.word_count.text import counted, lines
 from fronts.files import FileFront
 from local_tracker.spark.tracked import Tracked
+from tests.check.judging import judge
 from tests.cluster.children import Running
 from tests.cluster.told import end_with_parent
 from tests.elastic.fleet import Fleet
-from tests.elastic.system import judge
-from tests.spark_matrix.recording import recording, settled
+from tests.spark_matrix.recording import recording, write_settled
 from tests.spark_matrix.truth import Followed, Truth
 from tracker.client import Subscriber
 from tracker.core.model.slots import FOREVER
@@ -86,8 +86,7 @@ def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[st
     recorder.expected({"count": FOREVER})
     recorder.close()
     history = directory / "history.jsonl"
-    told = [line for part in sorted(parts.glob("*.jsonl")) for line in read(part)]
-    history.write_text("".join(json.dumps(line) + "\n" for line in settled(told)))
+    write_settled(parts, history)
     found, expected = newest_counts(counts), counted(text)
     wrong = [
         f"{w!r}: {found[w]}, not {expected[w]}" for w in expected | found if found[w] != expected[w]

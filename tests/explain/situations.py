@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from typing import Any
 
 import tracker
 from tests.client.support import WAIT_S, done
-from tests.cluster.children import Running
+from tests.cluster.children import Running, until
 from tests.cluster.redis_server import RedisServer
 from tracker.client import Admin, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
@@ -427,12 +426,9 @@ def store_away(here: World) -> Says:
 
 def _until_all_have_heard_of_it(running: EmbeddedTracker) -> None:
     """The node knows that every shard has its front; each process hears that a little later."""
-    deadline = time.monotonic() + WAIT_S
     for address in running.addresses:
         with Admin(address) as admin:
-            while not all(front.settled for front in admin.pipeline("p").state.fronts):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: all(front.settled for front in admin.pipeline("p").state.fronts))
 
 
 def _cut_links(running: EmbeddedTracker, shard: int) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from tests.client.support import WAIT_S
+from tests.cluster.children import until
 from tests.docs.pages import ROOT, table_rows
 from tests.explain.situations import SITUATIONS, World
 from tracker.view.explanations import explanation_json, explanation_text
-
-LOOK_AGAIN_S = 0.1
 
 
 def first_cause(here: World) -> dict[str, Any]:
@@ -32,12 +30,13 @@ def named(cause: dict[str, Any], kind: str, here: World) -> bool:
 def test_who_is_to_blame_is_named_first(name: str) -> None:
     situation = SITUATIONS[name]
     with situation.plant() as here:
-        deadline = time.monotonic() + 2 * WAIT_S
         # What has happened is known to all processes a little later, which no event tells.
-        while not named(cause := first_cause(here), situation.kind.value, here):
-            assert time.monotonic() < deadline, f"{cause} instead of {here.expected}"
-            time.sleep(LOOK_AGAIN_S)
-        again = first_cause(here)
+        until(
+            lambda: named(first_cause(here), situation.kind.value, here),
+            lambda: f"{first_cause(here)} instead of {here.expected}",
+            2 * WAIT_S,
+        )
+        cause = again = first_cause(here)
         assert named(again, situation.kind.value, here), f"it was not to stay: {again}"
         assert cause["advice"] and not cause["text"].endswith(".")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.restart_time import CELLS_PER_TICK, fill
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import WAIT_S, Running, now_slot, until
 from tests.cluster.network import open_network
-from tests.faults.nodes import PIPELINE, now_slot
+from tests.faults.nodes import PIPELINE
 from tests.faults.system import System
 from tracker.client import NodeClient
 

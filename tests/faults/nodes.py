@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from local_tracker.worker.handle import Handle
+from tests.cluster.children import now_slot
 from tests.cluster.told import end_with_parent
 from tracker.client import NodeClient
 from tracker.core.model import (
@@ -35,7 +36,6 @@ from tracker.core.model import (
 )
 from tracker.core.model import Edge as E
 from tracker.core.model.ack_values import unit_value
-from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 
 SEGMENTS = ("in", "mid", "out")
 FRONTS = ("a", "b", "c")
@@ -51,10 +51,6 @@ ANSWER_S = 600.0
 def spec(start_slot: int) -> PipelineSpec:
     edges = (E("in", "mid"), E("mid", "out"))
     return PipelineSpec(PIPELINE, SEGMENTS, edges, fronts=FRONTS, start_slot=start_slot)
-
-
-def now_slot() -> int:
-    return slot_of(time.time_ns(), DEFAULT_SLACK_NS)
 
 
 Item = tuple[str, int, str]

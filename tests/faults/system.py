@@ -11,10 +11,10 @@ from typing import Any
 from examples.history import Recorder, merge
 from tests.check.history import read_history
 from tests.check.rules import violations
-from tests.cluster.children import WAIT_S, Running, discard, ends_of_logs, until
+from tests.cluster.children import WAIT_S, Running, discard, ends_of_logs, now_slot, until
 from tests.cluster.network import Network
 from tests.cluster.tracker import Server, Tracker, local_tracker, socket_in
-from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, now_slot, read, spec
+from tests.faults.nodes import FRONTS, PIPELINE, SEGMENTS, read, spec
 from tracker.core.model.slots import FOREVER
 
 

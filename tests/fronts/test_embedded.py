@@ -16,6 +16,7 @@ import pytest
 import tracker
 from fronts.files import FileFront
 from fronts.front import Front, FrontFailedError, OpenBatch
+from tests.cluster.children import now_slot, until
 from tests.fronts.support import (
     WAIT_S,
     consume,
@@ -41,9 +42,7 @@ from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
 from tracker.core.model.units import file_name, unit_name
 
 NAMES = ("a", "b", "c")
-SPEC = PipelineSpec(
-    "p", ("in",), fronts=NAMES, start_slot=slot_of(time.time_ns(), DEFAULT_SLACK_NS)
-)
+SPEC = PipelineSpec("p", ("in",), fronts=NAMES, start_slot=now_slot())
 ROWS = [{"n": 1}, {"n": 2}]
 
 
@@ -64,7 +63,7 @@ def test_min_time_waits_for_every_file_and_the_pipeline_completes(
 ) -> None:
     fronts = [file_front(embedded, tmp_path, name).start() for name in NAMES]
     files = [front.write(ROWS) for _ in range(3) for front in fronts]
-    now = slot_of(time.time_ns(), SPEC.slack_ns)
+    now = now_slot()
     subscriber = embedded.subscriber("p")
     oldest, *others = sorted((f for f in files if f is not None), key=lambda f: f.slot)
     for front in fronts:
@@ -93,7 +92,7 @@ def test_a_front_that_was_killed_holds_min_time_until_it_is_started_again(
     consume(reader, file)
     fronts["b"].front._node.close()
     fronts["b"].close()
-    held = slot_of(time.time_ns(), SPEC.slack_ns) + 1
+    held = now_slot() + 1
     subscriber = embedded.subscriber("p")
     assert not subscriber.wait_until(held, timeout_s=0.2)
     fronts["b"] = file_front(embedded, tmp_path, "b").start()
@@ -138,7 +137,7 @@ def test_files_published_while_the_home_was_away_are_committed_by_the_next_run(
     again = file_front(embedded, tmp_path, "a").start()
     assert again.wait_durable(WAIT_S) and again.front.last_durable == 2
     subscriber = embedded.subscriber("p")
-    now = slot_of(time.time_ns(), SPEC.slack_ns)
+    now = now_slot()
     for file in files:
         assert file is not None
         consume(reader, file)
@@ -168,7 +167,7 @@ def test_a_late_front_labels_from_what_was_announced(
     """Its clock is an hour behind: nothing that it labels is below what was said."""
     subscriber = embedded.subscriber("p")
     fronts = [file_front(embedded, tmp_path, name).start() for name in NAMES]
-    assert subscriber.wait_until(slot_of(time.time_ns(), SPEC.slack_ns), timeout_s=WAIT_S)
+    assert subscriber.wait_until(now_slot(), timeout_s=WAIT_S)
     announced = subscriber.min_time()
     late = file_front(embedded, tmp_path, "late", clock=lambda: time.time_ns() - 3600 * 10**9)
     file = late.start().write(ROWS)
@@ -222,7 +221,7 @@ class SilentNode(NodeClient):
 
 
 def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_goes_on() -> None:
-    start = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
+    start = now_slot()
     spec = PipelineSpec(
         "p", ("in",), fronts=("a", "b"), start_slot=start,
         silent_front=SilentFront.EVICT, evict_after_ms=2_000,
@@ -236,7 +235,7 @@ def test_a_silent_front_is_evicted_where_the_pipeline_says_so_and_told_when_it_g
         )  # fmt: skip
         start_all(lively, silent)
         # Only without the silent one can min time come as far as this.
-        later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
+        later = now_slot() + 1
         assert embedded.subscriber("p").wait_until(later, timeout_s=WAIT_S)
         with pytest.raises(FrontFailedError, match="fenced"):
             silent.publish_now(1, lambda batch: None)
@@ -252,7 +251,7 @@ def test_a_front_that_publishes_for_long_lives(embedded: EmbeddedTracker) -> Non
     nothing. What it published is in time, and it goes on."""
     spec = PipelineSpec(
         "evicting", ("in",), fronts=("a", "b"), silent_front=SilentFront.EVICT, evict_after_ms=1_000,
-        start_slot=slot_of(time.time_ns(), DEFAULT_SLACK_NS),
+        start_slot=now_slot(),
     )  # fmt: skip
     embedded.register(spec)
     with ThreadPoolExecutor() as pool:
@@ -413,11 +412,9 @@ def test_a_front_that_meets_a_full_table_goes_on_as_it_empties(shards: int) -> N
 
 def until_refused(embedded: EmbeddedTracker) -> NodeExplanation:
     """Waits until some node is refused: nobody is told when that happens but the node."""
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
+
+    def refused() -> list[NodeExplanation]:
         parts = embedded.admin().explain("q").parts
-        refused = [node for part in parts for node in part.nodes if node.refused]
-        if refused:
-            return refused[0]
-        time.sleep(0.01)
-    raise AssertionError("nobody was refused")
+        return [node for part in parts for node in part.nodes if node.refused]
+
+    return until(refused, "nobody was refused")[0]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.children import Running, discard
+from tests.cluster.children import Running, discard, now_slot
 from tests.cluster.tracker import Tracker
 from tests.processes.reading import FileReader
 from tracker.client import Admin
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.model.slots import FOREVER
 
 FRONTS = ("a", "b", "c")
 PIPELINE = "p"
@@ -47,7 +46,7 @@ class Everything:
         self.reader = reader
         self.tracker.start()
         spec = PipelineSpec(
-            PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=FRONTS, start_slot=now(),
+            PIPELINE, ("in", "out"), (Edge("in", "out"),), fronts=FRONTS, start_slot=now_slot(),
             **self._settings,
         )  # fmt: skip
         self.tracker.register(spec)
@@ -71,7 +70,7 @@ class Everything:
     def goes_on(self) -> None:
         """Waits until fronts have published, the reader has read and the subscriber has heard."""
         self.reader.until_more(MORE_FILES)
-        self.hears_of(now())
+        self.hears_of(now_slot())
 
     def finish(self) -> None:
         for front in self.fronts:
@@ -127,7 +126,3 @@ class Everything:
 def is_reached(line: str, slot: int) -> bool:
     heard = json.loads(line)
     return heard["segment"] is None and heard["min_time"] >= slot
-
-
-def now() -> int:
-    return slot_of(time.time_ns(), DEFAULT_SLACK_NS)

@@ -1,34 +1,47 @@
 """A member of a group of file fronts as a process of its own, until it is told to finish.
 
-    python -m tests.processes.group_member TARGET PIPELINE MEMBER SOURCE DIRECTORY
+    python -m tests.processes.group_member TARGET PIPELINE MEMBER SOURCE DIRECTORY ANYONE_AFTER_MS [HISTORY]
 
-Says `started`, then `taken N` for each file, then `left`. Without its parent it ends as if killed.
+Says `started`, then `left`, and writes down its ticks where a history is named; it may be killed at any
+moment: each line that it writes down is out before it goes on. Without its parent it ends as if killed.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
+from examples.history import Recorder
 from fronts.groups import FileGroup
+from tests.cluster.children import WAIT_S
 from tests.cluster.told import told_to_finish
+from tests.spark_matrix.recording import recording
 
-PAUSE_S = 0.01
-WAIT_S = 60.0
+GROUP = "shop"
 
 
-def main(target: str, pipeline: str, member: str, source: str, directory: str) -> None:
+def main(
+    target: str,
+    pipeline: str,
+    member: str,
+    source: str,
+    directory: str,
+    anyone_after_ms: str,
+    history: str = "",
+) -> None:
     finish = told_to_finish()
-    group = FileGroup(
-        target, pipeline, "shop", "in", source, directory, member=member,
-        poll_interval_ms=20, anyone_after_ms=600_000, heartbeat_interval_ms=10,
-    ).start(WAIT_S)  # fmt: skip
-    print("started", flush=True)
-    said = 0
-    while not finish.wait(PAUSE_S):
-        if group.taken != said:
-            said = group.taken
-            print(f"taken {said}", flush=True)
-    group.close()
+    with ExitStack() as stack:
+        if history:
+            recorder = Recorder(Path(history))
+            stack.enter_context(recording(lambda _: recorder))
+        group = FileGroup(
+            target, pipeline, GROUP, "in", source, directory, member=member,
+            poll_interval_ms=20, anyone_after_ms=int(anyone_after_ms), heartbeat_interval_ms=10,
+        ).start(WAIT_S)  # fmt: skip
+        print("started", flush=True)
+        finish.wait()
+        group.close()
     print("left", flush=True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,95 +13,42 @@ import pytest
 import tracker
 from fronts.groups import FileGroup
 from fronts.members import meant_for
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import WAIT_S, now_slot, until
+from tests.processes.group_member import GROUP
+from tests.processes.shared import SharedDirectory
 from tracker import EmbeddedTracker
-from tracker.client import NodeClient
 from tracker.client.errors import UnavailableError
-from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
-from tracker.core.model.ack_values import unit_value
-from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
-from tracker.core.model.units import parse_file_name, unit_name
+from tracker.core.model import PipelineSpec
+from tracker.core.model.slots import FOREVER
+from tracker.core.model.units import parse_file_name
 
 
-class Shared:
-    """A tracker, the two directories, the members, and a reader that consumes what is labelled."""
+class Shared(SharedDirectory):
+    """At an embedded tracker."""
 
     def __init__(self, embedded: EmbeddedTracker, path: Path) -> None:
-        self.embedded, self.path = embedded, path
-        self.source, self.directory = path / "source", path / "labelled"
-        self.source.mkdir()
-        self.directory.mkdir()
-        self.members: dict[str, Running] = {}
-        self.put = 0
-        self.read: dict[str, str] = {}
-        """What each labelled file held, by its name."""
-        self._reader: NodeClient = embedded.node("p", "reader")
-        self._reader.join(WAIT_S)
-
-    def member(self, name: str) -> Running:
-        process = Running(
-            "tests.processes.group_member", self.embedded.target, "p", name,
-            str(self.source), str(self.directory), errors=self.path / f"{name}.err",
-        )  # fmt: skip
-        self.members[name] = process
-        process.start()
-        process.until(lambda line: line == "started")
-        return process
-
-    def leave(self, name: str) -> None:
-        process = self.members[name]
-        process.tell("finish")
-        assert process.end() == 0, process.errors()
-
-    def put_files(self, count: int) -> None:
-        """Whole files appear."""
-        for _ in range(count):
-            hidden = self.source / f".{self.put}.json"
-            hidden.write_text(str(self.put))
-            os.rename(hidden, self.source / f"{self.put}.json")
-            self.put += 1
-
-    def waiting(self) -> list[str]:
-        return [name for name in os.listdir(self.source) if name[0] != "."]
-
-    def consume(self) -> None:
-        """What is labelled and was not read yet has been processed."""
-        for name in sorted(os.listdir(self.directory)):
-            labelled = parse_file_name(name)
-            if labelled is None or name in self.read:
-                continue
-            path = self.directory / name
-            self.read[name] = path.read_text()
-            unit = unit_name(str(path))
-            content = TickContent(
-                consumed=Cells.of([(0, labelled.slot, unit_value(unit), 1)]),
-                units_consumed=(Unit(0, unit, labelled.slot),),
-            )
-            self._reader.commit(content).result(WAIT_S)
-
-    def discard(self) -> None:
-        for process in self.members.values():
-            process.discard()
+        super().__init__(embedded.target, "p", path, anyone_after_ms=600_000)
+        self.embedded = embedded
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Shared]:
-    start = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
+    start = now_slot()
     with tracker.embedded(shards=2) as embedded:
         embedded.register(PipelineSpec("p", ("in",), start_slot=start, open=True))
         shared = Shared(embedded, tmp_path)
         yield shared
-        shared.discard()
+        shared.close()
 
 
 def test_members_come_leave_and_are_killed_and_each_file_is_published_once(shared: Shared) -> None:
-    shared.member("a")
-    shared.member("b")
+    shared.come("a")
+    shared.come("b")
     shared.put_files(40)
     until(lambda: len(shared.waiting()) < 20, "both take files")
-    shared.members["a"].kill()
-    killed_at = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
-    shared.member("c")
+    shared.kill("a")
+    killed_at = now_slot()
+    shared.come("c")
     shared.put_files(40)
     until(lambda: not shared.waiting(), "those that are left take all")
     shared.leave("b")
@@ -111,13 +57,14 @@ def test_members_come_leave_and_are_killed_and_each_file_is_published_once(share
     subscriber = shared.embedded.subscriber("p")
     # Nothing has been read: whatever became of the members, min time stands at the first file.
     first = min(
-        file.slot for name in os.listdir(shared.directory) if (file := parse_file_name(name))
+        file.slot for name in os.listdir(shared.labelled) if (file := parse_file_name(name))
     )
     assert subscriber.wait_until(first, timeout_s=WAIT_S)
     assert subscriber.min_time() == first
     shared.consume()
-    assert sorted(map(int, shared.read.values())) == list(range(100))
-    later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
+    shared.flush()
+    assert sorted(shared.read.values()) == list(range(100))
+    later = now_slot() + 1
     assert later > killed_at
     assert subscriber.wait_until(later, timeout_s=WAIT_S), "nobody waits for the dead"
     shared.leave("c")
@@ -125,7 +72,7 @@ def test_members_come_leave_and_are_killed_and_each_file_is_published_once(share
         until(lambda: not admin.pipeline("p").state.fronts, "its front has left")
         state = admin.pipeline("p").state
     assert state.segments[0].open_items == 0 and state.late_items == 0
-    group = [path.name for path in (shared.directory / ".shop").iterdir()]
+    group = [path.name for path in (shared.labelled / f".{GROUP}").iterdir()]
     assert group == [], "who has left leaves nothing behind"
 
 
@@ -134,7 +81,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
 ) -> None:
     """It has moved files, and its tick was never made."""
     member = FileGroup(
-        shared.embedded.target, "p", "shop", "in", shared.source, shared.directory, member="a",
+        shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled, member="a",
         poll_interval_ms=10,
     ).start(WAIT_S)  # fmt: skip
     # As if the process were gone: nothing reaches the tracker any more, and then the lock is free.
@@ -146,15 +93,16 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     assert member._thread is not None
     member._thread.join(WAIT_S)
     member._front._release()
-    shared.member("b")
+    shared.come("b")
     subscriber = shared.embedded.subscriber("p")
     first = min(
-        file.slot for name in os.listdir(shared.directory) if (file := parse_file_name(name))
+        file.slot for name in os.listdir(shared.labelled) if (file := parse_file_name(name))
     )
     until(lambda: not held_by(shared, member.name), "the other one leaves for it")
     assert subscriber.min_time() <= first, "its files hold min time"
     shared.consume()
-    later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
+    shared.flush()
+    later = now_slot() + 1
     assert subscriber.wait_until(later, timeout_s=WAIT_S)
     killed.set()
     member._front.front.close(timeout_s=0)
@@ -190,7 +138,7 @@ def test_two_members_that_take_one_file_do_not_both_get_it(shared: Shared) -> No
     shared.put_files(1)
     members = [
         FileGroup(
-            shared.embedded.target, "p", "shop", "in", shared.source, shared.directory,
+            shared.embedded.target, "p", GROUP, "in", shared.source, shared.labelled,
             member=name, poll_interval_ms=600_000,
         ).start(WAIT_S)
         for name in ("a", "b")
@@ -198,6 +146,7 @@ def test_two_members_that_take_one_file_do_not_both_get_it(shared: Shared) -> No
     taken = [member._take(shared.source / "0.json") for member in members]
     assert [file is None for file in taken] == [False, True]
     shared.consume()
+    shared.flush()
     for member in members:
         member.close()
     assert shared.embedded.subscriber("p").min_time() != FOREVER, "it stays open for more"

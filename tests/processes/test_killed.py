@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.everything import MORE_FILES, PIPELINE, Everything, is_reached, now
+from tests.cluster.children import now_slot
+from tests.processes.everything import MORE_FILES, PIPELINE, Everything, is_reached
 from tests.processes.reading import Reader
 
 
@@ -50,7 +51,7 @@ def test_min_time_stands_still_while_a_shard_or_a_front_is_away(everything: Ever
     everything.goes_on()
     for victim in (everything.fronts[1], everything.shards[0]):
         victim.kill()
-        killed = now() + 1
+        killed = now_slot() + 1
         everything.reader.until_more(MORE_FILES)  # others go on meanwhile, for nothing
         assert not any(is_reached(line, killed) for _, line in everything.listener.lines)
         victim.start()

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tracker
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import WAIT_S, Running, now_slot, until
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, PipelineSpec, TickContent
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import NotedRanges, parse_note
-from tracker.core.model.slots import DEFAULT_SLACK_NS, FOREVER, slot_of
+from tracker.core.model.slots import FOREVER
 
 PARTITIONS = tuple(f"orders/{number}" for number in range(6))
 
@@ -94,7 +93,7 @@ class Topic:
 
 @pytest.fixture
 def topic(tmp_path: Path) -> Iterator[Topic]:
-    start = slot_of(time.time_ns(), DEFAULT_SLACK_NS)
+    start = now_slot()
     with tracker.embedded(shards=2) as embedded:
         embedded.register(PipelineSpec("p", ("in",), front_count=len(PARTITIONS), start_slot=start))
         topic = Topic(embedded, tmp_path)
@@ -122,7 +121,7 @@ def test_members_come_leave_and_are_killed_and_each_offset_is_labelled_once(topi
     assert subscriber.wait_until(first, timeout_s=WAIT_S)
     assert subscriber.min_time() == first, "nothing has been read"
     topic.consume()
-    later = slot_of(time.time_ns(), DEFAULT_SLACK_NS) + 1
+    later = now_slot() + 1
     assert subscriber.wait_until(later, timeout_s=WAIT_S), "every partition promises again"
     topic.delete_topic()
     assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S), "what is listed no more takes leave"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.children import Running, discard, paused
+from tests.cluster.children import Running, discard, now_slot, paused
 from tests.cluster.tracker import Tracker
-from tests.processes.everything import is_reached, now
+from tests.processes.everything import is_reached
 from tracker.core.model import PipelineSpec, SilentFront
 from tracker.core.model.slots import FOREVER
 
@@ -33,7 +33,7 @@ def processes(tmp_path: Path) -> Iterator[list[Running]]:
     try:
         tracker.start()
         spec = PipelineSpec(
-            PIPELINE, ("in",), fronts=("a",), start_slot=now(),
+            PIPELINE, ("in",), fronts=("a",), start_slot=now_slot(),
             silent_front=SilentFront.EVICT, evict_after_ms=EVICT_AFTER_MS,
         )  # fmt: skip
         tracker.register(spec)

@@ -46,6 +46,17 @@ def test_a_layer_without_a_passed_test_or_with_an_exit_code_has_failed(
     assert not layers.counted("pure", exit_code, 0.0, report).ok
 
 
+def test_each_directorys_time_is_kept(tmp_path: Path) -> None:
+    cases = "".join(
+        f'<testcase classname="tests.{name}" name="a" time="{time}"/>'
+        for name, time in (("core.test_a", 1), ("model.test_b", 4), ("core.test_c.TestIt", 2))
+    )
+    report = tmp_path / "report.xml"
+    report.write_text(f'<testsuites><testsuite tests="3">{cases}</testsuite></testsuites>')
+    found = layers.counted("pure", 0, 8.25, report)
+    assert (found.seconds, found.directories) == (8.2, {"tests.model": 4, "tests.core": 3})
+
+
 def test_a_layer_that_wrote_no_report_has_failed(tmp_path: Path) -> None:
     assert not layers.counted("pure", 0, 0.0, tmp_path / "missing.xml").ok
 

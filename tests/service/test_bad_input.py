@@ -6,7 +6,6 @@ its code stands for a status as docs/errors.md says.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +23,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
 from tests import inside
+from tests.cluster.children import until
 from tracker import EmbeddedTracker
 from tracker.core.home.home import MAX_CELLS_PER_TICK
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, RefusalCode, TickContent, Unit
@@ -54,10 +54,10 @@ class Wired:
     def state(self) -> bytes:
         """All that is durable, when nothing is on its way to the store any more."""
         process = self.tracker.servers[0].engine.process
-        end = time.monotonic() + WAIT_S
-        while process.position > process.committed or inside.has_news(process):
-            assert time.monotonic() < end, "it does not come to rest"
-            time.sleep(0.005)
+        until(
+            lambda: process.position == process.committed and not inside.has_news(process),
+            "it does not come to rest",
+        )
         process.validate()
         return snapshot_to_bytes(process.snapshot())
 

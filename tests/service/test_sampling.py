@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 import pytest
 
 import tracker
-from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
+from tests.client.support import TWO_SEGMENTS, done, joined_front, promise
 from tests.client.test_command_line import run, run_json
+from tests.cluster.children import until
 from tests.core.driver import Cluster
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight.freshness import NONE_MS, Lag
@@ -76,13 +77,12 @@ def test_levels_are_shown_and_told_to_scripts() -> None:
         assert "the whole pipeline" in shown and "within 1 s" in shown
 
 
-def until_sampled(running: EmbeddedTracker) -> dict:  # type: ignore[type-arg]
+def until_sampled(running: EmbeddedTracker) -> dict[str, Any]:
     """Waits for the first sample with a promise, which comes within a second or two."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
+
+    def sampled() -> dict[str, Any]:
         told = run_json(running, "freshness", "-p", "two", "--within", "1")["segments"]
         assert [segment["segment"] for segment in told] == ["first", "second", None]
-        if told[-1]["lag_ms"] is not None:
-            return dict(told[-1])
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return dict(told[-1]) if told[-1]["lag_ms"] is not None else {}
+
+    return until(sampled)

@@ -1,4 +1,4 @@
-"""What the Spark tests share: a pipeline with a front that publishes rows, and its witness.
+"""What the Spark tests and the matrix share: a pipeline with fronts that publish rows, and its witness.
 
 Every row's value is the slot under which it was published, so that what is announced can be held
 against what is done: when min time t is heard for a segment, every published row with a slot below t
@@ -8,9 +8,9 @@ must be in the files that the segment's query has committed.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
+from tests.cluster.children import WAIT_S, until
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -31,13 +32,96 @@ from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import file_name, unit_name
 
 SCHEMA = "slot long, row long"
-WAIT_S = 60.0
 Batches = Iterator[Any]
 
 
-class Pipeline:
-    """A registered chain of segments, fed by one front that publishes Parquet files of rows: a slot,
-    and a number of the row."""
+class Fronts:
+    """A registered pipeline and its fronts, each with a directory of files of rows: a slot, and the
+    number of the row."""
+
+    def __init__(
+        self,
+        target: str | SecureTarget,
+        spec: PipelineSpec,
+        directory: Path,
+        feeds: Mapping[str, str],
+        created: Callable[[str, str, int], None] = lambda segment, unit, slot: None,
+    ) -> None:
+        """feeds: the segment that each front feeds, by the front's name; created: is told of each
+        file's segment, name as a unit, and slot, before the file appears."""
+        self.target: Any = target  # a plain one, but where the tracker asks for credentials
+        self.name, self.directory, self.segments = spec.name, directory, spec.segments
+        self.admin = Admin(target)
+        self.admin.register(spec)
+        self.slots: list[int] = []
+        """Of all rows published so far; a row's number is its place."""
+        self._feeds, self._created, self._batch = dict(feeds), created, 0
+        self._nodes: dict[str, NodeClient] = {}
+        self._uncommitted: list[tuple[int, int, int, int]] = []
+        self._inputs: dict[str, str] = {}
+        for front, segment in feeds.items():
+            self._inputs[front] = str(directory / (f"in-{front}" if self._inputs else "in"))
+            os.makedirs(self._inputs[front])
+            node = self._nodes[front] = NodeClient(target, spec.name, front, kind="front")
+            node.join(WAIT_S)
+            node.join_front(front, segment, WAIT_S)
+
+    @property
+    def input(self) -> str:
+        """The directory of the first front."""
+        return next(iter(self._inputs.values()))
+
+    def input_of(self, front: str) -> str:
+        return self._inputs[front]
+
+    def publish(
+        self, slot: int, rows: int = 3, *, front: str = "front", fmt: str = "parquet",
+        commit: bool = True,
+    ) -> None:  # fmt: skip
+        """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
+        name = file_name(slot, front, self._batch, fmt)
+        self._batch += 1
+        hidden, path = (Path(self._inputs[front]) / each for each in (f".{name}", name))
+        numbers = range(len(self.slots), len(self.slots) + rows)
+        if fmt == "parquet":
+            columns = {"slot": [slot] * rows, "row": list(numbers)}
+            table = pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()})
+            pq.write_table(table, str(hidden))
+        else:
+            lines = [json.dumps({"slot": slot, "row": number}) + "\n" for number in numbers]
+            hidden.write_text("".join(lines))
+        self.slots += [slot] * rows
+        unit, segment = unit_name(str(path)), self._feeds[front]
+        self._created(segment, unit, slot)
+        self._uncommitted.append((self.segments.index(segment), slot, unit_value(unit), 1))
+        os.rename(hidden, path)
+        if commit:
+            self.commit(front)
+
+    def commit(self, front: str = "front") -> None:
+        """The ticks of what has been published, and a promise beyond it."""
+        created = TickContent(created=Cells.of(self._uncommitted))
+        promise = Heartbeat(front, max(slot for _, slot, _, _ in self._uncommitted) + 1)
+        self._uncommitted.clear()
+        self._nodes[front].commit(created).result(WAIT_S)
+        self._nodes[front].commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
+
+    def leave(self) -> None:
+        """All fronts end: what is published is all there is."""
+        for front, node in self._nodes.items():
+            node.leave_front(front).result(WAIT_S)
+
+    def describe(self) -> Any:
+        return self.admin.pipeline(self.name).state
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()
+        self.admin.close()
+
+
+class Pipeline(Fronts):
+    """A chain of segments, fed by one front."""
 
     def __init__(
         self,
@@ -47,58 +131,10 @@ class Pipeline:
         segments: Sequence[str],
         *more: Edge,
     ) -> None:
-        chain = itertools.pairwise(segments)
-        edges = (*(Edge(u, v) for u, v in chain), *more)
-        self.target: Any = target  # a plain one, but where the tracker asks for credentials
-        self.name, self.directory = name, directory
-        self.input = str(directory / "in")
-        os.makedirs(self.input)
-        self.admin = Admin(target)
+        chain = (Edge(u, v) for u, v in itertools.pairwise(segments))
         side = {edge.target for edge in more} - set(segments)
-        self.segments = (*segments, *sorted(side))
-        self.admin.register(PipelineSpec(name, self.segments, edges, fronts=("front",)))
-        self.slots: list[int] = []  # of all rows published so far
-        self._batch = 0
-        self._uncommitted: list[tuple[int, int, int, int]] = []
-        self._front = NodeClient(target, name, "front", kind="front")
-        self._front.join(WAIT_S)
-        self._front.join_front("front", segments[0], WAIT_S)
-
-    def await_session(self, node_id: str) -> None:
-        """Waits until a node's stream of ticks has begun: from then on its id is in use."""
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
-            nodes = [node for part in self.admin.explain(self.name).parts for node in part.nodes]
-            if any(node.connected and node.key.node_id == node_id for node in nodes):
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"node {node_id!r} has no session after {WAIT_S:g} s")
-
-    def publish(self, slot: int, rows: int = 3, *, commit: bool = True) -> None:
-        """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
-        name = file_name(slot, "front", self._batch, "parquet")
-        self._batch += 1
-        hidden, path = f"{self.input}/.{name}", f"{self.input}/{name}"
-        ordinals = range(len(self.slots), len(self.slots) + rows)
-        columns = {"slot": [slot] * rows, "row": list(ordinals)}
-        pq.write_table(pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()}), hidden)
-        self.slots += [slot] * rows
-        os.rename(hidden, path)
-        self._uncommitted.append((0, slot, unit_value(unit_name(path)), 1))
-        if commit:
-            self.commit()
-
-    def commit(self) -> None:
-        """The ticks of what has been published, and a promise beyond it."""
-        created = TickContent(created=Cells.of(self._uncommitted))
-        promise = Heartbeat("front", max(slot for _, slot, _, _ in self._uncommitted) + 1)
-        self._uncommitted.clear()
-        self._front.commit(created).result(WAIT_S)
-        self._front.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
-
-    def leave(self) -> None:
-        """The front ends: what is published is all there is."""
-        self._front.leave_front("front").result(WAIT_S)
+        spec = PipelineSpec(name, (*segments, *sorted(side)), (*chain, *more), fronts=("front",))
+        super().__init__(target, spec, directory, {"front": segments[0]})
 
     def assert_finished(self) -> None:
         """Min time reaches the end in every segment, and nothing is left open; so say all processes."""
@@ -110,13 +146,6 @@ class Pipeline:
         for segment in self.describe().segments:
             assert segment.open_slots == 0, segment
             assert segment.min_time == FOREVER, segment
-
-    def describe(self) -> Any:
-        return self.admin.pipeline(self.name).state
-
-    def close(self) -> None:
-        self._front.close()
-        self.admin.close()
 
 
 class Witness:
@@ -215,13 +244,8 @@ def take_out_of_side(pipeline: Pipeline) -> None:
     """Consumes each malformed row once, as whoever reads the side output would."""
     odd = [(slot, row) for row, slot in enumerate(pipeline.slots) if row % 2 == 1]
     segment = pipeline.segments.index("side")
-    deadline_s = time.monotonic() + WAIT_S
     # A tick is durable before every shard has applied its part and said so.
-    while (opened := pipeline.describe().segments[segment].open_items) != len(
-        odd
-    ) and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    assert opened == len(odd)
+    until(lambda: pipeline.describe().segments[segment].open_items == len(odd))
     cells = Cells.of((segment, slot, child_value(row, "malformed", 0), 1) for slot, row in odd)
     with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
         node.join(WAIT_S)

@@ -5,9 +5,7 @@ The command runs where PySpark cannot be imported.
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,48 +14,34 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.tracked import Tracked
-from tests.spark.conftest import ONLY_LOCAL, Pipelines
-from tests.spark.support import SCHEMA, WAIT_S, Pipeline, Witness, sink_rows
+from tests.cluster.children import WAIT_S, Running
+from tests.spark.conftest import Pipelines
+from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, TickContent
 from tracker.core.model.ack_values import unit_value
 
-WITHOUT_SPARK = "import sys; sys.modules['pyspark'] = None; from tracker.cli import main; main()"
 
-
-class Attach:
+class Attach(Running):
     """The command as a process, as often as it is started; none outlives the test."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         directory = pipeline.directory
-        self._command = [
-            sys.executable, "-c", WITHOUT_SPARK, "attach", "--target", pipeline.target,
-            "--pipeline", pipeline.name, "--node-id", "parse", "--reads", "parse",
-            "--creates", "after", "--checkpoint", str(directory / "cp"),
-            "--sink", str(directory / "out"),
-        ]  # fmt: skip
-        self._process: subprocess.Popen[str] | None = None
+        super().__init__(
+            "tests.spark.without_spark", "attach", "--target", pipeline.target, "--pipeline",
+            pipeline.name, "--node-id", "parse", "--reads", "parse", "--creates", "after",
+            "--checkpoint", str(directory / "cp"), "--sink", str(directory / "out"),
+            errors=directory / "attach.log",
+        )  # fmt: skip
 
-    def start(self, *more: str) -> None:
-        self._process = subprocess.Popen(
-            [*self._command, *more], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-
-    def end(self, number: int) -> tuple[int, str]:
-        """Send a signal; the exit status and what it has said."""
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self.ended()
-
-    def ended(self) -> tuple[int, str]:
-        assert self._process is not None
-        said, errors = self._process.communicate(timeout=WAIT_S)
-        return self._process.returncode, said + errors
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+    def once(self, *more: str) -> str:
+        """Runs to its end; what it has said."""
+        done = subprocess.run(
+            [*self.command, "--once", *more], capture_output=True, text=True, timeout=WAIT_S,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 @pytest.fixture
@@ -69,7 +53,7 @@ def pipeline(pipelines: Pipelines) -> Pipeline:
 def attach(pipeline: Pipeline) -> Iterator[Attach]:
     made = Attach(pipeline)
     yield made
-    made.close()
+    made.discard()
 
 
 def plain(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
@@ -96,7 +80,6 @@ def await_done(pipeline: Pipeline, slot: int) -> None:
         assert subscriber.wait_until(slot, "parse", timeout_s=WAIT_S), pipeline.describe()
 
 
-@ONLY_LOCAL
 def test_a_query_is_followed_by_a_process_that_is_killed(
     spark: SparkSession, pipeline: Pipeline, attach: Attach
 ) -> None:
@@ -112,7 +95,7 @@ def test_a_query_is_followed_by_a_process_that_is_killed(
         query = plain(spark, pipeline).start()  # while
         query.processAllAvailable()
         await_done(pipeline, 41)
-        assert attach.end(signal.SIGKILL)[0] == -signal.SIGKILL
+        attach.kill()
         for slot in (50, 60):
             pipeline.publish(slot)
         query.processAllAvailable()  # nobody follows
@@ -120,15 +103,14 @@ def test_a_query_is_followed_by_a_process_that_is_killed(
         assert pipeline.describe().segments[0].min_time <= 50
         attach.start()
         await_done(pipeline, 61)
-        status, said = attach.end(signal.SIGTERM)
-        assert (status, said) == (0, "parse: told up to batch 5\n")
+        assert attach.stop() == 0, attach.errors()
+        assert attach.lines[-1] == (attach.run, "parse: told up to batch 5")
         consume_downstream(pipeline, checkpoint, out)
         pipeline.leave()
         pipeline.assert_finished()
     assert sorted(sink_rows(checkpoint, out)()) == sorted(pipeline.slots)
 
 
-@ONLY_LOCAL
 def test_followed_and_tracked_by_turns_counts_once(
     spark: SparkSession, pipeline: Pipeline, attach: Attach
 ) -> None:
@@ -139,17 +121,14 @@ def test_followed_and_tracked_by_turns_counts_once(
         pipeline.publish(slot)
         if follows:
             run(plain(spark, pipeline))
-            attach.start("--once")
-            assert attach.ended()[0] == 0
+            attach.once()
         else:
             query = tracked.start(
                 plain(spark, pipeline), node_id="parse", reads="parse", creates=["after"]
             )
             query.processAllAvailable()
             query.stop()
-    attach.start("--once", "--json")
-    status, said = attach.ended()
-    assert status == 0 and '"last_batch": 2' in said, said
+    assert '"last_batch": 2' in attach.once("--json")
     consume_downstream(pipeline, str(directory / "cp"), str(directory / "out"))
     pipeline.leave()
     pipeline.assert_finished()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -20,7 +19,7 @@ from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import Follower, FollowerLimits, Stopping, TrackingError
 from local_tracker.spark.logs import CheckpointLog, LogError
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
-from tests.spark.support import WAIT_S
+from tests.cluster.children import WAIT_S, until
 from tracker.client import LowmarkError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError, TickRefusedError
@@ -100,14 +99,12 @@ def attached(running: EmbeddedTracker, logs: Logs, **more: object) -> AttachedQu
 
 def await_open_slots(running: EmbeddedTracker, *expected: int) -> None:
     """A durable tick is applied a moment later."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
+
+    def found() -> list[int]:
         state = running.admin().pipeline("p").state
-        found = [segment.open_slots for segment in state.segments]
-        if found == list(expected) or time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    assert found == list(expected)
+        return [segment.open_slots for segment in state.segments]
+
+    until(lambda: found() == list(expected), lambda: f"{found()}, not {expected}")
 
 
 def test_batches_are_told_as_they_end(running: EmbeddedTracker, logs: Logs) -> None:
@@ -342,15 +339,15 @@ def test_another_query_is_not_followed_under_its_node_id(
 
 def await_waits(running: EmbeddedTracker, *expected: tuple[WaitKind, int, int]) -> str:
     """Waits until the node says that it waits for that; returns what it says."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
+    waits: list[WaitCause] = []
+
+    def found() -> bool:
+        nonlocal waits
         parts = running.admin().explain("p").parts
         waits = [wait for part in parts for node in part.nodes for wait in node.waits]
-        found = [(wait.kind, wait.segment, wait.batch) for wait in waits]
-        if found == list(expected) or time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    assert found == list(expected)
+        return [(wait.kind, wait.segment, wait.batch) for wait in waits] == list(expected)
+
+    until(found, lambda: f"{waits}, not {expected}")
     return " ".join(wait.text for wait in waits)
 
 

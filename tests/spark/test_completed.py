@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from local_tracker.spark.completed import CompletedReader, between, slot_of_timestamp
+from tests.cluster.children import WAIT_S
 from tests.docs.pages import ROOT, blocks
-from tests.spark.conftest import ONLY_LOCAL, Pipelines
-from tests.spark.support import WAIT_S
+from tests.spark.conftest import Pipelines
 from tracker.client import Subscriber
 from tracker.consumers.runs import Run
 from tracker.core.model.slots import FOREVER, slot_of
@@ -20,7 +20,6 @@ from tracker.core.model.slots import FOREVER, slot_of
 pytestmark = pytest.mark.timeout(400)  # the session is started by whichever test comes first
 
 
-@ONLY_LOCAL
 def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
     spark: SparkSession, pipelines: Pipelines, tmp_path: Path
 ) -> None:
@@ -63,7 +62,6 @@ def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
     assert [row["row"] for row in between(rows, everything, F.col("slot")).collect()] == [9, 10, 11]
 
 
-@ONLY_LOCAL
 def test_timestamps_become_the_slots_that_fronts_give(spark: SparkSession) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     unix_us = [-1_500_001, -1, 0, 9_999, 10_000, 1_772_442_300_123_456, 253_000_000_000_000_001]

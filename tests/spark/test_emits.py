@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from fronts.files import FileFront
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.tracked import Tracked, TrackedQuery
-from tests.spark.conftest import ONLY_LOCAL
-from tests.spark.support import WAIT_S
+from tests.cluster.children import WAIT_S, now_slot
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
@@ -25,10 +23,6 @@ from tracker.core.model.units import slot_in_name
 
 SLACK_NS = 10_000_000
 SEGMENTS = ("windows", "report")
-
-
-def now() -> int:
-    return slot_of(time.time_ns(), SLACK_NS)
 
 
 class Query:
@@ -63,12 +57,13 @@ def registered(target: str, request: pytest.FixtureRequest) -> Iterator[str]:
     name = request.node.name
     with Admin(target) as admin:
         edge = Edge("windows", "report")
-        spec = PipelineSpec(name, SEGMENTS, (edge,), fronts=("input", "emitted"), start_slot=now())
+        spec = PipelineSpec(
+            name, SEGMENTS, (edge,), fronts=("input", "emitted"), start_slot=now_slot()
+        )
         admin.register(spec)
         yield name
 
 
-@ONLY_LOCAL
 def test_what_is_emitted_from_state(
     spark: SparkSession, target: str, registered: str, tmp_path: Path
 ) -> None:
@@ -86,7 +81,7 @@ def test_what_is_emitted_from_state(
             running.processAllAvailable()
         told = read(reader, tmp_path, running, 0)
         # Nothing is open any more and no batch runs: its driver goes on promising.
-        assert subscriber.wait_until(now(), "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(now_slot(), "report", timeout_s=WAIT_S)
         running.stop()
         held = subscriber.min_time("report")
         # The state outlives the driver, and so does what the reader may not be told before.
@@ -97,7 +92,7 @@ def test_what_is_emitted_from_state(
         running = query.start()
         running.processAllAvailable()
         read(reader, tmp_path, running, told)
-        assert subscriber.wait_until(now(), "report", timeout_s=WAIT_S)
+        assert subscriber.wait_until(now_slot(), "report", timeout_s=WAIT_S)
         running.stop(leave=True)
         assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
     counted = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(at as long)", "count")
@@ -131,7 +126,6 @@ def read(reader: NodeClient, directory: Path, running: TrackedQuery, first: int)
     return batches[-1] + 1
 
 
-@ONLY_LOCAL
 def test_rows_with_slots_of_their_own_are_not_emitted(
     spark: SparkSession, target: str, registered: str, tmp_path: Path
 ) -> None:

@@ -17,8 +17,7 @@ from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.tracked import Tracked
-from tests.spark.conftest import ONLY_LOCAL
-from tests.spark.support import WAIT_S
+from tests.cluster.children import WAIT_S
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.client.errors import RefusedError
 from tracker.core.log import Joined
@@ -91,7 +90,6 @@ def rows(log: CheckpointLog, published: PublishedBatches) -> int:
     return sum(pq.read_metadata(local_path(unit)).num_rows for unit in units)
 
 
-@ONLY_LOCAL
 def test_a_raw_stream_is_labelled(spark: SparkSession, target: str, tmp_path: Path) -> None:
     directory, checkpoint = tmp_path / "raw", tmp_path / "cp-front"
     with Admin(target) as admin:
@@ -139,7 +137,6 @@ def test_stopping_before_starting_is_an_error(target: str, tmp_path: Path) -> No
         front.stop()
 
 
-@ONLY_LOCAL
 def test_a_copy_of_a_front_does_not_stop_the_one_that_runs(
     spark: SparkSession, target: str, tmp_path: Path
 ) -> None:

@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.tracked import Tracked
-from tests.spark.conftest import ONLY_LOCAL, Pipelines
-from tests.spark.support import WAIT_S, Pipeline
+from tests.cluster.children import WAIT_S
+from tests.spark.conftest import Pipelines
+from tests.spark.support import Pipeline
 from tracker.client import Subscriber
 
 
@@ -34,7 +35,6 @@ def new_files(spark: SparkSession, pipeline: Pipeline, first: int) -> DataFrame:
     return spark.read.parquet(*paths[first:])
 
 
-@ONLY_LOCAL
 def test_a_job_is_a_node(spark: SparkSession, pipeline: Pipeline, names: str) -> None:
     tracked = Tracked(spark, pipeline.target, pipeline.name)
     out = str(pipeline.directory / "out")

@@ -14,7 +14,7 @@ import tracker
 from local_tracker.spark import jobs
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.jobs import JobNode
-from tests.spark.support import WAIT_S
+from tests.cluster.children import WAIT_S
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value

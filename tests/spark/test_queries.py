@@ -1,8 +1,4 @@
-"""Ordinary queries, tracked by units: files to files, a chain, a writer in foreachBatch.
-
-For each: nothing is announced early, min time reaches the end, all cells are empty, and the sink
-holds what the same query over the same input gives without tracking.
-"""
+"""Ordinary queries, tracked by units, what is refused of them, and publishing; the matrix has the rest."""
 
 from __future__ import annotations
 
@@ -19,10 +15,9 @@ import tracker
 from local_tracker.spark.follow import FollowerLimits, TrackingError
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.tracked import Tracked, TrackedQuery, check_version
-from tests.spark.conftest import ONLY_LOCAL, Pipelines
-from tests.spark.support import SCHEMA, Pipeline, Witness, published_rows, sink_rows
+from tests.spark.conftest import Pipelines
+from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
 from tracker.client import LowmarkError
-from tracker.core.model import Edge
 
 TrackedIn = Callable[[Pipeline], Tracked]
 
@@ -80,59 +75,6 @@ def test_files_to_files(spark: SparkSession, tracked_in: TrackedIn, pipelines: P
     assert contents(spark.read.parquet(out)) == untracked(spark, pipeline)
 
 
-def test_a_chain_with_a_writer(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
-) -> None:
-    """A file sink, read by two queries: one writes in foreachBatch, after a look at the batch."""
-    pipeline = pipelines("parse", "enrich", edges=(Edge("parse", "audit"),))
-    where = {name: str(pipeline.directory / name) for name in ("a", "b", "ca", "cb", "cc", "c")}
-    tracked = tracked_in(pipeline)
-    writer = tracked.writer(where["b"], "json")
-
-    def enrich(frame: DataFrame, batch: int) -> None:
-        if not frame.isEmpty():
-            writer(frame, batch)
-
-    done = {
-        "parse": sink_rows(where["ca"], where["a"]),
-        "enrich": published_rows(where["cb"], where["b"]),
-        "audit": sink_rows(where["cc"], where["c"]),
-    }
-    with Witness(pipeline, done):
-        tracked.start(
-            doubled(reader(spark).parquet(pipeline.input))
-            .writeStream.format("parquet")
-            .option("path", where["a"])
-            .option("checkpointLocation", where["ca"]),
-            node_id="parse",
-            reads={pipeline.input: "parse"},
-            creates=["enrich", "audit"],
-        )
-        readers = {
-            "enrich": reader(spark, 3)
-            .schema("slot long, twice long")
-            .parquet(where["a"])
-            .writeStream.foreachBatch(enrich)
-            .option("checkpointLocation", where["cb"]),
-            "audit": reader(spark, 1)
-            .schema("slot long, twice long")
-            .parquet(where["a"])
-            .writeStream.format("parquet")
-            .option("path", where["c"])
-            .option("checkpointLocation", where["cc"]),
-        }
-        for slot in (3, 4, 9, 11):
-            pipeline.publish(slot, commit=False)
-            pipeline.publish(slot)  # a slot may have several files
-        for node_id, query in readers.items():
-            tracked.start(query, node_id=node_id, reads=node_id)
-        pipeline.leave()
-        pipeline.assert_finished()
-    expected = untracked(spark, pipeline)
-    assert contents(spark.read.json(where["b"])) == expected
-    assert contents(spark.read.parquet(where["c"])) == expected
-
-
 # --- without Spark's executors mattering ----------------------------------------------------------
 
 
@@ -148,43 +90,6 @@ def start_copy(
     )
 
 
-@ONLY_LOCAL
-def test_a_restarted_query_goes_on(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
-) -> None:
-    pipeline = pipelines("parse")
-    tracked = tracked_in(pipeline)
-    for slot in (1, 2):
-        pipeline.publish(slot)
-        query = start_copy(tracked, spark, pipeline)
-        query.processAllAvailable()
-        query.stop()
-    assert query.last_durable_batch == 1
-    pipeline.leave()
-    pipeline.assert_finished()
-
-
-@ONLY_LOCAL
-def test_a_checkpoint_that_was_rolled_back_is_refused(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
-) -> None:
-    pipeline = pipelines("parse")
-    tracked = tracked_in(pipeline)
-    older = pipeline.directory / "older"
-    for slot in (1, 2):
-        pipeline.publish(slot)
-        query = start_copy(tracked, spark, pipeline)
-        query.processAllAvailable()
-        query.stop()
-        if slot == 1:
-            shutil.copytree(pipeline.directory / "cp", older)
-    shutil.rmtree(pipeline.directory / "cp")
-    older.rename(pipeline.directory / "cp")
-    with pytest.raises(TrackingError, match=r"tracker has batch 1.*restore the newer one"):
-        start_copy(tracked, spark, pipeline)
-
-
-@ONLY_LOCAL
 def test_what_does_not_fit_is_refused_at_the_start(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
@@ -202,7 +107,6 @@ def test_what_does_not_fit_is_refused_at_the_start(
     assert not spark.streams.active
 
 
-@ONLY_LOCAL
 def test_a_query_far_ahead_of_the_tracker_is_stopped(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
@@ -217,7 +121,6 @@ def test_a_query_far_ahead_of_the_tracker_is_stopped(
         query.awaitTermination()
 
 
-@ONLY_LOCAL
 def test_a_tracker_that_is_away_loses_nothing(
     spark: SparkSession, pipelines: Pipelines, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ which no batch reads one as a whole.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,15 +17,14 @@ from fronts.ranges import RangeFront
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 from local_tracker.spark.tracked import Tracked, TrackedQuery
-from tests.spark.conftest import ONLY_LOCAL
-from tests.spark.support import WAIT_S
+from tests.cluster.children import WAIT_S, now_slot
 from tracker.client import Admin, Subscriber
 from tracker.core.model import PipelineSpec
-from tracker.core.model.slots import FOREVER, slot_of
+from tracker.core.model.slots import FOREVER
 
 ROWS_PER_BATCH = 10
 PARTITION = "offset"
-NOW = slot_of(time.time_ns(), 10_000_000)
+NOW = now_slot()
 
 
 @pytest.fixture
@@ -70,7 +68,6 @@ class Query:
         return running
 
 
-@ONLY_LOCAL
 def test_ranges_of_a_real_source(
     spark: SparkSession, target: str, registered: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from fronts.files import FileFront
+from tests.cluster.children import WAIT_S
 from tests.docs.pages import ROOT, blocks
-from tests.spark.conftest import ONLY_LOCAL
-from tests.spark.support import WAIT_S
 from tracker.client import Admin, Subscriber
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model.slots import FOREVER
@@ -17,7 +16,6 @@ from tracker.core.model.slots import FOREVER
 README = {block.info: block.text for block in blocks(ROOT / "README.md")}
 
 
-@ONLY_LOCAL
 def test_the_readmes_query_is_tracked(spark: SparkSession, target: str, tmp_path: Path) -> None:
     def run(info: str) -> dict[str, object]:
         text = README[info]

@@ -17,7 +17,6 @@ from local_tracker.spark.rescaling import (
     repartition_state,
     rescale_query,
 )
-from tests.spark.conftest import ONLY_LOCAL
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 HDFS = f"{PACKAGE}.HDFSBackedStateStoreProvider"
@@ -61,7 +60,6 @@ def test_a_directory_without_batches_is_refused(tmp_path: Path) -> None:
         checkpoint_state(tmp_path)
 
 
-@ONLY_LOCAL
 @pytest.mark.parametrize(
     ("made", "partitions", "why"),
     [
@@ -87,7 +85,6 @@ def test_what_spark_would_refuse_is_refused_before_the_query_is_stopped(
         rescale_query(spark, Untouchable(), start, root, partitions)
 
 
-@ONLY_LOCAL
 def test_a_query_runs_on_where_the_moment_to_rescale_at_is_not_reached(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -102,7 +99,6 @@ def test_a_query_runs_on_where_the_moment_to_rescale_at_is_not_reached(
     assert checkpoint_state(root).partitions == 2
 
 
-@ONLY_LOCAL
 def test_a_batch_that_is_under_way_is_finished_first_or_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -10,17 +10,17 @@ from pyspark.sql import SparkSession
 
 from local_tracker import acks
 from local_tracker.spark.tracked import Tracked, TrackedQuery
+from tests.cluster.children import WAIT_S
 from tests.security.serving import Served, serving, wait_for
-from tests.spark.conftest import CLUSTER, ONLY_LOCAL
 from tests.spark.support import (
     SCHEMA,
-    WAIT_S,
     Pipeline,
     Witness,
     parse_operator,
     published_rows,
     take_out_of_side,
 )
+from tests.spark_matrix.registry import CLUSTER
 from tracker.client import SecureTarget
 from tracker.core.model import Edge
 
@@ -88,7 +88,6 @@ def test_a_query_is_tracked_over_mutual_tls_with_a_token(
     assert sorted(row.row for row in rows) == list(range(len(pipeline.slots)))
 
 
-@ONLY_LOCAL
 @pytest.mark.timeout(600)
 def test_the_credentials_of_executors_count_there_and_a_wrong_token_fails_the_batch(
     served: Served, spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch

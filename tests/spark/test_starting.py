@@ -19,13 +19,10 @@ from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.tracked import Tracked, TrackedQuery
-from tests.spark.conftest import LOCAL, Pipelines
-from tests.spark.support import SCHEMA, WAIT_S, Pipeline
+from tests.cluster.children import WAIT_S
+from tests.spark.conftest import Pipelines
+from tests.spark.support import SCHEMA, Pipeline
 from tracker.client import NodeClient
-from tracker.client.errors import RefusedError
-from tracker.core.model import RefusalCode
-
-pytestmark = pytest.mark.parametrize("spark", [LOCAL], indirect=True)
 
 TrackedIn = Callable[[Pipeline], Tracked]
 
@@ -221,30 +218,6 @@ def test_what_nothing_could_publish_is_refused(
     nothing_was_touched(spark, pipeline)
 
 
-def test_a_batch_that_publishes_nothing_fails_and_may_be_run_again(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
-) -> None:
-    pipeline = pipelines("parse", "after")
-    written = Written(spark, tracked_in(pipeline), pipeline)
-    query = written.start()
-    pipeline.publish(1)
-    query.processAllAvailable()
-    written.publishes = False
-    pipeline.publish(2)
-    with pytest.raises(
-        TrackingError, match=r"batch 1 had input and published nothing for \['after'\]"
-    ):
-        query.processAllAvailable()
-    assert CheckpointLog(str(pipeline.directory / "cp")).committed() == [0]
-    assert pipeline.describe().segments[1].min_time <= 2
-    written.publishes = True
-    query = written.start()
-    query.processAllAvailable()
-    query.stop()
-    assert query.last_durable_batch == 1
-    assert pipeline.describe().segments[1].open_items == 2
-
-
 def test_a_batch_may_publish_nothing_where_that_is_said(
     spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
 ) -> None:
@@ -259,27 +232,6 @@ def test_a_batch_may_publish_nothing_where_that_is_said(
 
 
 # --- who it is ------------------------------------------------------------------------------------
-
-
-def test_a_copy_of_a_query_does_not_stop_the_one_that_runs(
-    spark: SparkSession, tracked_in: TrackedIn, pipelines: Pipelines
-) -> None:
-    pipeline = pipelines("parse")
-    tracked = tracked_in(pipeline)
-    first = tracked.start(sink(files(spark, pipeline), pipeline), node_id="parse", reads="parse")
-    pipeline.await_session("parse")
-    copy = sink(files(spark, pipeline), pipeline, "copy")
-    with pytest.raises(RefusedError, match=f"runs for {str(first.id)!r}") as refused:
-        tracked_in(pipeline).start(copy, node_id="parse", reads="parse")
-    assert refused.value.refusal.code is RefusalCode.CONFLICT
-    assert not (pipeline.directory / "copy").exists()
-    pipeline.publish(1)
-    first.processAllAvailable()
-    with pytest.raises(TrackingError, match=r"batch 0 of query .*restore the old checkpoint"):
-        tracked_in(pipeline).start(copy, node_id="parse", reads="parse", take_over=True)
-    pipeline.publish(2)
-    first.processAllAvailable()
-    assert first.last_durable_batch == 1 and first.tracking_failure is None
 
 
 def test_a_query_takes_over_where_it_says_so(

@@ -3,18 +3,17 @@
     python -m tests.spark_matrix.long_task INPUT DONE SEGMENT
 
 For each file there is: reads it, acknowledges it as consumed by one step, and when the step is durable
-notes its name in DONE and says it. What is noted is not done again. It ends when its standard input
-does.
+notes its name in DONE and says it. What is noted is not done again. It ends when it is told to finish.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from pathlib import Path
 
 from local_tracker import acks
+from tests.cluster.told import told_to_finish
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import slot_in_name, unit_name
 
@@ -22,17 +21,11 @@ POLL_S = 0.02
 
 
 def main(directory: Path, done: Path, segment: str) -> None:
-    ended = threading.Event()
-
-    def await_end() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=await_end, daemon=True).start()
+    finish = told_to_finish()
     known = set(done.read_text().splitlines()) if done.exists() else set()
     with open(done, "a", encoding="utf-8") as notes:
         while True:
-            last = ended.is_set()  # what is there by then is all there is
+            last = finish.is_set()  # what is there by then is all there is
             for path in sorted(directory.glob("s*")):
                 if path.name in known:
                     continue

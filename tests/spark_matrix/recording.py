@@ -7,13 +7,15 @@ killed in between, the tracker says to its next run whether the batch was durabl
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from examples.history import Recorder
+from examples.history import Recorder, read
 from tracker.client import NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import TickContent
@@ -116,6 +118,13 @@ def settled(lines: Iterable[Line]) -> list[Line]:
                  "handed_ns": line["at_ns"], "acknowledged_ns": known_ns}
             )  # fmt: skip
     return sorted(kept, key=lambda line: int(line["at_ns"]))
+
+
+def write_settled(parts: Path, path: Path) -> None:
+    """Joins what all the files of a directory hold into one history."""
+    lines = [line for part in sorted(parts.glob("*.jsonl")) for line in read(part)]
+    text = (json.dumps(line, separators=(",", ":")) + "\n" for line in settled(lines))
+    path.write_text("".join(text))
 
 
 def _node_id(line: Line) -> str:

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from examples.children import ROOT
 from examples.history import Recorder, read
 from local_tracker import acks
 from local_tracker.spark.tracked import Tracked, TrackedQuery
+from tests.check.judging import judge
 from tests.cluster.tracker import Tracker
-from tests.spark.support import SCHEMA, parse_operator
-from tests.spark_matrix.recording import settled
+from tests.spark.support import SCHEMA, Fronts, parse_operator
+from tests.spark_matrix.recording import write_settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
-from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
-from tracker.core.model.ack_values import child_value, unit_value
+from tracker.core.model import Cells, Edge, PipelineSpec, TickContent
+from tracker.core.model.ack_values import child_value
 from tracker.core.model.slots import FOREVER, slot_of
-from tracker.core.model.units import file_name, slot_in_name, unit_name
+from tracker.core.model.units import slot_in_name
 
 WAIT_S = 60.0
 """Far more than anything in a row takes; what has not come by then does not come."""
-CHECK_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _SETTLE_S = 5.0
 
@@ -43,88 +38,6 @@ SIDE = (Edge("parse", "side"),)
 
 class RowFailed(Exception):
     """What a row found to be wrong."""
-
-
-class Fronts:
-    """A registered pipeline and its fronts, each with a directory of files of rows: a slot, and the
-    number of the row."""
-
-    def __init__(self, world: World, spec: PipelineSpec, feeds: Mapping[str, str]) -> None:
-        """feeds: the segment that each front feeds, by the front's name."""
-        self._truth, self.name, self.target = world.truth, spec.name, world.target
-        self.segments = spec.segments
-        self.admin = Admin(world.target)
-        self.admin.register(spec)
-        self.slots: list[int] = []
-        """Of all rows published so far; a row's number is its place."""
-        self._feeds, self._batch = dict(feeds), 0
-        self._nodes: dict[str, NodeClient] = {}
-        self._open: list[tuple[int, int, int, int]] = []
-        self._inputs: dict[str, str] = {}
-        for front, segment in feeds.items():
-            self._inputs[front] = str(
-                world.directory / ("in" if not self._inputs else f"in-{front}")
-            )
-            os.makedirs(self._inputs[front])
-            node = self._nodes[front] = NodeClient(world.target, spec.name, front, kind="front")
-            node.join(WAIT_S)
-            node.join_front(front, segment, WAIT_S)
-
-    @property
-    def input(self) -> str:
-        """The directory of the first front."""
-        return next(iter(self._inputs.values()))
-
-    def input_of(self, front: str) -> str:
-        return self._inputs[front]
-
-    def publish(
-        self, slot: int, rows: int = 4, *, front: str = "front", fmt: str = "parquet",
-        commit: bool = True,
-    ) -> None:  # fmt: skip
-        """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
-        name = file_name(slot, front, self._batch, fmt)
-        self._batch += 1
-        folder = self._inputs[front]
-        hidden, path = f"{folder}/.{name}", f"{folder}/{name}"
-        numbers = range(len(self.slots), len(self.slots) + rows)
-        if fmt == "parquet":
-            columns = {"slot": [slot] * rows, "row": list(numbers)}
-            pq.write_table(
-                pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()}), hidden
-            )
-        else:
-            lines = [json.dumps({"slot": slot, "row": number}) + "\n" for number in numbers]
-            Path(hidden).write_text("".join(lines))
-        self.slots += [slot] * rows
-        self._truth.created(self._feeds[front], unit_name(path), slot)
-        segment = self.segments.index(self._feeds[front])
-        self._open.append((segment, slot, unit_value(unit_name(path)), 1))
-        os.rename(hidden, path)
-        if commit:
-            self.commit(front)
-
-    def commit(self, front: str = "front") -> None:
-        """The ticks of what has been published, and a promise beyond it."""
-        node = self._nodes[front]
-        promise = Heartbeat(front, max(slot for _, slot, _, _ in self._open) + 1)
-        created = TickContent(created=Cells.of(self._open))
-        self._open = []
-        node.commit(created).result(WAIT_S)
-        node.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
-
-    def leave(self) -> None:
-        """All fronts end: what is published is all there is."""
-        for front, node in self._nodes.items():
-            node.leave_front(front).result(WAIT_S)
-
-    def describe(self) -> Any:
-        return self.admin.pipeline(self.name).state
-
-    def close(self) -> None:
-        for node in self._nodes.values():
-            node.close()
-        self.admin.close()
 
 
 class World:
@@ -187,7 +100,7 @@ class World:
         with Admin(self.target) as admin:
             spec, _ = admin.register(spec)
         self.header(spec, feeds)
-        self.pipeline = Fronts(self, spec, feeds)
+        self.pipeline = Fronts(self.target, spec, self.directory, feeds, self.truth.created)
 
     def header(self, spec: Any, fronts: Mapping[str, str]) -> None:
         """Begins the history of a registered pipeline, and listens to each process."""
@@ -504,16 +417,9 @@ class World:
 
     def judge(self) -> list[str]:
         """What the history breaks, as the judge says it; none if it is sound."""
-        lines = [line for part in self.recorder.path.parent.glob("*.jsonl") for line in read(part)]
-        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in settled(lines))
-        self.history.write_text(text)
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.check", str(self.history)],
-            cwd=ROOT, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False,
-        )  # fmt: skip
-        if done.returncode == 0:
-            return []
-        return (done.stdout + done.stderr).splitlines()
+        write_settled(self.recorder.path.parent, self.history)
+        judged = judge(self.history)
+        return [] if judged.ok else judged.said
 
 
 def consumed_names(query: Followed) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.children import until
 from tests.cluster.redis_server import STRICT, RedisServer
 from tracker.client.embedded import free_ports
 from tracker.store import LogShortened, Store, StoreError, StoreUnavailable, open_store, shown_store
@@ -43,16 +43,6 @@ def works(url: str) -> None:
     stored = again.load(again.acquire("b"))
     assert (stored.snapshot, list(stored.records)) == ((1, b"the first"), [(2, b"two")])
     again.close()
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Asks until it is so: a server tells nobody of what it has noticed."""
-    asking = threading.Event()
-    for _ in range(int(WAIT_S / 0.05)):
-        if done():
-            return
-        asking.wait(0.05)
-    raise AssertionError("it has not come to it")
 
 
 # --- what is asked of a server --------------------------------------------------------------------

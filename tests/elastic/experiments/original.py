@@ -20,12 +20,11 @@ from typing import Any
 from examples.history import Recorder, merge, read
 from examples.latency import percentile
 from examples.word_count.text import lines, words
-from tests.cluster.children import Running, discard
+from tests.check.judging import judge
+from tests.cluster.children import Running, discard, now_slot
 from tests.cluster.steps import WAIT_S, Steps
 from tests.elastic.counting import PIPELINE, address, send, workers
 from tests.elastic.fleet import Fleet
-from tests.elastic.load import now_slot
-from tests.elastic.system import judge
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER

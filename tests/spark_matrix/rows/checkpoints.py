@@ -175,7 +175,7 @@ def cuts_batches(world: World) -> None:
     world.finish()
 
 
-@row("4.5", "a checkpoint rolled back to an older copy is refused")
+@row("4.5", "a checkpoint rolled back to an older copy is refused", quick=True)
 def rolled_back(world: World) -> None:
     world.open("parse")
     world.follow("cp", "parse")

@@ -113,7 +113,7 @@ def before_commit_writer(world: World) -> None:
     killed(world, "writer", "commit")
 
 
-@row("3.5", "driver killed between sink commit and commits/N (file sink)")
+@row("3.5", "driver killed between sink commit and commits/N (file sink)", quick=True)
 def before_commit(world: World) -> None:
     killed(world, "file", "commit")
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from examples.children import ROOT
 from local_tracker.spark.ranges import OffsetRanges
+from tests.cluster.children import Running
 from tests.spark_matrix.registry import row
 from tests.spark_matrix.rows.ways import Partitioned
 from tests.spark_matrix.world import World
@@ -97,22 +96,17 @@ class LongTask:
 
     def __init__(self, world: World) -> None:
         self.world, self.done = world, Path(world.path("done"))
-        self.said: list[str] = []
-        self._process: subprocess.Popen[str] | None = None
-        world.at_end(self._end)
-
-    def start(self) -> None:
-        world = self.world
-        environment = {
-            **os.environ, "LOWMARK_TARGET": world.target, "LOWMARK_PIPELINE": world.name,
-            "LOWMARK_NODE_ID": "long-task", "LOWMARK_DIRECTORY": world.path("lowmark"),
-            "LOWMARK_PYTHON": self._recording_interpreter(),
-        }  # fmt: skip
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark_matrix.long_task", world.pipeline.input,
-             str(self.done), "parse"],
-            cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self._taken = 0
+        self.process = Running(
+            "tests.spark_matrix.long_task", world.pipeline.input, str(self.done), "parse",
+            errors=Path(world.path("long-task.log")),
+            environment={
+                "LOWMARK_TARGET": world.target, "LOWMARK_PIPELINE": world.name,
+                "LOWMARK_NODE_ID": "long-task", "LOWMARK_DIRECTORY": world.path("lowmark"),
+                "LOWMARK_PYTHON": self._recording_interpreter(),
+            },
         )  # fmt: skip
+        world.at_end(self.process.discard)
 
     def _recording_interpreter(self) -> str:
         """What runs as the local tracker's interpreter: its ticks belong to the history."""
@@ -125,29 +119,12 @@ class LongTask:
 
     def await_done(self, count: int) -> None:
         """Until it has said that so many more files are done."""
-        assert self._process is not None and self._process.stdout is not None
         for _ in range(count):
-            line = self._process.stdout.readline()
-            self.world.check(bool(line), "the worker has ended")
-            begun_ns, name = line.split()
+            begun_ns, name = self.process.until_line(self._taken).split()
+            self._taken += 1
             path = f"{self.world.pipeline.input}/{name}"
             # Done when the step is handed over; so nothing may be announced before.
             self.world.recorder.consumed("parse", unit_name(path), int(begun_ns))
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.communicate()
-
-    def finish(self) -> None:
-        """Lets it come to the end of what is there."""
-        assert self._process is not None
-        self._process.communicate(timeout=60)
-        self.world.check(self._process.returncode == 0, "the worker did not end well")
-
-    def _end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self.kill()
 
 
 def local_tracker(world: World) -> int:
@@ -166,18 +143,19 @@ def local_tracker(world: World) -> int:
 def long_task(world: World) -> None:
     world.open("parse")
     task = LongTask(world)
-    task.start()
+    task.process.start()
     world.publish(3, 4)
     task.await_done(2)
     os.kill(world.wait("it has a local tracker", lambda: local_tracker(world)), signal.SIGKILL)
     world.publish(6, 7)
     task.await_done(2)
     # Between two steps: what is done is noted, and the next one is not begun.
-    task.kill()
+    task.process.kill()
     world.publish(9)
-    task.start()
+    task.process.start()
     task.await_done(1)
-    task.finish()
+    task.process.tell("finish")
+    task.process.ends_well()
     world.check(
         len(task.done.read_text().splitlines()) == 5, "files were taken twice or not at all"
     )

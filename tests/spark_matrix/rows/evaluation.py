@@ -6,7 +6,9 @@ acks would cancel, and were none counted they would be missing: `side` could not
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -40,13 +42,22 @@ def is_empty_then_write(world: World) -> None:
     world.finish()
 
 
+def local_trackers() -> set[Path]:
+    return set(Path(os.environ["LOWMARK_DIRECTORY"]).glob("*.sock"))
+
+
 @row("1.3", "count() and write", *BOTH, quick=True)
 def count_and_write(world: World) -> None:
     def each(frame: DataFrame, publish: Publish, batch: int) -> None:
         assert frame.count() == 20
         publish(frame)
 
+    before = local_trackers()
     world.evaluate(each)
+    executors = 2 if world.on_cluster else 1
+    world.check(
+        len(local_trackers() - before) == executors, "an executor has not one local tracker"
+    )
     world.sink_is_all()
     world.finish()
 

@@ -46,7 +46,7 @@ def chain(world: World) -> None:
     world.finish()
 
 
-@row("7.2", "a fork: one table, two readers, one started later")
+@row("7.2", "a fork: one table, two readers, one started later", quick=True)
 def fork(world: World) -> None:
     world.open("parse", "enrich", edges=(Edge("parse", "audit"),))
     world.follow("cp", "parse", world.sink("out", "enrich", "audit"))

@@ -123,7 +123,7 @@ def copied_query(world: World) -> None:
         world.copy(tracked, world.source(1), checkpoint="copied", out="copied", **more)
 
     copied = world.tracked()
-    refused(world, lambda: copy(copied), "take_over=True")
+    refused(world, lambda: copy(copied), f"runs for {str(query.id)!r}", "take_over=True")
     refused(world, lambda: copy(copied, take_over=True), "restore the old checkpoint")
     world.check(not Path(world.path("copied")).exists(), "the copy has begun")
     world.publish(4)
