@@ -34,7 +34,7 @@ from tracker.client.errors import (
 )
 from tracker.client.node import NodeClient
 from tracker.core.log import Grant, Joined
-from tracker.core.model import Batch, RefusalCode, TickContent
+from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent
 from tracker.core.model.ack_values import root_value, root_values
 from tracker.core.model.slots import LOWEST_SLOT
 
@@ -154,7 +154,7 @@ class Front:
         node_id = node_id or front
         self.identity = front if node_id == front else f"{node_id}/{front}"
         """Names the front among all that feed the pipeline; what its ack values are made from."""
-        self._node = node or NodeClient(target, pipeline, node_id, kind="front", known=known)
+        self._node = node or NodeClient(target, pipeline, node_id, kind=NodeKind.FRONT, known=known)
         self._clock = clock
         self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
         self._heartbeat_interval_ms = heartbeat_interval_ms

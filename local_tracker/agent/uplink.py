@@ -18,7 +18,7 @@ from tracker.client import (
     UnavailableError,
 )
 from tracker.core.log import Grant
-from tracker.core.model import Batch, RefusalCode, TickContent
+from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent
 
 FLUSHES = "flushes"
 """The scope of the batch keys of a local tracker's ticks: the numbers of its flushes."""
@@ -130,7 +130,7 @@ class TrackerUplink:
         """known: a file beside the spool, for what was acknowledged. Raises HandOverError if the tracker
         can't be reached or doesn't know the pipeline."""
         self._target = target
-        self._node = NodeClient(target, pipeline, node_id, kind="local-tracker", known=known)
+        self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.LOCAL_TRACKER, known=known)
         self._subscriber = Subscriber(target, pipeline)
         self._fronts: set[str] = set()
         self._joined = False

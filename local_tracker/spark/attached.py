@@ -21,7 +21,7 @@ from local_tracker.spark.ticks import QueryTicks, Tracking
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
-from tracker.core.model import Batch
+from tracker.core.model import Batch, NodeKind
 
 MAX_BATCHES_BEHIND = 10_000
 """Batches that are read ahead while the tracker is away; a query cannot be told to wait."""
@@ -68,7 +68,7 @@ class AttachedQuery(Followed):
         self._reads, self._creates, self._rows = reads, creates, rows or {}
         self._ranges, self._untracked, self._take_over = ranges or {}, untracked, take_over
         known = known_beside(self._checkpoint.root, pipeline, node_id)
-        self._node = NodeClient(target, pipeline, node_id, kind="query", known=known)
+        self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.QUERY, known=known)
         self._admin = Admin(target)
 
     def _check_retained(self, last_batches: Sequence[Batch]) -> None:

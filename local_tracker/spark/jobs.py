@@ -25,7 +25,7 @@ from local_tracker.spark.ticks import QueryRecord, QueryTicks, Tracking
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
-from tracker.core.model import Batch, TickContent
+from tracker.core.model import Batch, NodeKind, TickContent
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
@@ -56,7 +56,7 @@ class JobNode:
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
         known = known_beside(self._batches.directory, pipeline, node_id)
-        self._node = NodeClient(target, pipeline, node_id, kind="other", known=known)
+        self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.OTHER, known=known)
         self._admin = Admin(target)
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)

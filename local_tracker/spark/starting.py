@@ -25,6 +25,7 @@ from local_tracker.spark.ticks import QueryTicks, Tracking
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
+from tracker.core.model import NodeKind
 
 _JOIN_TIMEOUT_S = 30.0
 
@@ -83,7 +84,7 @@ class StartingQuery:
         self._planned, self._take_over = planned, take_over
         record = front_in or (self.checkpoint.root if self.checkpoint else None)
         self.node = NodeClient(
-            target, pipeline, node_id, kind="query" if front_in is None else "front",
+            target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
             known=known_beside(record, pipeline, node_id) if record else None,
         )  # fmt: skip
 

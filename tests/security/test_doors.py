@@ -28,6 +28,7 @@ from tracker.client import (
     Subscriber,
     UnavailableError,
 )
+from tracker.client.history import history
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import Edge, PipelineSpec
 from tracker.service.cluster.links import TO_SHARD_KEY
@@ -175,6 +176,15 @@ def test_the_asynchronous_subscriber_too(served: Served) -> None:
     assert asyncio.run(ask("reader")) >= 0
     with pytest.raises(LowmarkError, match="PERMISSION_DENIED"):
         asyncio.run(ask("elsewhere"))
+
+
+def test_the_history_is_asked_of_every_shard_with_the_credentials_of_the_target(
+    served: Served,
+) -> None:
+    (told,) = history(of(served, "reader"), "two", [0], "first")
+    assert told.slot == 0
+    with pytest.raises(LowmarkError, match="PERMISSION_DENIED"):
+        history(of(served, "elsewhere"), "two", [0])
 
 
 def test_a_client_cannot_act_as_a_shard(served: Served) -> None:

@@ -12,13 +12,11 @@ import grpc
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
-from tracker.client.credentials import Credentials
 from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.core.insight.describe import (
     PipelineDescription,
     RoutingDescription,
-    ShardDescription,
     ShardRole,
 )
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
@@ -30,7 +28,7 @@ from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
 from tracker.wire.freshness import freshness_from_pb
 from tracker.wire.pipelines import limits_from_pb, spec_from_pb, spec_to_pb, state_from_pb
-from tracker.wire.shards import role_from_pb
+from tracker.wire.shards import shard_from_pb
 
 Answer = TypeVar("Answer")
 
@@ -142,19 +140,7 @@ class Admin:
         )
         return RoutingInfo(
             RoutingDescription(answer.version, tuple(answer.asked), answer.changing),
-            tuple(
-                ShardInfo(
-                    ShardDescription(
-                        s.shard,
-                        s.connected,
-                        s.entries_behind,
-                        role_from_pb(s.role),
-                        s.open_slots,
-                    ),
-                    s.address,
-                )
-                for s in answer.shards
-            ),
+            tuple(ShardInfo(shard_from_pb(shard), shard.address) for shard in answer.shards),
         )
 
     def rescale(
@@ -221,20 +207,14 @@ class Admin:
             at_slot=at,
             strip_bins=strip_bins,
         )
-        timeout_s = min(shard_timeout_s, self._timeout_s)
-        # One that joins holds nothing yet, and nobody waits for it.
-        shards = [s for s in self.shards() if s.state.role is not ShardRole.JOINING]
-        credentials = self._connection.credentials
-        with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(shards))) as asking:
-            answers = list(
-                asking.map(
-                    lambda shard: _ask(shard.address, credentials, request, timeout_s), shards
-                )
-            )
         parts, silent = [], {}
-        for shard, answer in zip(shards, answers, strict=True):
+        for shard, answer in self.ask_shards(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ExplainPipeline,
+            request,
+            shard_timeout_s,
+        ):
             if isinstance(answer, UnavailableError):
-                silent[shard.state.shard] = str(answer)
+                silent[shard] = str(answer)
             else:
                 parts.append(explanation_from_pb(answer, spec))
         return Explanation(spec, tuple(parts), silent, at, silent_after_ms)
@@ -280,6 +260,29 @@ class Admin:
         )
         return answer.generation, answer.from_slot
 
+    def ask_shards(
+        self,
+        make: Callable[[grpc.Channel], Callable[..., Answer]],
+        request: Any,
+        shard_timeout_s: float = SHARD_TIMEOUT_S,
+    ) -> list[tuple[int, Answer | UnavailableError]]:
+        """What each shard answers to a call, by number, or why one did not within the time; but for those
+        that join, which hold nothing yet. make: as in `Connection.ask`. Raises RefusedError."""
+        shards = [s for s in self.shards() if s.state.role is not ShardRole.JOINING]
+        timeout_s = min(shard_timeout_s, self._timeout_s)
+
+        def ask(shard: ShardInfo) -> tuple[int, Answer | UnavailableError]:
+            connection = Connection(SecureTarget(shard.address, self._connection.credentials))
+            try:
+                return shard.state.shard, connection.call(make, request, timeout_s)[0]
+            except UnavailableError as error:
+                return shard.state.shard, error
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(shards))) as asking:
+            return list(asking.map(ask, shards))
+
     def _call(self, make: Callable[[grpc.Channel], Callable[..., Answer]], request: Any) -> Answer:
         answer, self._last = self._connection.call(
             make, request, self._timeout_s, prefer=self._last
@@ -294,27 +297,6 @@ class Admin:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _ask(
-    address: str,
-    credentials: Credentials,
-    request: pipeline_pb.ExplainPipelineRequest,
-    timeout_s: float,
-) -> pipeline_pb.ExplainPipelineResponse | UnavailableError:
-    """One shard's part of an explanation, or why it gave none."""
-    connection = Connection(SecureTarget(address, credentials))
-    try:
-        answer, _ = connection.call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ExplainPipeline,
-            request,
-            timeout_s,
-        )
-        return answer
-    except UnavailableError as error:
-        return error
-    finally:
-        connection.close()
 
 
 def _info(answer: pipeline_pb.GetPipelineResponse) -> PipelineInfo:

@@ -13,7 +13,7 @@ import structlog
 from tracker.client.admin import Admin
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
-from tracker.core.model import PipelineSpec
+from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.process import ProcessConfig
 from tracker.service.config import ServerConfig
 from tracker.service.run import configure_logging
@@ -141,7 +141,7 @@ class EmbeddedTracker:
         """Closed with the tracker."""
         return self._keep(Admin(self.target))
 
-    def node(self, pipeline: str, node_id: str, kind: str = "other") -> NodeClient:
+    def node(self, pipeline: str, node_id: str, kind: str = NodeKind.OTHER) -> NodeClient:
         """A node that has not joined; closed with the tracker."""
         return self._keep(NodeClient(self.target, pipeline, node_id, kind))
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import reduce
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.admin import Admin
-from tracker.client.connection import Connection
 from tracker.client.errors import UnavailableError
 from tracker.core.cut.history import Reached
+from tracker.wire.history import reached_from_pb
 
 ANSWER_TIMEOUT_S = 30.0
-SHARD_TIMEOUT_S = 5.0
-"""How long one shard may take for its part."""
 
 
 def history(
@@ -32,32 +31,17 @@ def history(
     """
     request = progress_pb.GetHistoryRequest(pipeline=pipeline, segment=segment or "", slots=slots)
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
-        shards = admin.shards()
-    found: list[Reached] | None = None
-    trouble: UnavailableError | None = None
-    for shard in shards:
-        connection = Connection(shard.address)
-        try:
-            answer, _ = connection.call(
-                lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory,
-                request,
-                SHARD_TIMEOUT_S,
-            )
-        except UnavailableError as error:
-            trouble = error
-            continue
-        finally:
-            connection.close()
-        told = [
-            Reached(r.slot, r.reached, r.at_ms if r.HasField("at_ms") else None, r.min_time)
-            for r in answer.reached
-        ]
-        found = (
-            told if found is None else [_earlier(*pair) for pair in zip(found, told, strict=True)]
+        answers = admin.ask_shards(
+            lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory, request
         )
-    if found is None:
-        raise trouble or UnavailableError("the tracker names no shard")
-    return found
+    told = [
+        [reached_from_pb(each) for each in answer.reached]
+        for _, answer in answers
+        if not isinstance(answer, UnavailableError)
+    ]
+    if not told:
+        raise next(answer for _, answer in answers if isinstance(answer, UnavailableError))
+    return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
 
 
 def _earlier(one: Reached, other: Reached) -> Reached:

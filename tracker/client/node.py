@@ -42,6 +42,7 @@ from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Cells,
     FrontJoin,
+    NodeKind,
     PipelineSpec,
     Refusal,
     RefusalCode,
@@ -82,7 +83,7 @@ class NodeClient:
         target: str | Sequence[str],
         pipeline: str,
         node_id: str,
-        kind: str = "other",
+        kind: str = NodeKind.OTHER,
         *,
         max_unacknowledged: int = MAX_UNACKNOWLEDGED,
         max_unacknowledged_bytes: int = MAX_UNACKNOWLEDGED_BYTES,

@@ -6,7 +6,7 @@ from typing import Any
 
 from tracker.core.insight.diagnosis import Cause, CauseKind
 from tracker.core.insight.explain import MissingTicks
-from tracker.core.model import PipelineSpec
+from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.model.waits import WaitKind
 from tracker.view.pipelines import span_text, time_text
@@ -168,7 +168,7 @@ def _shards(cause: Cause) -> str:
 
 
 def _node(cause: Cause) -> str:
-    kind = cause.node_kind if cause.node_kind not in ("", "other") else "node"
+    kind = cause.node_kind if cause.node_kind not in ("", NodeKind.OTHER) else "node"
     return f"{kind} {cause.node_id}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import shards_pb2 as pb
-from tracker.core.insight.describe import ShardRole
+from tracker.core.insight.describe import ShardDescription, ShardRole
 from tracker.core.log import steps as r
 from tracker.core.membership.membership import Membership
 from tracker.core.model import FrontPin, Restart, WrittenOffCell
@@ -17,14 +17,30 @@ from tracker.wire.ticks import BATCH, CONTRIBUTION, KEY, UNIT
 # --- what people are shown ------------------------------------------------------------------------
 
 
-def role_to_pb(role: ShardRole) -> pipeline_pb.ShardRole.ValueType:
+def _role_to_pb(role: ShardRole) -> pipeline_pb.ShardRole.ValueType:
     return pipeline_pb.ShardRole.Value(f"SHARD_ROLE_{role.name}")
 
 
-def role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
+def _role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
     """What this version does not know, a process of another one has said: it counts as an owner."""
     name = pipeline_pb.ShardRole.Name(role).removeprefix("SHARD_ROLE_")
     return ShardRole.__members__.get(name, ShardRole.OWNER)
+
+
+def shard_to_pb(shard: ShardDescription, address: str) -> pipeline_pb.ShardState:
+    return pipeline_pb.ShardState(
+        shard=shard.shard,
+        address=address,
+        connected=shard.connected,
+        entries_behind=shard.entries_behind,
+        role=_role_to_pb(shard.role),
+        open_slots=shard.open_slots,
+    )
+
+
+def shard_from_pb(s: pipeline_pb.ShardState) -> ShardDescription:
+    role = _role_from_pb(s.role)
+    return ShardDescription(s.shard, s.connected, s.entries_behind, role, s.open_slots)
 
 
 # --- restarts and tables --------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tracker.core.insight.explain import (
     PipelineExplanation,
     SegmentExplanation,
 )
-from tracker.core.model import PipelineSpec
+from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 
@@ -239,7 +239,7 @@ class _Case:
                     front=hold.front,
                 )  # fmt: skip
             case HoldKind.KEPT_OPEN:
-                gone = [n for n in self.nodes.values() if n.gone and n.kind == "front"]
+                gone = [n for n in self.nodes.values() if n.gone and n.kind == NodeKind.FRONT]
                 detail = ", ".join(f"{node.key.node_id} was {node.gone}" for node in gone)
                 yield Cause(CauseKind.KEPT_OPEN, detail=detail)
 
@@ -358,7 +358,11 @@ class _Case:
             node.key.node_id
             for node in self.nodes.values()
             if not (
-                node.consumes or node.creates or node.fronts or node.gone or node.kind == "front"
+                node.consumes
+                or node.creates
+                or node.fronts
+                or node.gone
+                or node.kind == NodeKind.FRONT
             )
         ]
         detail = f"joined, and has consumed nothing: {', '.join(sorted(idle)[:5])}" if idle else ""

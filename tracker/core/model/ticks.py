@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from tracker.core.model.cells import Cells
+
+
+class NodeKind(StrEnum):
+    """What a node says that it is. Explanations go by these; any other word is shown as it is."""
+
+    FRONT = "front"
+    QUERY = "query"
+    LOCAL_TRACKER = "local-tracker"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True, order=True)

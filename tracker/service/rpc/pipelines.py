@@ -19,7 +19,7 @@ from tracker.wire.explanations import explanation_to_pb, query_from_pb
 from tracker.wire.freshness import freshness_to_pb
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.pipelines import limits_to_pb, spec_from_pb, spec_to_pb, state_to_pb
-from tracker.wire.shards import role_to_pb
+from tracker.wire.shards import shard_to_pb
 
 MAX_RESCALE_WAIT_MS = 60_000
 
@@ -79,19 +79,15 @@ class PipelineServicer:
     ) -> pipeline_pb.ListShardsResponse:
         process = self._engine.process
         routing = process.describe_routing()
-        response = pipeline_pb.ListShardsResponse(
-            version=routing.version, asked=routing.asked, changing=routing.changing
+        return pipeline_pb.ListShardsResponse(
+            version=routing.version,
+            asked=routing.asked,
+            changing=routing.changing,
+            shards=[
+                shard_to_pb(shard, self._addresses.get(shard.shard, ""))
+                for shard in process.describe_shards()
+            ],
         )
-        for shard in process.describe_shards():
-            response.shards.add(
-                shard=shard.shard,
-                address=self._addresses.get(shard.shard, ""),
-                connected=shard.connected,
-                entries_behind=shard.entries_behind,
-                role=role_to_pb(shard.role),
-                open_slots=shard.open_slots,
-            )
-        return response
 
     async def RescaleShards(
         self, request: pipeline_pb.RescaleShardsRequest, context: Context

@@ -21,6 +21,7 @@ from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
 from tracker.service.rpc.waiters import Waiter, WaiterRegistry
+from tracker.wire.history import reached_to_pb
 
 MAX_HISTORY_SLOTS = 10_000
 """Slots that one call may ask the history for."""
@@ -302,11 +303,4 @@ class ProgressServicer:
             )
         segment = _segments(spec, [request.segment])[0] if request.segment else -1
         answer = process.history(spec.name, segment, request.slots)
-        return progress_pb.GetHistoryResponse(
-            reached=[
-                progress_pb.ReachedSlot(
-                    slot=each.slot, reached=each.reached, at_ms=each.at_ms, min_time=each.min_time
-                )
-                for each in answer
-            ]
-        )
+        return progress_pb.GetHistoryResponse(reached=map(reached_to_pb, answer))
