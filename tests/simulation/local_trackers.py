@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from local_tracker.core.window import FlushWindow, Step, merged_content
-from tests.simulation.nodes import Node, children, read_only
+from tests.simulation.nodes import Life, Node, children, read_only
 from tests.simulation.plan import MS
 from tests.simulation.world import Item, World
 from tracker.core.log import Joined
@@ -127,18 +127,10 @@ class Gatherer:
                 answer()
 
 
-class LocalTrackerNode(Node):
-    """The upper local tracker: each of its flushes is a tick."""
+class Gathering(Life):
+    """A local tracker: what is the same of one that commits ticks and of one that hands steps on."""
 
-    kind = "local-tracker"
-
-    def __init__(self, sim: Simulator, world: World, name: str) -> None:
-        super().__init__(sim, world, name)
-        self.gatherer = Gatherer(sim, self._commit_flush)
-
-    @property
-    def settled(self) -> bool:
-        return super().settled and self.gatherer.idle
+    gatherer: Gatherer
 
     def die(self) -> None:
         self.gatherer.forget()
@@ -153,17 +145,37 @@ class LocalTrackerNode(Node):
             refuse()
         elif self.alive:
             self.gatherer.take_step(step, answer)
-            self._flush_when_due()
+            self.flush_when_due()
 
-    def _flush_when_due(self) -> None:
+    def flush_when_due(self) -> None:
         due = self.gatherer.due_ns()
-        if due is not None and self.key is not None:
-            self._later(max(0, due - self.sim.now), self.gatherer.flush_now)
+        if due is not None and self.can_flush():
+            self.later(max(0, due - self.sim.now), self.gatherer.flush_now)
+
+    def can_flush(self) -> bool:
+        return True
+
+
+class LocalTrackerNode(Gathering, Node):
+    """The upper local tracker: each of its flushes is a tick."""
+
+    kind = "local-tracker"
+
+    def __init__(self, sim: Simulator, world: World, name: str) -> None:
+        super().__init__(sim, world, name)
+        self.gatherer = Gatherer(sim, self._commit_flush)
+
+    @property
+    def settled(self) -> bool:
+        return super().settled and self.gatherer.idle
+
+    def can_flush(self) -> bool:
+        return self.key is not None
 
     def joined(self, joined: Joined) -> None:
         if not self.journal and self.gatherer.flush is not None:
             self.gatherer.settle()  # it had become durable just before the end
-        self._flush_when_due()
+        self.flush_when_due()
 
     def _commit_flush(self, number: int, content: TickContent) -> None:
         read_only(content.created)
@@ -177,17 +189,15 @@ class LocalTrackerNode(Node):
             self.gatherer.settle()
             if self.sim.chance("bad_ticks", 0.1):
                 self.commit_bad()
-            self._flush_when_due()
+            self.flush_when_due()
 
 
-class Actor:
+class Actor(Life):
     """Somebody who is not a node of the tracker: has a life, and hands steps to a local tracker."""
 
     def __init__(self, sim: Simulator, world: World, name: str, upper: Upper) -> None:
-        self.sim, self.world, self.name = sim, world, name
+        super().__init__(sim, world, name)
         self.upper = upper
-        self.alive = False
-        self.life = 0
         self._handing: Step | None = None
         """Handed over and not known to be durable; kept over a crash."""
 
@@ -206,24 +216,8 @@ class Actor:
         self.alive = False
         self.die()
 
-    def die(self) -> None:
-        """What a subclass loses."""
-
-    def renew(self) -> None:
-        """What a subclass forgets of the generation before: whoever it hands steps to is in a newer one."""
-
     def resume(self) -> None:
         """A subclass goes on."""
-
-    def later(self, delay_ns: int, call: Callable[[], None]) -> None:
-        """Calls back unless this life has ended."""
-        life = self.life
-
-        def run() -> None:
-            if self.alive and self.life == life:
-                call()
-
-        self.sim.after(delay_ns, run)
 
     def hand_over(self, step: Step) -> None:
         assert self._handing is None
@@ -279,7 +273,7 @@ class Actor:
         """There may be something to do."""
 
 
-class LowerTracker(Actor):
+class LowerTracker(Gathering, Actor):
     """A local tracker that flushes into another one."""
 
     def __init__(self, sim: Simulator, world: World, name: str, upper: Upper) -> None:
@@ -294,32 +288,12 @@ class LowerTracker(Actor):
         self.sim.count("local_tracker_crashes")
         super().crash()
 
-    def die(self) -> None:
-        self.gatherer.forget()
-
-    def renew(self) -> None:
-        self.gatherer.begin_generation()
-
-    def take_step(
-        self, step: Step, generation: int, answer: Callable[[], None], refuse: Callable[[], None]
-    ) -> None:
-        if self.alive and generation != self.world.generation:
-            refuse()
-        elif self.alive:
-            self.gatherer.take_step(step, answer)
-            self._flush_when_due()
-
-    def _flush_when_due(self) -> None:
-        due = self.gatherer.due_ns()
-        if due is not None:
-            self.later(max(0, due - self.sim.now), self.gatherer.flush_now)
-
     def _commit_flush(self, number: int, content: TickContent) -> None:
         self.hand_over(Step(self.name, number, created=content.created, consumed=content.consumed))
 
     def step_is_durable(self) -> None:
         self.gatherer.settle()
-        self._flush_when_due()
+        self.flush_when_due()
 
 
 class EagerWorker(Actor):

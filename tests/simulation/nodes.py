@@ -66,13 +66,38 @@ TRY_AGAIN = (RefusalCode.NOT_READY, RefusalCode.FULL, RefusalCode.BEYOND_HORIZON
 JOIN_AGAIN = (RefusalCode.FENCED, RefusalCode.UNKNOWN_NODE)
 
 
-class Node:
+class Life:
+    """Somebody who lives, dies, and lives again."""
+
+    def __init__(self, sim: Simulator, world: World, name: str) -> None:
+        self.sim, self.world, self.name = sim, world, name
+        self.life = 0
+        self.alive = False
+
+    def die(self) -> None:
+        """What a subclass loses."""
+
+    def renew(self) -> None:
+        """What a subclass forgets of the generation before."""
+
+    def later(self, delay_ns: int, call: Callable[[], None]) -> None:
+        """Calls back unless this life has ended."""
+        life = self.life
+
+        def run() -> None:
+            if self.alive and self.life == life:
+                call()
+
+        self.sim.after(delay_ns, run)
+
+
+class Node(Life):
     """One node id: joins, attaches, commits in order, retries until all is durable."""
 
     kind = "other"
 
     def __init__(self, sim: Simulator, world: World, name: str) -> None:
-        self.sim, self.world, self.name = sim, world, name
+        super().__init__(sim, world, name)
         self.home = sim.routing.home(world.spec.name, name)
         self.journal: deque[tuple[int, TickContent]] = deque()
         self.published: dict[int, str] = {}
@@ -82,8 +107,6 @@ class Node:
         """Its batches take turns in so many scopes."""
         self.newest_of: dict[str, TickContent] = {}
         """By scope, the last batch that is durable; the one used last comes last."""
-        self.life = 0
-        self.alive = False
         self.finished = False
         self.known = (0, 0)
         """Of its own record: the last incarnation, and the last tick of it that was acknowledged."""
@@ -118,7 +141,7 @@ class Node:
         self.alive = True
         self.sim.trace_line(lambda: f"{self.name} starts")
         self._join()
-        self._later(ANSWER_TIMEOUT_NS, self._watch)
+        self.later(ANSWER_TIMEOUT_NS, self._watch)
 
     def crash(self) -> None:
         if not self.alive:
@@ -128,24 +151,11 @@ class Node:
         self.alive = False
         self.die()
 
-    def die(self) -> None:
-        """What a subclass loses."""
-
     @property
     def settled(self) -> bool:
         """Whether the node has nothing to do and nothing under way."""
         return self.finished or (self.alive and not self.journal and not self.window
                                  and not self.backlog)  # fmt: skip
-
-    def _later(self, delay_ns: int, call: Callable[[], None]) -> None:
-        """Calls back unless this life has ended."""
-        life = self.life
-
-        def run() -> None:
-            if self.alive and self.life == life:
-                call()
-
-        self.sim.after(delay_ns, run)
 
     def _watch(self) -> None:
         """Tries again what has had no answer for long."""
@@ -157,7 +167,7 @@ class Node:
             elif self.window or not self.attached:
                 self.attach()  # whatever was under way on the old stream is given up
         if not self.finished:
-            self._later(ANSWER_TIMEOUT_NS, self._watch)
+            self.later(ANSWER_TIMEOUT_NS, self._watch)
 
     # --- joining ------------------------------------------------------------------------------
 
@@ -224,7 +234,7 @@ class Node:
             self.left()
         elif _says(result, TRY_AGAIN):
             self.note_refusal(result)
-            self._later(RETRY_NS, self.leave_node if self.on_left else self._join)
+            self.later(RETRY_NS, self.leave_node if self.on_left else self._join)
         elif _says(result, (RefusalCode.NOT_HOME, RefusalCode.UNKNOWN_PIPELINE)):
             if result.code is RefusalCode.NOT_HOME and result.home != self.home:
                 self.sent_to(result.home)
@@ -258,9 +268,6 @@ class Node:
         self.published.clear()
         self.newest_of.clear()
         self.renew()
-
-    def renew(self) -> None:
-        """What a subclass forgets of the generation before."""
 
     def commit_journal(self, joined: Joined) -> None:
         """What was published and the tracker has not heard of is committed again."""
@@ -416,7 +423,7 @@ class Node:
                 # this life, and commit the journal from its beginning.
                 self._begin_anew(RETRY_NS)
                 return
-            self._later(RETRY_NS, partial(self.commit, content))
+            self.later(RETRY_NS, partial(self.commit, content))
         self._fill_window()
         self._send()
 
@@ -476,9 +483,9 @@ class Node:
             return
         self._check_known(refusal)
         if refusal.code in JOIN_AGAIN:
-            self._later(RETRY_NS, self._begin_anew)
+            self.later(RETRY_NS, self._begin_anew)
         elif refusal.code in TRY_AGAIN:
-            self._later(RETRY_NS, self._attach_if_idle)
+            self.later(RETRY_NS, self._attach_if_idle)
         elif refusal.code is RefusalCode.NOT_HOME:
             self.sent_to(refusal.home)
             self._attach_if_idle()
@@ -497,7 +504,7 @@ class Node:
     def session_broke(self) -> None:
         """The stream is gone; what was under way on it may or may not have arrived."""
         self._detach()
-        self._later(RETRY_NS, self._attach_if_idle)
+        self.later(RETRY_NS, self._attach_if_idle)
 
     def _attach_if_idle(self) -> None:
         if self.key is not None and self.session is None and not self.on_left:
@@ -577,12 +584,12 @@ class FrontNode(Node):
         """The node's client says that the node lives, whatever its front does."""
         if self.attached and self.sim.now >= self.silent_until_ns:
             self.sim.stream(self, NodeAlive(self.session))
-        self._later(self._patience_ns // KEEP_ALIVES_PER_PATIENCE, self._say_alive)
+        self.later(self._patience_ns // KEEP_ALIVES_PER_PATIENCE, self._say_alive)
 
     def attach(self) -> None:
         if self.sim.now < self.cut_off_until_ns:
             self._detach()
-            self._later(self.cut_off_until_ns - self.sim.now, self._attach_if_idle)
+            self.later(self.cut_off_until_ns - self.sim.now, self._attach_if_idle)
         else:
             super().attach()
 
@@ -592,16 +599,16 @@ class FrontNode(Node):
         sim = self.sim
         if not self._patience_ns:
             if sim.chance("silent_fronts"):
-                self._later(3 * sim.front_pause(), self._act)
+                self.later(3 * sim.front_pause(), self._act)
                 return True
             return False
         span_ns = int(self._patience_ns * (1 + 2 * sim.rng.random()))
         if sim.chance("silent_fronts", 0.2):
             self.silent_until_ns = sim.now + span_ns
-            self._later(span_ns, self._act)
+            self.later(span_ns, self._act)
             return True
         if sim.chance("busy_fronts", 0.3):
-            self._later(span_ns, self._act)
+            self.later(span_ns, self._act)
             return True
         if self.session is not None and sim.chance("cut_off_fronts", 0.2):
             self.cut_off_until_ns = sim.now + span_ns
@@ -645,7 +652,7 @@ class FrontNode(Node):
         last_label = self.world.fronts[self.front].last_label
         if last_label is not None:
             self.floor = max(self.floor, last_label)
-        self._later(self.sim.front_pause(), self._act)
+        self.later(self.sim.front_pause(), self._act)
 
     def _commit_held_back(self, granted: int) -> None:
         """The front was evicted: of what it has published, what lies at or above the slot from which it
@@ -700,7 +707,7 @@ class FrontNode(Node):
             self._promise()
             self.promised_last = True
             return
-        self._later(self.sim.front_pause(), self._act)
+        self.later(self.sim.front_pause(), self._act)
 
     def _bind(self, *, label: bool) -> int:
         self.floor = max(self.floor, self.clock())
@@ -779,7 +786,7 @@ class LeaderFront(FrontNode):
         self._promise()
         self.promised_last = self.sim.healed
         if not self.promised_last:
-            self._later(2 * self.sim.front_pause(), self._act)
+            self.later(2 * self.sim.front_pause(), self._act)
 
 
 class VisitingFront(FrontNode):
@@ -802,7 +809,7 @@ class VisitingFront(FrontNode):
         else:
             self._leave()
             return
-        self._later(self.sim.front_pause(), self._act)
+        self.later(self.sim.front_pause(), self._act)
 
     def left(self) -> None:
         if self.sim.healed or not self.finished:
@@ -898,29 +905,29 @@ class WorkerNode(Node):
         """There may be something to do."""
         if self.alive and self.key is not None and not self.busy:
             self.busy = True
-            self._later(self.sim.pause(), self._claim)
+            self.later(self.sim.pause(), self._claim)
 
     def _claim(self) -> None:
         """Takes input; it stays in flight until the step is published."""
         rng = self.sim.rng
         if self.sim.workers_wait:
-            self._later(WAIT_NS, self._claim)
+            self.later(WAIT_NS, self._claim)
             return
         takeable = [*self.world.takeable(self.reads)]  # a story may hold some back for a while
         ready = [i for i in takeable if self.sim.may_take(i) and self._is_resolved(i)]
         if not ready:
             self.busy = False
             if takeable:
-                self._later(RETRY_NS, self.wake)
+                self.later(RETRY_NS, self.wake)
             return
         self.claimed = rng.sample(ready, min(len(ready), rng.choice([1, 2, 4])))
         for item in self.claimed:
             item.claimed = True
-        self._later(self.sim.pause(), self._finish)
+        self.later(self.sim.pause(), self._finish)
 
     def _finish(self) -> None:
         if self.sim.workers_wait:
-            self._later(WAIT_NS, self._finish)
+            self.later(WAIT_NS, self._finish)
             return
         consumed, created, batch = self.claimed, [], self.new_batch()
         self.sim.consumes(self.world, consumed)
@@ -972,7 +979,7 @@ class VisitorNode(Node):
         return self.finished or self.gave_up
 
     def joined(self, joined: Joined) -> None:
-        self._later(self.sim.milliseconds(3, 15), self.leave_node)
+        self.later(self.sim.milliseconds(3, 15), self.leave_node)
 
     def note_refusal(self, refusal: Refusal) -> None:
         super().note_refusal(refusal)

@@ -3,16 +3,19 @@ give up what is lost."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tests import inside
 from tests.simulation.checkers import Failure
-from tests.simulation.nodes import FrontNode, VisitorNode
+from tests.simulation.nodes import FrontNode, Node, VisitorNode
 from tests.simulation.plan import MS
 from tests.simulation.queries import QueryNode
 from tracker.core.log import (
     Answer,
+    Event,
     LimitsChanged,
     RegisterPipeline,
     Restart,
@@ -31,6 +34,8 @@ from tracker.core.process import Process
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
+
+Request = tuple[str, int]
 
 ASK_AGAIN_NS = 12 * MS
 START_AGAIN_NS = 5 * MS
@@ -52,6 +57,16 @@ def _may_evict(node: FrontNode) -> bool:
     return node.world.spec.silent_front is SilentFront.EVICT
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What an operator has asked for: of whom, and who hears the answer. That returns whether it is to be
+    asked for again."""
+
+    event: Event
+    shard: Callable[[], int]
+    hear: Callable[[Any], bool | None]
+
+
 class Operator:
     """Asks until there is an answer. Whoever restarts a pipeline starts its fronts again."""
 
@@ -59,11 +74,8 @@ class Operator:
 
     def __init__(self, sim: Simulator) -> None:
         self.sim = sim
-        self._asked: dict[tuple[str, int], RestartPipeline] = {}
-        self._retiring: dict[tuple[str, int], tuple[RetireNode, NodeKey | None]] = {}
-        """What was asked for, and the node's key then."""
-        self._changing: dict[tuple[str, int], RegisterPipeline] = {}
-        """Pipelines under other limits, as was asked for."""
+        self._asked: dict[Request, Asked] = {}
+        """What is not answered."""
         self._limits: dict[str, LimitsChanged] = {}
         """By pipeline its last change of limits that is durable."""
         self._given_up: set[tuple[str, tuple[int, int]]] = set()
@@ -76,7 +88,7 @@ class Operator:
         """Whether something was asked for and is not answered, or a restarted pipeline lacks nodes."""
         worlds = [node.world for node in self.sim.nodes.values()]
         worlds += [actor.world for actor in self.sim.actors]
-        return bool(self._asked or self._retiring or self._changing) or any(
+        return bool(self._asked) or any(
             world is not self.sim.worlds[world.spec.name] for world in worlds
         )
 
@@ -97,35 +109,39 @@ class Operator:
             return
         rng = sim.rng
         from_slot = rng.choice([None, None, min(pipeline.said) + rng.randint(0, 8)])
-        self._requests += 1
-        request = (self.name, self._requests)
-        self._asked[request] = RestartPipeline(
-            request, spec.name, pipeline.generation, from_slot, 0
-        )
+        request = self._new_request()
+        event = RestartPipeline(request, spec.name, pipeline.generation, from_slot, 0)
         sim.count("restarts_asked_for")
-        self._ask(request)
+        registrar = partial(self._registrar, spec.name)
+        self._ask(request, Asked(event, registrar, partial(self._hear_of_restart, event)))
 
-    def _ask(self, request: tuple[str, int]) -> None:
-        event = self._asked.get(request)
-        if event is None:
+    def _registrar(self, pipeline: str) -> int:
+        return self.sim.routing.registrar(pipeline)
+
+    def _new_request(self) -> Request:
+        self._requests += 1
+        return self.name, self._requests
+
+    def _ask(self, request: Request, asked: Asked) -> None:
+        self._asked[request] = asked
+        self._ask_again(request)
+
+    def _ask_again(self, request: Request) -> None:
+        asked = self._asked.get(request)
+        if asked is None:
             self.sim.not_a_step()
             return
-        self.sim.call(None, self.sim.routing.registrar(event.pipeline), event)
-        self.sim.after(ASK_AGAIN_NS, self._ask, request)
+        self.sim.call(None, asked.shard(), asked.event)
+        self.sim.after(ASK_AGAIN_NS, self._ask_again, request)
 
     def hear(self, answer: Answer) -> None:
-        """The registrar has answered."""
+        """A process has answered, perhaps once more."""
         assert isinstance(answer.request, tuple)
-        if answer.request in self._changing:
-            self._hear_of_limits(answer.request, answer.result)
-            return
-        if answer.request in self._retiring:
-            self._hear_of_retired(*self._retiring.pop(answer.request), answer)
-            return
-        event = self._asked.pop(answer.request, None)
-        result = answer.result
-        if event is None:
-            return
+        asked = self._asked.pop(answer.request, None)
+        if asked is not None and asked.hear(answer.result):
+            self._asked[answer.request] = asked
+
+    def _hear_of_restart(self, event: RestartPipeline, result: object) -> None:
         if isinstance(result, Refusal):
             if result.code not in REFUSED_RESTARTS:
                 raise Failure("broken", f"a restart was refused: {result}")
@@ -147,25 +163,19 @@ class Operator:
         if not nodes or not sim.faulty:
             return
         node = sim.rng.choice(nodes)
-        self._requests += 1
-        request = (self.name, self._requests)
-        event = RetireNode(request, node.world.spec.name, node.name, Cells.empty(), 0)
-        key = sim.ledger.open_key(node.world.spec.name, node.name)
-        self._retiring[request] = event, key
-        self._ask_to_retire(request, node.home)
+        self._retire(node, Cells.empty(), sim.ledger.open_key(node.world.spec.name, node.name))
 
-    def _ask_to_retire(self, request: tuple[str, int], home: int) -> None:
-        if request not in self._retiring:
-            self.sim.not_a_step()
-            return
-        self.sim.call(None, home, self._retiring[request][0])
-        self.sim.after(ASK_AGAIN_NS, self._ask_to_retire, request, home)
+    def _retire(self, node: Node, cells: Cells, key: NodeKey | None) -> None:
+        """key: the one that is closed then."""
+        request, home = self._new_request(), node.home
+        event = RetireNode(request, node.world.spec.name, node.name, cells, 0)
+        self._ask(request, Asked(event, lambda: home, partial(self._hear_of_retired, event, key)))
 
-    def _hear_of_retired(self, event: RetireNode, key: NodeKey | None, answer: Answer) -> None:
+    def _hear_of_retired(self, event: RetireNode, key: NodeKey | None, result: object) -> None:
         """Once that is answered, the key that the node had is closed everywhere."""
-        if isinstance(answer.result, Refusal):
-            if answer.result.code not in (RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE):
-                raise Failure("broken", f"a retirement was refused: {answer.result}")
+        if isinstance(result, Refusal):
+            if result.code not in (RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE):
+                raise Failure("broken", f"a retirement was refused: {result}")
             return
         self.sim.count("retired_nodes")
         if key is not None and self.sim.ledger.open_key(event.pipeline, event.node_id) == key:
@@ -184,25 +194,17 @@ class Operator:
             max_open_cells=sim.rng.choice([1, 2, 10, 1_000]),
             max_open_units=sim.rng.choice([1, 2, 1_000]),
         )
-        self._requests += 1
-        request = (self.name, self._requests)
-        self._changing[request] = RegisterPipeline(request, spec.with_limits(limits), True)
-        self._ask_for_limits(request)
+        request = self._new_request()
+        event = RegisterPipeline(request, spec.with_limits(limits), True)
+        self._ask(request, Asked(event, partial(self._registrar, spec.name), self._hear_of_limits))
 
-    def _ask_for_limits(self, request: tuple[str, int]) -> None:
-        event = self._changing.get(request)
-        if event is None:
-            self.sim.not_a_step()
-            return
-        self.sim.call(None, self.sim.routing.registrar(event.spec.name), event)
-        self.sim.after(ASK_AGAIN_NS, self._ask_for_limits, request)
-
-    def _hear_of_limits(self, request: tuple[str, int], result: object) -> None:
+    def _hear_of_limits(self, result: object) -> bool:
         if isinstance(result, PipelineSpec):
-            del self._changing[request]
             self.sim.count("limits_changed")
-        elif not isinstance(result, Refusal) or result.code not in REFUSED_FOR_NOW:
+            return False
+        if not isinstance(result, Refusal) or result.code not in REFUSED_FOR_NOW:
             raise Failure("broken", f"a change of limits was answered {result}")
+        return True
 
     def limits_changed(self, entry: LimitsChanged) -> None:
         """A change is durable at a registrar: they count on, whoever that is."""
@@ -276,12 +278,8 @@ class Operator:
         if (pipeline, place) in self._given_up:
             sim.count("written_off_again")
         self._given_up.add((pipeline, place))
-        node = sim.rng.choice(nodes)
-        self._requests += 1
-        request = (self.name, self._requests)
         lost = Cells.of([(segment, slot, checksum, max(0, items))])
-        self._retiring[request] = RetireNode(request, pipeline, node.name, lost, 0), None
-        self._ask_to_retire(request, node.home)
+        self._retire(sim.rng.choice(nodes), lost, None)
 
     def start_actors(self, pipeline: str) -> None:
         """Whoever hands steps to a local tracker is started again, once that is in the newest generation."""

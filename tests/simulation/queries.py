@@ -106,7 +106,7 @@ class QueryNode(Node):
         """There may be something to do."""
         if self.alive and self.key is not None and not self.busy:
             self.busy = True
-            self._later(self.sim.pause(), self._plan)
+            self.later(self.sim.pause(), self._plan)
 
     # --- a batch ----------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class QueryNode(Node):
         if not ready:
             self.busy = False
             if self.world.takeable(self.reads, late=False):
-                self._later(RETRY_NS, self.wake)  # for units that the tracker does not know yet
+                self.later(RETRY_NS, self.wake)  # for units that the tracker does not know yet
             return
         taken = rng.sample(ready, min(len(ready), rng.choice([1, 2, 4])))
         for item in taken:
@@ -134,7 +134,7 @@ class QueryNode(Node):
                 made = [c for c in self._children(item) if c.unit is None]
                 rng.choice(rows).append((item, made))
         self.batch = _BatchPlan(self.next_batch, rows, units, self._unit_children(units))
-        self._later(self.sim.pause(), self._evaluate)
+        self.later(self.sim.pause(), self._evaluate)
 
     def _children(self, item: Item) -> list[Item]:
         return children(self.sim, self.world, item, f"{self.name}-step")
@@ -190,7 +190,7 @@ class QueryNode(Node):
             consumed=_cells([item for item, _ in rows]),
         )
         self._tasks[id(contribution)] = contribution
-        self._later(self.sim.pause(), lambda: self._stage(contribution))
+        self.later(self.sim.pause(), lambda: self._stage(contribution))
 
     def _stage(self, contribution: StagedContribution) -> None:
         """A task hands over what it did; it does not end before that is durable."""
@@ -200,7 +200,7 @@ class QueryNode(Node):
         self._tasks[request] = contribution
         event = StageContributions(request, self.world.spec.name, self.name, (contribution,))
         self.sim.call(self, self.home, event)
-        self._later(ANSWER_TIMEOUT_NS, lambda: self._stage_again(request))
+        self.later(ANSWER_TIMEOUT_NS, lambda: self._stage_again(request))
 
     def _stage_again(self, request: object) -> None:
         contribution = self._tasks.pop(request, None)
@@ -217,7 +217,7 @@ class QueryNode(Node):
                     raise Failure("broken", f"{self.name}: not staged: {effect.result.message}")
                 self.note_refusal(effect.result)
                 self._tasks[id(contribution)] = contribution
-                self._later(RETRY_NS, lambda: self._stage(contribution))
+                self.later(RETRY_NS, lambda: self._stage(contribution))
             elif not self._tasks:
                 self._publish()
             return
@@ -232,7 +232,7 @@ class QueryNode(Node):
         self.sim.consumes(self.world, self.batch.consumed)
         self.world.step(self.batch.consumed, self.batch.created)
         self.sim.items_appeared(self.world)
-        self._later(self.sim.pause(), self._compose)
+        self.later(self.sim.pause(), self._compose)
 
     def _compose(self) -> None:
         """Reads what is staged and commits the batch's tick."""
@@ -240,7 +240,7 @@ class QueryNode(Node):
         batch = self.batch
         staged = self.sim.read_staged(self, batch.number)
         if staged is None:
-            self._later(RETRY_NS, self._compose)  # its home is away
+            self.later(RETRY_NS, self._compose)  # its home is away
             return
         noted = batch.published_by if self.sim.rng.random() < 0.5 else None
         same_run = batch.published_by == self.runs[-1]
