@@ -121,3 +121,23 @@ def lease_left_ms(until_ms: int, now_ms: int, lease_ms: int) -> int:
     than it was given for was written by a clock that has been set back since: it counts as over."""
     left = until_ms - now_ms
     return left if 0 < left <= lease_ms else 0
+
+
+def next_epoch(where: str, lease: Lease, owner: str, replaces: int, least_epoch: int) -> int:
+    """The epoch that `owner` gets where a shard's lease is this one. Raises Held as `Store.acquire`."""
+    if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
+        raise Held(where, lease)
+    return max(lease.epoch + 1, least_epoch)
+
+
+def follow_one_another(records: Sequence[tuple[int, bytes]], first: int) -> bool:
+    """Whether the positions of records are `first` and on, without gaps."""
+    return [position for position, _ in records] == [*range(first, first + len(records))]
+
+
+def shortened_text(where: str, last: int, committed: int) -> str:
+    """What has become of a log that ends before what was committed."""
+    return (
+        f"{where} ends at record {last}, and record {committed} was committed: acknowledged records are "
+        "gone. Restore a copy that has them, or accept the loss with: lowmark store accept-loss"
+    )

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from tracker.store.interface import (
     Fenced,
-    Held,
     Lease,
     Stored,
     StoreError,
+    follow_one_another,
     lease_left_ms,
+    next_epoch,
 )
 
 
@@ -39,10 +40,7 @@ class MemoryStore:
         least_epoch: int = 1,
     ) -> int:
         with self._lock:
-            lease = self._lease()
-            if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
-                raise Held("this store", lease)
-            self._epoch = max(self._epoch + 1, least_epoch)
+            self._epoch = next_epoch("this store", self._lease(), owner, replaces, least_epoch)
             self._owner, self._address = owner, address
             self._run_lease(lease_ms)
             return self._epoch
@@ -82,9 +80,8 @@ class MemoryStore:
             batch = list(records)
             if not batch or (epoch, batch) == self._last_commit:
                 return
-            due = self._last + 1
-            if [position for position, _ in batch] != list(range(due, due + len(batch))):
-                raise StoreError(f"records must continue at position {due}")
+            if not follow_one_another(batch, self._last + 1):
+                raise StoreError(f"records must continue at position {self._last + 1}")
             self._records.extend(batch)
             self._last += len(batch)
             self._last_commit = (epoch, batch)

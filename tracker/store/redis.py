@@ -34,6 +34,8 @@ from tracker.store.interface import (
     Stored,
     StoreError,
     StoreUnavailable,
+    follow_one_another,
+    shortened_text,
 )
 from tracker.store.redis_url import RedisUrl, parse_redis_url
 
@@ -163,7 +165,7 @@ class RedisStore:
         if not records:
             return
         first = records[0][0]
-        if [position for position, _ in records] != list(range(first, first + len(records))):
+        if not follow_one_another(records, first):
             raise StoreError(f"{self._where}: records {first} and on must follow one another")
         digest = blake2b(f"{epoch}:{first}:{len(records)}:".encode(), digest_size=16)
         for _, record in records:
@@ -261,11 +263,7 @@ class RedisStore:
         return result
 
     def _shortened(self, last: int) -> LogShortened:
-        text = (
-            f"{self._where} ends at record {last}, and record {self._known_last} was committed: "
-            "acknowledged records are gone from Redis. Restore a copy that has them, or accept the "
-            "loss with: lowmark store accept-loss"
-        )
+        text = shortened_text(self._where, last, self._known_last)
         self._run(scripts.MISSING, [self._meta], [text])
         return LogShortened(text)
 

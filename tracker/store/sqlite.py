@@ -24,13 +24,15 @@ from pathlib import Path
 
 from tracker.store.interface import (
     Fenced,
-    Held,
     Lease,
     LogShortened,
     Stored,
     StoreError,
     StoreUnavailable,
+    follow_one_another,
     lease_left_ms,
+    next_epoch,
+    shortened_text,
 )
 from tracker.store.mark import Mark, OpenMark, make_mark, mark_path, new_identity, read_mark
 from tracker.store.missing import (
@@ -222,9 +224,7 @@ class SqliteStore:
             if missing:
                 raise LogShortened(missing)
             lease = _lease(self._db, self.path)
-            if lease.remaining_ms and lease.owner != owner and lease.epoch != replaces:
-                raise Held(f"store {self.path}", lease)
-            epoch = max(lease.epoch + 1, least_epoch)
+            epoch = next_epoch(f"store {self.path}", lease, owner, replaces, least_epoch)
             self._set(
                 epoch=epoch, owner=owner, address=address,
                 lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,
@@ -347,7 +347,7 @@ class SqliteStore:
         Each statement gives up the interpreter's lock, and has to wait until the loop gives it back:
         that costs a busy process more than the writing."""
         count, last = len(batch), self._known_last
-        if count > _ROWS or self._renews_with_next() or not _continues(batch, last):
+        if count > _ROWS or self._renews_with_next() or not follow_one_another(batch, last + 1):
             return False
         values = chain.from_iterable(batch)
         with self._errors("written"):
@@ -360,14 +360,10 @@ class SqliteStore:
         with self._write(epoch):
             last = self._last()
             if last < self._known_last:
-                shortened = (
-                    f"store {self.path} ends at record {last}, and record {self._known_last} was "
-                    "committed: acknowledged records are gone. Restore a copy that has them, or "
-                    "accept the loss with: lowmark store accept-loss"
-                )
+                shortened = shortened_text(f"store {self.path}", last, self._known_last)
                 self._set(missing=shortened)
             elif not self._is_repeated(batch, last):
-                if not _continues(batch, last):
+                if not follow_one_another(batch, last + 1):
                     raise StoreError(
                         f"store {self.path}: records must continue at position {last + 1}"
                     )
@@ -481,11 +477,6 @@ def _connect(path: Path) -> sqlite3.Connection:
         timeout=_BUSY_TIMEOUT_MS / 1000,
         cached_statements=4 * _ROWS,
     )
-
-
-def _continues(batch: Sequence[tuple[int, bytes]], last: int) -> bool:
-    """Whether records follow each other, the first upon position `last`."""
-    return [position for position, _ in batch] == [*range(last + 1, last + 1 + len(batch))]
 
 
 def _sealed(record: bytes) -> bytes:
