@@ -89,7 +89,7 @@ class SparkFront(Followed):
         been ended then, and no query runs."""
         planned = check_planned(writer, self.front)
         starting = StartingQuery(
-            self._target, self._pipeline, self._node_id, planned, take_over=take_over,
+            self._target, self._pipeline, self._node_id, planned, take_over,
             front_in=self._batches.directory,
         )  # fmt: skip
         self._node = starting.node

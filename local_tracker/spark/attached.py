@@ -17,7 +17,7 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import Output, sink_output
 from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.ticks import QueryTicks, Tracking
+from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
@@ -118,8 +118,8 @@ class AttachedQuery(Followed):
         if self._sink is not None and routes.creates:
             outputs = (sink_output(SinkLog(self._sink), routes.creates),)
         return QueryTicks(
-            self._node, self._admin, routes.spec, self._checkpoint, routes.sources,
-            lambda: outputs, None, tracking=Tracking(routes.rows, routes.ranges, publishes=routes.creates),
+            self._node, self._admin, routes, self._checkpoint, lambda: outputs,
+            publishes=routes.creates,
         )  # fmt: skip
 
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:

@@ -21,7 +21,7 @@ from local_tracker.spark.logs import local_path
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches, written_units
 from local_tracker.spark.rows import RowsError
-from local_tracker.spark.ticks import QueryRecord, QueryTicks, Tracking
+from local_tracker.spark.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
@@ -62,10 +62,7 @@ class JobNode:
             joined = self._node.join(_JOIN_TIMEOUT_S)
             routes = Routes(joined.spec, reads, creates, node_id, rows)
             self._routes = routes
-            self._ticks = QueryTicks(
-                self._node, self._admin, routes.spec, None, routes.sources,
-                lambda: (), None, tracking=Tracking(rows=routes.rows), scope=self._scope,
-            )  # fmt: skip
+            self._ticks = QueryTicks(self._node, self._admin, routes, None, scope=self._scope)
             self._tell_earlier(joined.last_batches)
         except BaseException:
             self.close()
@@ -84,7 +81,7 @@ class JobNode:
             return earlier
         number = self._next
         try:
-            record = QueryRecord(number, b"", self._by_segment(names), (), None)
+            record = QueryRecord(number, b"", self._routes.by_segment(names), (), None)
             # Now, since a run that is published cannot be taken back.
             slots = self._in_time(self._ticks.least_slots, record)
 
@@ -158,7 +155,7 @@ class JobNode:
     def _tell(self, number: int) -> None:
         manifest = self._manifest(number)
         try:
-            consumed = self._by_segment(self._inputs(manifest))
+            consumed = self._routes.by_segment(self._inputs(manifest))
             created = tuple(
                 CreatedUnit(name, self._routes.creates)
                 for name in self._batches.units(self._scope, number)
@@ -185,15 +182,6 @@ class JobNode:
                 if other is None or relabels > _MAX_RELABELS:
                     raise
                 content = other
-
-    def _by_segment(self, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
-        """Raises ComposeError for files that are in no segment."""
-        found: dict[int, list[str]] = {}
-        for name in names:
-            segment = self._routes.sources.segment(name)
-            assert segment is not None, "what is not tracked has been left out"
-            found.setdefault(segment, []).append(name)
-        return {segment: tuple(group) for segment, group in found.items()}
 
     def _manifest(self, number: int) -> Manifest:
         manifest = self._batches.manifest(self._scope, number)

@@ -10,7 +10,7 @@ batch, and of a query of which there is only the checkpoint, by the offset log.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from local_tracker.spark.compose import ComposeError
@@ -38,34 +38,59 @@ class Source:
     directory: str | None = None
 
 
-class Sources:
-    """Which segment the input of each source is in, and what is not tracked."""
+class Routes:
+    """Where a query's input comes from and its output goes, by segment numbers.
+
+    creates: the segments of what it writes. rows: by segment, the column with the slots of the rows in
+    its files, where rows are the items. ranges: sources with partitioned offsets, by their numbers.
+    """
 
     def __init__(
         self,
-        reads: Mapping[str, int] | int,
-        ranges: Collection[str] = (),
+        spec: PipelineSpec,
+        reads: str | Mapping[str, str],
+        creates: Sequence[str],
+        node_id: str,
+        rows: Mapping[str, str] | None = None,
+        ranges: Mapping[str, OffsetRanges] | None = None,
         untracked: Sequence[str] = (),
         plan: Sequence[Source] | None = None,
     ) -> None:
-        """reads: the number of the segment of all files, or numbers by directory. ranges: sources that
-        are tracked by ranges of offsets. untracked: sources by their numbers, and, with a `/`,
-        directories of files. plan: the sources of the plan, if that is known."""
-        self._one = reads if isinstance(reads, int) else None
-        directories: dict[str, int | None] = {} if isinstance(reads, int) else dict(reads)
-        directories |= {path: None for path in untracked if "/" in path}
+        """reads: the segment of all files, or segments by directory. untracked: sources by their numbers,
+        and, with a `/`, directories of files. plan: the query's sources, if they are known. Raises
+        LowmarkError for an unknown segment, TrackingError where the pipeline has no edge for what the
+        query does, or its plan has a source that is not accounted for."""
+        self.spec, self.ranges, self._plan = spec, dict(ranges or {}), plan
+        self._one = self.number(reads) if isinstance(reads, str) else None
+        by_directory: dict[str, int | None] = {}
+        if not isinstance(reads, str):
+            by_directory |= {path: self.number(name) for path, name in reads.items()}
+        by_directory |= {path: None for path in untracked if "/" in path}
         self._by_directory = sorted(
-            ((_slashed(local_path(path)), number) for path, number in directories.items()),
+            ((_slashed(local_path(path)), number) for path, number in by_directory.items()),
             key=lambda item: -len(item[0]),
         )
-        self._ranges = set(ranges)
         self._untracked = {name for name in untracked if "/" not in name}
-        self._plan = plan
+        if plan is not None:
+            try:
+                self._check_plan(plan)
+            except UnaccountedError as error:
+                raise TrackingError(f"query {node_id!r}: {error}") from None
+        self.creates = tuple(self.number(name) for name in creates)
+        self.rows = {self.number(name): column for name, column in (rows or {}).items()}
+        self._check_edges(creates, rows or {}, node_id)
 
-    def numbers(self) -> set[int]:
-        """Of the segments that files are in."""
-        known = {number for _, number in self._by_directory if number is not None}
-        return known if self._one is None else known | {self._one}
+    def number(self, segment: str) -> int:
+        """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
+        return segment_number(self.spec, segment)
+
+    def delays(self) -> dict[tuple[int, int], int]:
+        """The delay, in slots, of each edge (source, target) by segment numbers."""
+        delays: dict[tuple[int, int], int] = {}
+        for edge in self.spec.edges:
+            key = self.number(edge.source), self.number(edge.target)
+            delays[key] = min(edge.delay, delays.get(key, edge.delay))
+        return delays
 
     def is_tracked(self, source: str) -> bool:
         return source not in self._untracked
@@ -86,18 +111,26 @@ class Sources:
             f"reads, or in untracked if it is not tracked"
         )
 
-    def check_plan(self) -> None:
+    def by_segment(self, names: Iterable[str]) -> dict[int, tuple[str, ...]]:
+        """Names of tracked files, each once, by the numbers of their segments. Raises as `segment`."""
+        found: dict[int, dict[str, None]] = {}
+        for name in names:
+            segment = self.segment(name)
+            if segment is not None:
+                found.setdefault(segment, {})[name] = None
+        return {segment: tuple(group) for segment, group in found.items()}
+
+    def _check_plan(self, plan: Sequence[Source]) -> None:
         """Raises UnaccountedError where a source of the plan is not accounted for, or one is named that
         the plan has not."""
-        assert self._plan is not None, "the plan is known"
-        have = {source.number for source in self._plan}
-        for named, what in ((self._ranges, "ranges"), (self._untracked, "untracked")):
+        have = {source.number for source in plan}
+        for named, what in ((set(self.ranges), "ranges"), (self._untracked, "untracked")):
             if missing := sorted(named - have):
                 raise UnaccountedError(
                     f"{what} names source {missing[0]!r}, which the plan has not: {self._shown()} (a "
                     f"directory is named with a /)"
                 )
-        for source in self._plan:
+        for source in plan:
             if not self._accounts_for(source):
                 raise self._unaccounted(f"source {source.number}, {source.what},")
 
@@ -110,7 +143,7 @@ class Sources:
                 f"the query again, over the sources that its checkpoint began with"
             )
         for number, text in offsets.sources.items():
-            if text is None or number in self._ranges or number in self._untracked:
+            if text is None or number in self.ranges or number in self._untracked:
                 continue
             if (
                 offsets.log_offset(number) is None
@@ -121,7 +154,7 @@ class Sources:
                 )
 
     def _accounts_for(self, source: Source) -> bool:
-        if source.number in self._ranges or source.number in self._untracked:
+        if source.number in self.ranges or source.number in self._untracked:
             return True
         if source.directory is None:
             return False
@@ -129,9 +162,9 @@ class Sources:
             return True
         wanted = _WILDCARD.split(source.directory, maxsplit=1)[0]
         whole = wanted == source.directory
-        place = _slashed(local_path(wanted)) if whole else local_path(wanted)
+        path = _slashed(local_path(wanted)) if whole else local_path(wanted)
         return any(
-            place.startswith(directory) or directory.startswith(place)
+            path.startswith(directory) or directory.startswith(path)
             for directory, _ in self._by_directory
         )
 
@@ -147,47 +180,11 @@ class Sources:
             return "what the checkpoint logs"
         return ", ".join(f"{source.number}: {source.what}" for source in self._plan) or "no source"
 
-
-class Routes:
-    """Where a query's input comes from and its output goes, by segment numbers."""
-
-    def __init__(
-        self,
-        spec: PipelineSpec,
-        reads: str | Mapping[str, str],
-        creates: Sequence[str],
-        node_id: str,
-        rows: Mapping[str, str] | None = None,
-        ranges: Mapping[str, OffsetRanges] | None = None,
-        untracked: Sequence[str] = (),
-        plan: Sequence[Source] | None = None,
-    ) -> None:
-        """Raises LowmarkError for an unknown segment, TrackingError where the pipeline has no edge for
-        what the query does, or its plan has a source that is not accounted for."""
-        self.spec = spec
-        self.ranges = dict(ranges or {})
-        if isinstance(reads, str):
-            read: Mapping[str, int] | int = self.number(reads)
-        else:
-            read = {path: self.number(name) for path, name in reads.items()}
-        self.sources = Sources(read, self.ranges, untracked, plan)
-        if plan is not None:
-            try:
-                self.sources.check_plan()
-            except UnaccountedError as error:
-                raise TrackingError(f"query {node_id!r}: {error}") from None
-        self.creates = tuple(self.number(name) for name in creates)
-        self.rows = {self.number(name): column for name, column in (rows or {}).items()}
-        self._check(creates, rows or {}, node_id)
-
-    def number(self, segment: str) -> int:
-        """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
-        return segment_number(self.spec, segment)
-
-    def _check(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
+    def _check_edges(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
         spec = self.spec
-        numbers = self.sources.numbers() | {self.number(r.segment) for r in self.ranges.values()}
-        sources = {spec.segments[number] for number in numbers}
+        numbers = {number for _, number in self._by_directory} | {self._one}
+        numbers |= {self.number(source.segment) for source in self.ranges.values()}
+        sources = {spec.segments[number] for number in numbers if number is not None}
         for target in creates:
             if not any(edge.source in sources and edge.target == target for edge in spec.edges):
                 raise TrackingError(

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -21,7 +21,7 @@ from local_tracker.spark.follow import Follower, TrackingError, refuse_another_q
 from local_tracker.spark.jvm import PlannedQuery, planned_query
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.plans import Routes, UnaccountedError
-from local_tracker.spark.ticks import QueryTicks, Tracking
+from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
@@ -70,8 +70,8 @@ class StartingQuery:
         pipeline: str,
         node_id: str,
         planned: PlannedQuery,
-        *,
         take_over: bool,
+        *,
         front_in: Path | None = None,
     ) -> None:
         """front_in: of a Spark front, the directory that it publishes to. Raises LogError where the
@@ -127,10 +127,7 @@ def check_admission(
         where = checkpoint.root if checkpoint is not None else "(no checkpointLocation)"
         refuse_another_query(f"query {node_id!r}", where, asked.last_batches)
         return
-    ticks = QueryTicks(
-        node, admin, routes.spec, checkpoint, routes.sources, tuple, None,
-        tracking=Tracking(rows=routes.rows, ranges=routes.ranges),
-    )  # fmt: skip
+    ticks = QueryTicks(node, admin, routes, checkpoint)
     try:
         ticks.check_sources()
     except UnaccountedError as error:
@@ -141,26 +138,16 @@ def check_admission(
     )  # fmt: skip
 
 
-class _Started(Protocol):
-    def check_published(self, batch: int) -> None: ...
+def check_each_batch(holder: ForeachBatchFunction, check: Callable[[str, int], None]) -> None:
+    """From here on `check(query id, batch)` follows the function of `foreachBatch` in each batch, which
+    fails if it raises; once, however often the function's writer is started."""
+    before: Any = holder.func
+    function = getattr(before, "checked_function", before)
 
+    def each_batch(frame: DataFrame, batch: int) -> None:
+        function(frame, batch)
+        query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        check(str(query_id), batch)
 
-class CheckedBatches:
-    """Lets a batch fail in which the function of `foreachBatch` did not publish what it should have."""
-
-    def __init__(self, started: Callable[[str], _Started]) -> None:
-        """started: the tracked query of an id, once it is."""
-        self._started = started
-
-    def wrap(self, holder: ForeachBatchFunction) -> None:
-        """From here on the query's batches are checked; once, however often its writer is started."""
-        before: Any = holder.func
-        function = getattr(before, "checked_function", before)
-
-        def each_batch(frame: DataFrame, batch: int) -> None:
-            function(frame, batch)
-            query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self._started(str(query_id)).check_published(batch)
-
-        each_batch.checked_function = function  # type: ignore[attr-defined]
-        holder.func = each_batch
+    each_batch.checked_function = function  # type: ignore[attr-defined]
+    holder.func = each_batch

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from local_tracker.spark.compose import (
@@ -27,17 +27,16 @@ from local_tracker.spark.follow import Stopping
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, LogError, local_path
 from local_tracker.spark.outputs import Output
-from local_tracker.spark.plans import Sources
+from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import (
     NotYetPublished,
-    OffsetRanges,
     Range,
     range_cells,
     ranges,
 )
 from local_tracker.spark.rows import row_cells
 from tracker.client import Admin, NodeClient
-from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
@@ -68,22 +67,6 @@ class QueryRecord:
     unpublished: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tracking:
-    """What else than units, and whole files, a query's batches are tracked by.
-
-    rows: by segment number, the column with the slots of the rows in its files. ranges: sources with
-    partitioned offsets, by their numbers. emits: the labels of the front that the query is of what it
-    emits from its state; None if that is not held to anything. publishes: the segments, by number, in
-    which each batch that had input must have published.
-    """
-
-    rows: Mapping[int, str] = field(default_factory=dict)
-    ranges: Mapping[str, OffsetRanges] = field(default_factory=dict)
-    emits: FrontLabels | None = None
-    publishes: tuple[int, ...] = ()
-
-
 class QueryTicks:
     """`BatchTicks` of a query by units, with the acks of its user code."""
 
@@ -91,28 +74,26 @@ class QueryTicks:
         self,
         node: NodeClient,
         admin: Admin,
-        spec: PipelineSpec,
+        routes: Routes,
         checkpoint: CheckpointLog | None,
-        sources: Sources,
-        outputs: Callable[[], Iterable[Output]],
-        evaluations: Evaluations | None,
+        outputs: Callable[[], Iterable[Output]] = tuple,
+        *,
+        evaluations: Evaluations | None = None,
         twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
-        tracking: Tracking | None = None,
+        emits: FrontLabels | None = None,
+        publishes: tuple[int, ...] = (),
         scope: str | None = None,
     ) -> None:
-        """`evaluations` is None where no user code acknowledges anything; `twins` tells which
-        sources list the same directory; `scope` numbers the batches where there is no checkpoint,
-        and so nothing to `read`."""
-        self._tracking = tracking or Tracking()
-        self._scope = scope
-        self._node, self._admin, self._spec = node, admin, spec
-        self._log, self._sources, self._outputs = checkpoint, sources, outputs
+        """evaluations: None where no user code acknowledges anything. twins: which sources list the same
+        directory. emits: the labels of the front that the query is of what it emits from its state; None
+        if that is not held to anything. publishes: the segments, by number, in which each batch that had
+        input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
+        to `read`."""
+        self._node, self._admin = node, admin
+        self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
+        self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
-        numbers = {name: number for number, name in enumerate(spec.segments)}
-        self._delays: dict[tuple[int, int], int] = {}
-        for edge in spec.edges:
-            key = numbers[edge.source], numbers[edge.target]
-            self._delays[key] = min(edge.delay, self._delays.get(key, edge.delay))
+        self._emits, self._publishes, self._scope = emits, publishes, scope
 
     @property
     def checkpoint(self) -> CheckpointLog:
@@ -146,26 +127,24 @@ class QueryTicks:
         before a query is followed, of the newest one."""
         planned, tellable = self.checkpoint.planned(), self.checkpoint.tellable()
         if planned:
-            self._sources.check_offsets(self.checkpoint.offsets(planned[-1]))
+            self._routes.check_offsets(self.checkpoint.offsets(planned[-1]))
         if tellable:
             for source, names in self.checkpoint.consumed(tellable[-1]).items():
-                if self._sources.is_tracked(source):
-                    for name in names:
-                        self._sources.segment(name)
+                if self._routes.is_tracked(source):
+                    self._routes.by_segment(names)
 
     def check_published(self, batch: int) -> None:
         """Raises ComposeError where a batch had input and did not publish what it is said to create:
         asked before Spark commits it."""
-        if self._tracking.publishes and any(self._taken(batch)):
+        if self._publishes and any(self._taken(batch)):
             self._check_unpublished(batch, self._unpublished(batch))
 
     def _unpublished(self, batch: int) -> tuple[int, ...]:
         """The segments in which a batch should have published, and has not."""
-        wanted = self._tracking.publishes
-        if not wanted:
+        if not self._publishes:
             return ()
         there = {s for output in self._outputs() if output.has(batch) for s in output.segments}
-        return tuple(segment for segment in wanted if segment not in there)
+        return tuple(segment for segment in self._publishes if segment not in there)
 
     def _check_unpublished(self, batch: int, unpublished: Sequence[int]) -> None:
         if unpublished:
@@ -183,13 +162,13 @@ class QueryTicks:
     ) -> tuple[dict[int, tuple[str, ...]], tuple[tuple[str, Range], ...]]:
         """The files that a batch consumed, by segment number, and the ranges. Raises ComposeError where
         it has read what nobody accounts for."""
-        self._sources.check_offsets(self.checkpoint.offsets(batch))
+        self._routes.check_offsets(self.checkpoint.offsets(batch))
         return self._by_segment(batch, self.checkpoint.consumed(batch)), self._ranges(batch)
 
     def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
         """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
         found: list[tuple[str, Range]] = []
-        for number, source in self._tracking.ranges.items():
+        for number, source in self._routes.ranges.items():
             before, after = self.checkpoint.offset_pair(batch, number)
             segment = self._spec.segments.index(source.segment)
             what = f"batch {batch}, source {number}"
@@ -199,8 +178,8 @@ class QueryTicks:
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
         consumed, rows, slots = self._input(record, stopping)
-        if self._tracking.emits is not None:
-            slots = self._emitted(record, slots, self._tracking.emits)
+        if self._emits is not None:
+            slots = self._emitted(record, slots, self._emits)
         elif record.created and not slots:
             slots = self._min_times()
         return self._compose(record, consumed, slots, rows)
@@ -237,9 +216,9 @@ class QueryTicks:
 
     def _consumed_rows(self, record: QueryRecord) -> Cells:
         return Cells.concatenate(
-            row_cells(segment, names, self._tracking.rows[segment])
+            row_cells(segment, names, self._routes.rows[segment])
             for segment, names in record.consumed.items()
-            if segment in self._tracking.rows
+            if segment in self._routes.rows
         )
 
     def _consumed_ranges(self, record: QueryRecord, stopping: threading.Event) -> Cells:
@@ -249,7 +228,7 @@ class QueryTicks:
             try:
                 return Cells.concatenate(
                     range_cells(source, [wanted for at, wanted in record.ranges if at == number])
-                    for number, source in self._tracking.ranges.items()
+                    for number, source in self._routes.ranges.items()
                 )
             except NotYetPublished as error:
                 looks += 1
@@ -259,7 +238,7 @@ class QueryTicks:
                         record.batch, self._query_id, error,
                     )  # fmt: skip
                 if looks % _LOOKS_PER_REPORT == 0:
-                    told_by = {source.segment for source in self._tracking.ranges.values()}
+                    told_by = {source.segment for source in self._routes.ranges.values()}
                     segment = self._spec.segments.index(min(told_by)) if len(told_by) == 1 else -1
                     self._waits(WaitKind.NOT_TOLD, str(error), segment, record.batch)
             if stopping.wait(_LOOK_AGAIN_S):
@@ -267,7 +246,7 @@ class QueryTicks:
 
     def _created_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> Cells:
         parts = []
-        for segment, column in self._tracking.rows.items():
+        for segment, column in self._routes.rows.items():
             names = dict.fromkeys(u.name for u in record.created if segment in u.segments)
             cells = row_cells(segment, names, column)
             least = slots.get(segment)
@@ -285,13 +264,13 @@ class QueryTicks:
         """A batch that read nothing creates at the min time of the moment, which may move on."""
         if refusal.code != RefusalCode.BELOW_MIN_TIME or not record.created:
             return None
-        if record.consumed or record.ranges or self._tracking.emits is not None:
+        if record.consumed or record.ranges or self._emits is not None:
             return None
         return self._compose(record, (), self._min_times(), Cells.empty())
 
     def durable(self, batch: int) -> None:
-        if self._tracking.emits is not None:
-            self._tracking.emits.close(batch)
+        if self._emits is not None:
+            self._emits.close(batch)
         for output in self._outputs():
             output.durable(batch)
 
@@ -319,7 +298,7 @@ class QueryTicks:
     ) -> dict[int, tuple[str, ...]]:
         """A batch's names by segment number. A file that two sources of the query read (a
         self-join) is consumed once; raises ComposeError if they don't read it in one batch."""
-        by_source = {s: names for s, names in by_source.items() if self._sources.is_tracked(s)}
+        by_source = {s: names for s, names in by_source.items() if self._routes.is_tracked(s)}
         # From outside it cannot be seen which sources list one directory, but what they took can.
         overlapping = [
             pair
@@ -327,7 +306,7 @@ class QueryTicks:
             if not set(by_source[pair[0]]).isdisjoint(by_source[pair[1]])
         ]
         for sources in (*self._twins(), *overlapping):
-            tracked = [source for source in sources if self._sources.is_tracked(source)]
+            tracked = [source for source in sources if self._routes.is_tracked(source)]
             read = [set(by_source.get(source, ())) for source in tracked]
             if any(names != read[0] for names in read):
                 raise ComposeError(
@@ -335,18 +314,12 @@ class QueryTicks:
                     f"files of it, so that what is done cannot be told; read the directory once, or "
                     f"with one maxFilesPerTrigger and latestFirst for both"
                 )
-        found: dict[int, dict[str, None]] = {}
-        for names in by_source.values():
-            for name in names:
-                segment = self._sources.segment(name)
-                if segment is not None:
-                    found.setdefault(segment, {})[name] = None
-        return {segment: tuple(names) for segment, names in found.items()}
+        return self._routes.by_segment(itertools.chain.from_iterable(by_source.values()))
 
     def _with_slots(self, record: QueryRecord, stopping: threading.Event) -> tuple[Unit, ...]:
         units: list[Unit] = []
         for segment, names in record.consumed.items():
-            if segment in self._tracking.rows:
+            if segment in self._routes.rows:
                 continue
             slots = {name: slot for name in names if (slot := slot_in_name(name)) is not None}
             unknown = [name for name in names if name not in slots]
@@ -404,7 +377,7 @@ class QueryTicks:
         slots: Mapping[int, int],
         consumed_rows: Cells,
     ) -> TickContent:
-        by_rows = self._tracking.rows
+        by_rows = self._routes.rows
         created = tuple(
             CreatedUnit(unit.name, tuple(s for s in unit.segments if s not in by_rows))
             for unit in record.created

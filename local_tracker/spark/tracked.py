@@ -46,12 +46,12 @@ from local_tracker.spark.plans import Routes
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.starting import (
-    CheckedBatches,
     StartingQuery,
     check_admission,
+    check_each_batch,
     check_planned,
 )
-from local_tracker.spark.ticks import QueryTicks, Tracking
+from local_tracker.spark.ticks import QueryTicks
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
@@ -153,9 +153,7 @@ class Tracked:
         """
         planned = check_planned(writer, node_id)
         with ExitStack() as undoing:
-            starting = StartingQuery(
-                self.target, self.pipeline, node_id, planned, take_over=take_over
-            )
+            starting = StartingQuery(self.target, self.pipeline, node_id, planned, take_over)
             undoing.callback(starting.node.close)
             admin = Admin(self.target)
             undoing.callback(admin.close)
@@ -167,21 +165,23 @@ class Tracked:
             _check_emits(emits, creates, routes)
             check_admission(node_id, starting, admin, asked, routes)
             joined = starting.join()
-            labels = emits and FrontLabels.joined(starting.node, emits, creates[0])
+            labels = None if emits is None else FrontLabels.joined(starting.node, emits, creates[0])
             publishes = bool(planned.each_batch or noted) and not may_publish_nothing
-            tracking = Tracking(
-                routes.rows, routes.ranges, labels or None, routes.creates if publishes else ()
-            )
-            if planned.each_batch is not None and tracking.publishes:
-                CheckedBatches(self._admitted_query).wrap(planned.each_batch)
+            if planned.each_batch is not None and publishes and routes.creates:
+                check_each_batch(planned.each_batch, self._check_published)
             with self._task_settings(node_id):
                 query = writer.start()
             undoing.push(partial(self._not_started, query, node_id))
-            ticks = self._ticks(query, starting.node, admin, routes, tracking, noted, operators)
+            checkpoint = CheckpointLog(checkpoint_root(query))
+            ticks = QueryTicks(
+                starting.node, admin, routes, checkpoint, self._outputs(query, routes, noted),
+                evaluations=self._evaluations(query, checkpoint, operators), twins=_Twins(query),
+                emits=labels, publishes=routes.creates if publishes else (),
+            )  # fmt: skip
             tracked_query = TrackedQuery(
                 query, node_id, starting.node, admin, ticks, joined, limits or self._limits()
             )
-            tracked_query.follow(emits, tracking.emits)
+            tracked_query.follow(emits, labels)
             undoing.pop_all()
         self._admit(query.id, tracked_query)
         return tracked_query
@@ -267,25 +267,16 @@ class Tracked:
         self._admit(query.id, TrackingError(f"query {node_id!r} was not started: {error}"))
         query.stop()
 
-    def _ticks(
-        self,
-        query: StreamingQuery,
-        node: NodeClient,
-        admin: Admin,
-        routes: Routes,
-        tracking: Tracking,
-        noted: str | None,
-        operators: Sequence[str],
-    ) -> QueryTicks:
-        checkpoint = CheckpointLog(checkpoint_root(query))
-        evaluations = None
-        if self._tasks_acknowledge:
-            runs = _record_run(checkpoint, str(query.runId))
-            evaluations = Evaluations(runs, None, StageTasks(self.spark), tuple(operators))
-        return QueryTicks(
-            node, admin, routes.spec, checkpoint, routes.sources,
-            self._outputs(query, routes, noted), evaluations, _Twins(query), tracking,
-        )  # fmt: skip
+    def _check_published(self, query_id: str, batch: int) -> None:
+        self._admitted_query(query_id).check_published(batch)
+
+    def _evaluations(
+        self, query: StreamingQuery, checkpoint: CheckpointLog, operators: Sequence[str]
+    ) -> Evaluations | None:
+        if not self._tasks_acknowledge:
+            return None
+        runs = _record_run(checkpoint, str(query.runId))
+        return Evaluations(runs, None, StageTasks(self.spark), tuple(operators))
 
     def _outputs(
         self, query: StreamingQuery, routes: Routes, noted: str | None
