@@ -1,6 +1,6 @@
-"""Published batches: what a front has let out, as the tick that creates it will say.
+"""Published batches: what a front has let out, as the tick that creates it holds it.
 
-A batch is a front's durable record: its number, and items that can be told again from what was
+A batch is a front's durable record: its number, and items that can be found again in what was
 published. Its fingerprint is of those items, so that a tick that is committed twice, before and after
 a restart, is known to be the same, and a record that was rewritten in between is noticed.
 """

@@ -130,7 +130,7 @@ class DurableFront(ABC):
         recorded = self._recorded()
         durable = max(self._front.left_after, -1 if last is None else last.id)
         if durable < 0 and self._front.replay_from > LOWEST_SLOT:
-            # The last one tells the next number, if nothing else does.
+            # The last one gives the next number, if nothing else does.
             recorded = [r for r in recorded if r.slot >= self._front.replay_from] or recorded[-1:]
             durable = recorded[0].number - 1 if recorded else -1
         newest = recorded[-1].number if recorded else -1

@@ -3,7 +3,7 @@
     with FileFront("127.0.0.1:7070", "orders", "shop-1", "parse", "/data/in") as front:
         front.write([{"order": 1, "lines": 3}])
 
-Each file holds what one `write` brought, under one slot, which its name tells. It is written under a
+Each file holds what one `write` brought, under one slot, which stands in its name. It is written under a
 hidden name and renamed when it is whole, so that readers find all of it or nothing. The directory is
 the front's durable record: started again, it lists its files and commits what the tracker has not
 seen. A file that was not renamed was not published; the rows in it are to be written again.

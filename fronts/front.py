@@ -187,7 +187,7 @@ class Front:
 
         published: the batches published by earlier runs, as `batch_of` makes them, or how to find
         them; those that the tracker has may be left out, and those up to `left_after`, as `leave` has
-        told it, in the generation `left_in`. Where the pipeline was restarted the tracker has none:
+        reported it, in the generation `left_in`. Where the pipeline was restarted the tracker has none:
         what was published from slot `replay_from` on is committed anew. Raises RefusedError,
         UnavailableError, and RolledBackError if they contradict what the tracker has.
         """
@@ -242,7 +242,7 @@ class Front:
                 self._wait(lambda: not core.waiting, timeout_s, "has batches that are not durable")
                 note(core.newest_published)
             core.leave()
-            self._tell()
+            self._wake()
             self._wait(lambda: core.left, timeout_s, "has not left")
         self._stop()
         self._node.leave(timeout_s)
@@ -355,7 +355,7 @@ class Front:
         )
         with self._changed:
             self._started.published(published)
-            self._tell()
+            self._wake()
         return batch.number
 
     def _seal(self, timeout_s: float, fresh: int) -> SealedBatch | None:
@@ -475,7 +475,7 @@ class Front:
         several threads come in their order."""
         return self._clock(), None if self._steady is None else self._steady()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         self._news = True
         self._changed.notify_all()
 
@@ -494,7 +494,7 @@ class Front:
                 if refusal is None:
                     retry_s = _RETRY_FIRST_S
                     continue
-                if retry_s == _RETRY_FIRST_S:  # said once, however often it is refused
+                if retry_s == _RETRY_FIRST_S:  # logged once, however often it is refused
                     log.warning(
                         "front %r: commits again until it is taken: %s", self.front, refusal
                     )

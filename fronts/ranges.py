@@ -3,10 +3,10 @@
     with RangeFront("127.0.0.1:7070", "orders", "orders-topic", "parse", "/data/ranges") as front:
         front.publish({"orders/0": 48, "orders/1": 9})
 
-Whoever writes the log, or looks how far it has come, tells its ends; what is new since the last time is
-one batch, under one slot. It is noted in a journal, a local file, and then committed. The journal is the
+Whoever writes the log, or looks how far it has come, reports its ends; what is new since the last time is
+one batch, under one slot. It is recorded in a journal, a local file, and then committed. The journal is the
 front's durable record, and where readers find the slots of what they read. A record that was written
-and not told before the front was killed is in the first batch of the next run.
+and not reported before the front was killed is in the first batch of the next run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tracker.consumers.durable import write_durably
 from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
 
 PRUNE_ABOVE_BYTES = 16 * 2**20
-"""A journal that is longer lets go of what is below min time: every reader has told of it."""
+"""A journal that is longer lets go of what is below min time: no reader needs it any more."""
 
 log = logging.getLogger("lowmark.front")
 
@@ -82,9 +82,9 @@ class RangeFront(DurableFront):
             return dict(self._ends)
 
     def publish(self, ends: Mapping[str, int], timeout_s: float = PUBLISH_TIMEOUT_S) -> int | None:
-        """Labels what lies between the ends told last and these, and publishes it as one batch, under
+        """Labels what lies between the ends reported last and these, and publishes it as one batch, under
         one slot; returns its number, None if nothing is new. Partitions that are not named have not
-        moved on. When it raises OSError, nothing was published: tell the ends again. Raises ValueError
+        moved on. When it raises OSError, nothing was published: report the ends again. Raises ValueError
         for an end that goes back; else as `Front.publish`."""
         with self._publishing:
             new = self._new(ends)
@@ -92,9 +92,9 @@ class RangeFront(DurableFront):
                 return None
 
             def send(batch: OpenBatch) -> PublishedBatch:
-                noted = NotedRanges(batch.number, int(batch.slots[0]), new)
-                self._append(noted)
-                return _batch(noted, self._segment_number)
+                recorded = NotedRanges(batch.number, int(batch.slots[0]), new)
+                self._append(recorded)
+                return _batch(recorded, self._segment_number)
 
             number = self._publish_now(1, send, timeout_s)
             self._ends |= {partition: end for partition, _, end in new}
@@ -138,9 +138,9 @@ class RangeFront(DurableFront):
         except ValueError as error:
             raise RolledBackError(f"{self.journal} is damaged: {error}; restore it") from None
 
-    def _append(self, noted: NotedRanges) -> None:
+    def _append(self, recorded: NotedRanges) -> None:
         """When it raises NotPublishedError, the journal is as it was."""
-        line = f"{note(noted)}\n".encode()
+        line = f"{note(recorded)}\n".encode()
         with open(self.journal, "ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
             try:
@@ -160,7 +160,7 @@ class RangeFront(DurableFront):
             self._prune()
 
     def _prune(self) -> None:
-        """Let go of what every reader has told of; what is left sets the next limit."""
+        """Removes what no reader needs any more; what is left sets the next limit."""
         try:
             kept = _needed(self._read(), self._min_time())
             contents = "".join(f"{note(batch)}\n" for batch in kept).encode()
@@ -171,13 +171,13 @@ class RangeFront(DurableFront):
             log.warning("front %r: %s is not pruned: %s", self._front.identity, self.journal, error)
 
 
-def _batch(noted: NotedRanges, segment: int) -> PublishedBatch:
-    return ranges_batch(segment, noted.number, noted.slot, noted.ranges)
+def _batch(recorded: NotedRanges, segment: int) -> PublishedBatch:
+    return ranges_batch(segment, recorded.number, recorded.slot, recorded.ranges)
 
 
-def _needed(noted: Iterable[NotedRanges], min_time: int) -> list[NotedRanges]:
-    """The batches that are not complete, the last one, and those that tell a partition's end."""
-    batches = list(noted)
+def _needed(recorded: Iterable[NotedRanges], min_time: int) -> list[NotedRanges]:
+    """The batches that are not complete, the last one, and those that hold a partition's end."""
+    batches = list(recorded)
     ends = {partition: batch.number for batch in batches for partition, _, _ in batch.ranges}
     last = {batches[-1].number, *ends.values()}
     return [batch for batch in batches if batch.slot >= min_time or batch.number in last]

@@ -160,7 +160,7 @@ class SparkFront(Followed):
         offsets = self._checkpoint.offsets(batch)
         label = self._labels.label(batch, slot_of(offsets.timestamp_ms * 1_000_000, self._slack_ns))
 
-        def place(name: str, ordinal: int) -> str:
+        def name_of(name: str, ordinal: int) -> str:
             suffix = name.rsplit(".", 1)[-1]
             return file_name(label, f"{self.front}.{ordinal}", batch, suffix)
 
@@ -168,7 +168,7 @@ class SparkFront(Followed):
         self._batches.publish(
             self._checkpoint.query_id, batch, offsets.text, run,
             lambda folder: frame.write.format(self._format).options(**self._options).save(folder),
-            place, label,
+            name_of, label,
         )  # fmt: skip
 
     def _reopen(self, last_durable: int) -> None:

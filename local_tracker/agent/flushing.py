@@ -197,7 +197,7 @@ class Flusher:
     def _settle(
         self, number: int, steps: tuple[Step, ...], above: str, again: bool = False
     ) -> None:
-        """Commits a flush and tells those who wait. `again`: it may have been sent before, to the
+        """Commits a flush and answers those who wait. `again`: it may have been sent before, to the
         record of the name `above`."""
         content, start = merged_content(steps), time.monotonic()
         try:
@@ -213,8 +213,8 @@ class Flusher:
                 return
             self._spool.split(number)
             self._number = self._spool.last_number
-            for place, step in enumerate(steps):
-                self._settle(number + 1 + place, (step,), above)
+            for index, step in enumerate(steps):
+                self._settle(number + 1 + index, (step,), above)
             return
         received = sum(len(step.created) + len(step.consumed) for step in steps)
         flushed = len(content.created) + len(content.consumed)

@@ -27,7 +27,7 @@ from tracker.client.credentials import is_loopback
 LOOK_INTERVAL_S = 0.5
 """How often a local tracker looks whether its socket is still there."""
 STOP_GRACE_S = 10.0
-"""How long requests and the last flush may take when the local tracker is told to end."""
+"""How long requests and the last flush may take when the local tracker is to end."""
 
 log = logging.getLogger("lowmark.local-tracker")
 

@@ -54,16 +54,16 @@ class Listener:
 
     def __init__(self, address: str) -> None:
         """Raises HandOverError if another process listens there, OSError, ValueError."""
-        family, place = parse_address(address)
+        family, location = parse_address(address)
         self._owner = -1
-        self._path = place if isinstance(place, str) else None
+        self._path = location if isinstance(location, str) else None
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         try:
             if self._path is not None:
                 self._own(self._path)
             else:
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._bind(place)
+            self._bind(location)
             self.socket.listen(_BACKLOG)
         except BaseException:
             self.socket.close()
@@ -91,16 +91,16 @@ class Listener:
         with suppress(FileNotFoundError):
             os.unlink(path)
 
-    def _bind(self, place: str | tuple[str, int]) -> None:
-        if isinstance(place, str):
+    def _bind(self, location: str | tuple[str, int]) -> None:
+        if isinstance(location, str):
             # Only this user may connect; the mask is the process's, which has no other threads yet.
             before = os.umask(0o177)
             try:
-                self.socket.bind(place)
+                self.socket.bind(location)
             finally:
                 os.umask(before)
         else:
-            self.socket.bind(place)
+            self.socket.bind(location)
 
     @property
     def reachable(self) -> bool:

@@ -130,8 +130,8 @@ class Spool:
 
     def _take_split(self, number: int) -> None:
         above = self.above.pop(number)
-        for place, step in enumerate(self.pending.pop(number)):
-            self._take_flush(number + 1 + place, (step,), above)
+        for index, step in enumerate(self.pending.pop(number)):
+            self._take_flush(number + 1 + index, (step,), above)
 
     def _take_done(self, number: int, error: tuple[str, str] | None) -> None:
         del self.above[number]

@@ -1,4 +1,4 @@
-"""Follows a query that was never told about Lowmark, from its checkpoint and its sink's log alone.
+"""Follows a query that knows nothing of Lowmark, from its checkpoint and its sink's log alone.
 
     attached = AttachedQuery("127.0.0.1:7070", "flights", "parse", "/data/cp", reads="parse",
                              sink="/data/parsed", creates=["enrich"])
@@ -24,7 +24,7 @@ from tracker.core.log import Joined
 from tracker.core.model import Batch, NodeKind
 
 MAX_BATCHES_BEHIND = 10_000
-"""Batches that are read ahead while the tracker is away; a query cannot be told to wait."""
+"""Batches that are read ahead while the tracker is away; a query cannot be made to wait."""
 
 _JOIN_TIMEOUT_S = 30.0
 _DRAIN_TIMEOUT_S = 30.0
@@ -51,7 +51,7 @@ class AttachedQuery(Followed):
     ) -> None:
         """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
         creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch: where to begin if the tracker has
-        nothing of the query yet; what it consumed before is not told. Raises TrackingError."""
+        nothing of the query yet; what it consumed before does not count. Raises TrackingError."""
         if creates and sink is None:
             raise TrackingError(
                 f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
@@ -77,12 +77,12 @@ class AttachedQuery(Followed):
         query_id = self._checkpoint.query_id
         if any(batch.scope == query_id for batch in last_batches):
             return  # the follower judges what lies between
-        told = self._checkpoint.tellable()
-        if told and told[0] > self._first_batch:
+        readable = self._checkpoint.readable()
+        if readable and readable[0] > self._first_batch:
             raise TrackingError(
                 f"query {self._name!r} ({query_id}): {self._checkpoint.root} tells batches from "
-                f"{told[0]} on, those before have been purged, and {self._first_batch} was to be the "
-                f"first; begin at {told[0]} or later (first_batch, --from-batch), if what the others "
+                f"{readable[0]} on, those before have been purged, and {self._first_batch} was to be the "
+                f"first; begin at {readable[0]} or later (first_batch, --from-batch), if what the others "
                 f"consumed need not be told"
             )
 

@@ -7,7 +7,7 @@ safe, only coarser than labels of single rows.
 
 Acks of user code arrive as contributions, one for each task attempt of each operator, of every
 evaluation that Spark chose to do. What counts is one attempt of each partition of one complete
-stage; all others must say the same, or the code is not deterministic and nothing can be said.
+stage; all others must be equal, or the code is not deterministic and nothing can be counted.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Evaluations:
     """What is known of how a batch was evaluated.
 
     runs: the query's runs, oldest first. published_by: the run whose evaluation was published, where
-    a writer has noted it. stage_tasks: the number of tasks that a stage of the last run had at its
+    a writer has recorded it. stage_tasks: the number of tasks that a stage of the last run had at its
     first attempt; None where that is not known any more. operators: those that must have handed over.
     """
 
@@ -201,8 +201,8 @@ def _counted_run(mine: Sequence[StagedContribution], evaluations: Evaluations) -
         return None
     if evaluations.published_by is not None:
         return evaluations.published_by
-    # A run that was killed before it could be noted is later than all that were, except the last.
-    age = {run: float(place) for place, run in enumerate(evaluations.runs)}
+    # A run that was killed before it could be recorded is later than all that were, except the last.
+    age = {run: float(index) for index, run in enumerate(evaluations.runs)}
     unknown = len(age) - 1.5
     return max(found, key=lambda run: (age.get(run, unknown), run))
 
@@ -214,8 +214,8 @@ def _one_evaluation(
     by_stage: dict[tuple[int, int], dict[int, tuple[_Rows, _Rows]]] = defaultdict(dict)
     for c in contributions:
         partitions = by_stage[c.execution, c.stage]
-        said = (_rows([c.created]), _rows([c.consumed]))
-        if partitions.setdefault(c.partition, said) != said:
+        acked = (_rows([c.created]), _rows([c.consumed]))
+        if partitions.setdefault(c.partition, acked) != acked:
             raise ComposeError(
                 f"{what}: two attempts of partition {c.partition} of stage {c.stage} acknowledged "
                 f"different items; make the operator deterministic (no random, clock or order)"
@@ -243,8 +243,8 @@ def _one_evaluation(
     return totals[first]
 
 
-def _total(said: Iterable[tuple[_Rows, _Rows]]) -> tuple[_Rows, _Rows]:
-    parts = list(said)
+def _total(acked: Iterable[tuple[_Rows, _Rows]]) -> tuple[_Rows, _Rows]:
+    parts = list(acked)
     if not parts:
         return _NOTHING
     return (

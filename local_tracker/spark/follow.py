@@ -101,7 +101,7 @@ class Follower:
         one_query: bool = True,
         first_batch: int = 0,
     ) -> None:
-        """joined: what the tracker has told the node, or would tell it. one_query: the batches of a node
+        """joined: what the tracker has answered the node, or would answer it. one_query: the batches of a node
         are those of one query, whose checkpoint must be there. first_batch: where a query begins that
         the tracker has nothing of. Raises TrackingError where checkpoint and tracker don't fit."""
         self.name, self._one_query, self._first_batch = name, one_query, first_batch
@@ -191,7 +191,7 @@ class Follower:
                 f"{self._about()}: the tracker has batch {last.id}, but "
                 f"{self._checkpoint.root}/commits ends at {max(committed, default=None)}: {advice}"
             )
-        if last.id in self._checkpoint.tellable():
+        if last.id in self._checkpoint.readable():
             if not same_input(self._ticks.read(last.id).fingerprint, last.fingerprint):
                 raise TrackingError(
                     f"{self._about()}: batch {last.id} in {self._checkpoint.root} is not the one "
@@ -307,7 +307,7 @@ class Follower:
                     raise Stopping from None
 
     def _wait_refused(self, batch: int, message: str) -> None:
-        """A full table may have room later; till then it is said what the query waits for."""
+        """A full table may have room later; till then it is reported what the query waits for."""
         self._node.report_waits([WaitCause(WaitKind.REFUSED, message, batch=batch)])
         log.warning("%s: batch %d is refused, and tried again: %s", self._about(), batch, message)
         if self._stopping.wait(_RETRY_AFTER_S):
@@ -398,7 +398,7 @@ def _refused(about: str, batch: int, refusal: Refusal, restarted: str) -> str:
         or "its rows were read by a query that nothing waited for; see "
         "which unit was not registered by its producer",
     }.get(refusal.code, "")
-    said = (
+    text = (
         f"{about}: the tick of batch {batch} was refused ({refusal.code.value}): {refusal.message}"
     )
-    return f"{said}; {advice}" if advice else said
+    return f"{text}; {advice}" if advice else text

@@ -2,7 +2,7 @@
 
 A job has no checkpoint, so its record is the manifest of what it published (`published`), which also
 holds the names of its input. A job that was killed before its manifest was there has done nothing; one
-that was killed behind it is told when the next job of the node begins.
+that was killed behind it is committed when the next job of the node begins.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class JobNode:
             routes = Routes(joined.spec, reads, creates, node_id, rows)
             self._routes = routes
             self._ticks = QueryTicks(self._node, self._admin, routes, None, scope=self._scope)
-            self._tell_earlier(joined.last_batches)
+            self._commit_earlier(joined.last_batches)
         except BaseException:
             self.close()
             raise
@@ -98,7 +98,7 @@ class JobNode:
             raise TrackingError(
                 f"job {self._node_id!r}, run {number}: {error}; nothing was published"
             ) from error
-        self._tell(number)
+        self._commit_run(number)
         return number
 
     def _run_before(self, names: Sequence[str], job_id: str | None) -> int | None:
@@ -127,7 +127,7 @@ class JobNode:
     def _in_time(
         self, ask: Callable[[QueryRecord, threading.Event], _T], record: QueryRecord
     ) -> _T:
-        """What the ticks say of a run. Raises TrackingError for input that nobody has told of."""
+        """What the ticks make of a run. Raises TrackingError for input that nobody has created."""
         with _stopping_after(_RESOLVE_TIMEOUT_S) as stopping:
             try:
                 return ask(record, stopping)
@@ -143,16 +143,16 @@ class JobNode:
         self._node.close()
         self._admin.close()
 
-    def _tell_earlier(self, last_batches: Sequence[Batch]) -> None:
-        """Commit what an earlier run published and could not tell."""
+    def _commit_earlier(self, last_batches: Sequence[Batch]) -> None:
+        """Commit what an earlier run published and could not commit."""
         durable = max((b.id for b in last_batches if b.scope == self._scope), default=-1)
         published = self._published()
         self._next = max([durable, *published]) + 1
         for number in published:
             if number > durable:
-                self._tell(number)
+                self._commit_run(number)
 
-    def _tell(self, number: int) -> None:
+    def _commit_run(self, number: int) -> None:
         manifest = self._manifest(number)
         try:
             consumed = self._routes.by_segment(self._inputs(manifest))

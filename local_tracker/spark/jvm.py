@@ -33,12 +33,12 @@ def sources_with_one_root(query: StreamingQuery) -> list[tuple[str, ...]] | None
     if count == 0:
         return None
     by_root: dict[str, list[str]] = {}
-    for place in range(count):
-        by_root.setdefault(str(sources.apply(place).toString()), []).append(str(place))
+    for index in range(count):
+        by_root.setdefault(str(sources.apply(index).toString()), []).append(str(index))
     return [
-        tuple(places)
-        for root, places in by_root.items()
-        if len(places) > 1 and root.startswith("FileStreamSource[")
+        tuple(indices)
+        for root, indices in by_root.items()
+        if len(indices) > 1 and root.startswith("FileStreamSource[")
     ]
 
 
@@ -100,7 +100,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     streams = [leaf for leaf in _items(leaves) if leaf.isStreaming()]
     return PlannedQuery(
         spark,
-        tuple(_source(place, leaf) for place, leaf in enumerate(streams)),
+        tuple(_source(index, leaf) for index, leaf in enumerate(streams)),
         str(_field(writer._jwrite, "source")),
         _option(options, "path"),
         name,
@@ -110,11 +110,11 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     )
 
 
-def _source(place: int, leaf: Any) -> Source:
+def _source(index: int, leaf: Any) -> Source:
     """A source, from the leaf of the plan that reads it. Spark numbers sources in the order of leaves,
     or calls them by the name that the reader has given them."""
     methods = {method.getName() for method in leaf.getClass().getMethods()}
-    number, what = str(place), str(leaf.nodeName())
+    number, what = str(index), str(leaf.nodeName())
     if "sourceIdentifyingName" in methods:
         given = leaf.sourceIdentifyingName()
         if given.getClass().getSimpleName() == "UserProvided":
@@ -161,7 +161,7 @@ def _field(thing: Any, name: str) -> Any:
 
 
 def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.size())]
+    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _option(options: Any, name: str) -> str | None:

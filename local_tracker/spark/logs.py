@@ -149,8 +149,8 @@ class CheckpointLog:
         """The batches that are over, as far as they are still logged, in order."""
         return sorted(_numbers(self._files.names(f"{self.root}/commits")))
 
-    def tellable(self) -> list[int]:
-        """The batches that are over and whose input can be told: it lies between two entries of the
+    def readable(self) -> list[int]:
+        """The batches that are over and whose input is known: it lies between two entries of the
         offset log, so that of the first that is left cannot, unless it is the query's first."""
         planned = set(self.planned())
         first = min(planned, default=0)
@@ -169,8 +169,8 @@ class CheckpointLog:
         version, header, lines = self._offset_entry(path)
         timestamp_ms = _integer(header.get("batchTimestampMs"), f"batchTimestampMs in {path}")
         sources: dict[str, str | None] = {}
-        for place, line in enumerate(lines):
-            name, text = (str(place), line) if version == "v1" else _named(line, path)
+        for index, line in enumerate(lines):
+            name, text = (str(index), line) if version == "v1" else _named(line, path)
             sources[name] = None if text == "-" else text
         text = "\n".join([str(timestamp_ms), *lines])
         return BatchOffsets(batch, timestamp_ms, sources, text)
@@ -233,7 +233,7 @@ class CheckpointLog:
 
     def offset_pair(self, batch: int, source: str) -> tuple[str | None, str | None]:
         """The offsets, as JSON, before and after a batch, of a source that is not a file source. None
-        where the source has had nothing yet, and noted no beginning."""
+        where the source has had nothing yet, and recorded no beginning."""
         offsets, previous = self.offsets(batch), self.previous_offsets(batch)
         after = offsets.sources.get(source)
         before = previous.sources.get(source) if previous else None

@@ -59,7 +59,7 @@ def noted_output(directory: str, segments: tuple[int, ...]) -> Output:
     """Of a sink of the user's own, which notes what it commits."""
     return Output(
         segments,
-        lambda batch: noted.noted(directory, batch),
-        lambda batch: noted.is_noted(directory, batch),
+        lambda batch: noted.recorded_units(directory, batch),
+        lambda batch: noted.is_recorded(directory, batch),
         forget=lambda batch: noted.forget(directory, batch),
     )

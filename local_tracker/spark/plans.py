@@ -29,7 +29,7 @@ class UnaccountedError(ComposeError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A streaming source of a plan. number: what the checkpoint calls it, its place in the plan from
+    """A streaming source of a plan. number: what the checkpoint calls it, its index in the plan from
     "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
     of files, perhaps with wildcards; else None."""
 

@@ -83,12 +83,12 @@ class PublishedBatches:
         offsets: str,
         run: str,
         write: Callable[[str], None],
-        place: Callable[[str, int], str],
+        name_of: Callable[[str, int], str],
         slot: int | None = None,
     ) -> Manifest:
         """Publish a batch, unless it is already.
 
-        `write(directory)` writes the files; `place(name, ordinal)` names each where it belongs (its
+        `write(directory)` writes the files; `name_of(name, ordinal)` gives each its name where it belongs (its
         folder is kept). Raises LogError if the batch was published for other offsets.
         """
         manifest = self.manifest(scope, batch)
@@ -98,7 +98,7 @@ class PublishedBatches:
             folder.parent.mkdir(parents=True, exist_ok=True)
             write(str(folder))
             files = tuple(
-                (name, str(Path(name).parent / place(Path(name).name, ordinal)))
+                (name, str(Path(name).parent / name_of(Path(name).name, ordinal)))
                 for ordinal, name in enumerate(_data_files(folder))
             )
             manifest = Manifest(scope, batch, offsets, run, slot, files)

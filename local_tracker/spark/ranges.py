@@ -3,7 +3,7 @@
 The record at offset `o` has the ack value `h(o) ^ h(o+1)`, so a range of any length is
 `h(begin) ^ h(end)`, and what a producer created in its ranges is cancelled by whatever ranges a query
 consumes. A query's ranges stand in Spark's offset log. Which slots they have must be known to whoever
-reads them, by the records' own timestamps, say, or by what the producer noted.
+reads them, by the records' own timestamps, say, or by what the producer recorded.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def ranges(
 
 
 def range_cells(source: OffsetRanges, consumed: Iterable[Range]) -> Cells:
-    """The cells of ranges, by the slots that the source tells. Raises RangesError."""
+    """The cells of ranges, by the slots that the source reports. Raises RangesError."""
     rows = []
     for wanted in consumed:
         at = wanted.begin
@@ -125,7 +125,7 @@ def range_cells(source: OffsetRanges, consumed: Iterable[Range]) -> Cells:
 
 
 class PublishedRanges:
-    """What range fronts (`fronts.ranges`) have noted in their journals, for the readers of the log.
+    """What range fronts (`fronts.ranges`) have recorded in their journals, for the readers of the log.
     Thread-safe."""
 
     def __init__(self, *journals: str) -> None:
@@ -139,13 +139,13 @@ class PublishedRanges:
         with self._lock:
             for journal in self._journals:
                 journal.read_on()
-            noted = [n for j in self._journals if (n := j.noted.get(partition)) is not None]
-        newest = max((each.ends[-1] for each in noted), default=None)
+            found = [n for j in self._journals if (n := j.published.get(partition)) is not None]
+        newest = max((each.ends[-1] for each in found), default=None)
         if newest is None or newest < end:
             raise NotYetPublished(
                 f"offsets up to {end} of partition {partition!r}; published are those up to {newest}"
             )
-        pieces = sorted(piece for each in noted for piece in each.pieces(begin, end))
+        pieces = sorted(piece for each in found for piece in each.pieces(begin, end))
         at = begin
         for first, last, _ in pieces:
             if first != at:
@@ -161,7 +161,7 @@ class PublishedRanges:
 
 
 @dataclass(slots=True)
-class _Noted:
+class _Published:
     """The published ranges of a partition, in order."""
 
     begins: list[int] = field(default_factory=list)
@@ -182,7 +182,7 @@ class _Journal:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.noted: dict[str, _Noted] = {}
+        self.published: dict[str, _Published] = {}
         self._inode: int | None = None
         self._read_bytes = 0
 
@@ -191,7 +191,7 @@ class _Journal:
             with open(self.path, "rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_ino != self._inode or found.st_size < self._read_bytes:
-                    self.noted, self._inode, self._read_bytes = {}, found.st_ino, 0
+                    self.published, self._inode, self._read_bytes = {}, found.st_ino, 0
                 file.seek(self._read_bytes)
                 whole, newline, _ = file.read().rpartition(b"\n")  # a line may be half written
         except FileNotFoundError:
@@ -205,7 +205,7 @@ class _Journal:
             except ValueError as error:
                 raise RangesError(f"{self.path} is damaged: {error}") from None
             for partition, begin, end in batch.ranges:
-                noted = self.noted.setdefault(partition, _Noted())
-                noted.begins.append(begin)
-                noted.ends.append(end)
-                noted.slots.append(batch.slot)
+                known = self.published.setdefault(partition, _Published())
+                known.begins.append(begin)
+                known.ends.append(end)
+                known.slots.append(batch.slot)

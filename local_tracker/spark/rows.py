@@ -1,7 +1,7 @@
 """Tracking by rows: each row of a committed file is an item of its own, in the slot that a column says.
 
 Rows are read back from what was committed, by whoever wrote the file and by whoever read it, so both
-come to the same items whatever Spark evaluated in between. A row is named by its file and its place in
+come to the same items whatever Spark evaluated in between. A row is named by its file and its index in
 it, and needs no column for that; where a front gave its rows ack values, those count. Only the columns
 that are needed are read, with Arrow and NumPy, some millions of rows a second.
 """
@@ -43,9 +43,9 @@ def row_cells(segment: int, names: Iterable[str], column: str) -> Cells:
         first = 0
         for slots, values in _columns(name, column, with_values=by_front):
             if values is None:
-                places = np.arange(first, first + len(slots), dtype=np.int64)
+                indices = np.arange(first, first + len(slots), dtype=np.int64)
                 parents = np.full(len(slots), unit_value(name), np.uint64)
-                values = child_values(parents, "row", places)
+                values = child_values(parents, "row", indices)
             first += len(slots)
             parts.append(merge_acks(segment, slots, values))
     return merge_cells(Cells.concatenate(parts))

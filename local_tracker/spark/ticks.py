@@ -125,11 +125,11 @@ class QueryTicks:
     def check_sources(self) -> None:
         """Raises UnaccountedError where a batch that is logged has read what nobody accounts for: asked
         before a query is followed, of the newest one."""
-        planned, tellable = self.checkpoint.planned(), self.checkpoint.tellable()
+        planned, readable = self.checkpoint.planned(), self.checkpoint.readable()
         if planned:
             self._routes.check_offsets(self.checkpoint.offsets(planned[-1]))
-        if tellable:
-            for source, names in self.checkpoint.consumed(tellable[-1]).items():
+        if readable:
+            for source, names in self.checkpoint.consumed(readable[-1]).items():
                 if self._routes.is_tracked(source):
                     self._routes.by_segment(names)
 
@@ -191,7 +191,7 @@ class QueryTicks:
 
     def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
         """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for
-        those who can still take them back. slots: as `least_slots` tells."""
+        those who can still take them back. slots: as `least_slots` gives them."""
         self._created_rows(record, slots)
 
     def _input(
@@ -222,7 +222,7 @@ class QueryTicks:
         )
 
     def _consumed_ranges(self, record: QueryRecord, stopping: threading.Event) -> Cells:
-        """Waits until whoever publishes the ranges has told their slots."""
+        """Waits until whoever publishes the ranges has published their slots."""
         looks = 0
         while True:
             try:
@@ -238,8 +238,10 @@ class QueryTicks:
                         record.batch, self._query_id, error,
                     )  # fmt: skip
                 if looks % _LOOKS_PER_REPORT == 0:
-                    told_by = {source.segment for source in self._routes.ranges.values()}
-                    segment = self._spec.segments.index(min(told_by)) if len(told_by) == 1 else -1
+                    reported_by = {source.segment for source in self._routes.ranges.values()}
+                    segment = (
+                        self._spec.segments.index(min(reported_by)) if len(reported_by) == 1 else -1
+                    )
                     self._waits(WaitKind.NOT_TOLD, str(error), segment, record.batch)
             if stopping.wait(_LOOK_AGAIN_S):
                 raise Stopping
@@ -352,8 +354,8 @@ class QueryTicks:
         return found
 
     def _wait_for_units(self, batch: int, segment: int, missing: Sequence[str]) -> None:
-        """Says that the query waits for the slots of files. Where one lies beside a log of what a writer
-        has published, the writer is behind; else nobody may ever tell of it."""
+        """Reports that the query waits for the slots of files. Where one lies beside a log of what a writer
+        has published, the writer is behind; else nobody may ever create it."""
         stray = [name for name in missing if not _has_writer(name)]
         shown = ", ".join((stray or missing)[:_NAMES_SHOWN])
         if stray:

@@ -141,7 +141,7 @@ class Tracked:
         must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
         whose offsets number their records. emits: the name of the front that the query is of the one
         segment that it creates in, where it emits from its state. noted: the local directory where a
-        sink of the user's own notes what it commits (`local_tracker.worker.noted`). operators: names of
+        sink of the user's own notes what it commits (`note_commit`). operators: names of
         those that acknowledge: a batch with input files in which one handed nothing over fails.
         untracked: sources that are in none of these, by number, and directories of files (with a `/`).
         may_publish_nothing: a batch that had input need not publish anything for what the query creates
@@ -242,7 +242,7 @@ class Tracked:
     def _check_creates(
         self, planned: PlannedQuery, creates: Sequence[str], noted: str | None
     ) -> None:
-        """Raises TrackingError where nothing could tell what a query creates."""
+        """Raises TrackingError where it cannot be known what a query creates."""
         if not creates or noted is not None:
             return
         if planned.each_batch is None:
@@ -281,7 +281,7 @@ class Tracked:
     def _outputs(
         self, query: StreamingQuery, routes: Routes, noted: str | None
     ) -> Callable[[], Iterable[Output]]:
-        """What tells where the query's batches leave files."""
+        """Where the query's batches leave files."""
         outputs: tuple[Output, ...] = ()
         sink = sink_description(query)
         if noted is not None:
@@ -518,10 +518,10 @@ class BatchWriter:
             _save(frame, self._format, self._partition_by, self._options, directory)
             query.check_acks(batch, run)
 
-        def place(name: str, ordinal: int) -> str:
+        def name_of(name: str, ordinal: int) -> str:
             return f"b{batch:08d}-{query_id[:8]}-{name}"
 
-        self.batches.publish(query_id, batch, offsets, run, write, place)
+        self.batches.publish(query_id, batch, offsets, run, write, name_of)
 
 
 def _save(

@@ -63,7 +63,7 @@ class Collector:
     """Acks of one operator. Its methods may be called from several threads."""
 
     def __init__(self, name: str, segment_number: Callable[[str], int]) -> None:
-        """name: the operator's, for errors. segment_number: a segment's place in the pipeline; raises
+        """name: the operator's, for errors. segment_number: a segment's number; raises
         HandOverError for an unknown name."""
         self.name = name
         self._segment_number = segment_number

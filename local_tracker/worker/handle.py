@@ -30,7 +30,7 @@ from tracker.core.model import Cells, Heartbeat, TickContent
 
 _RETRY_S = 0.05
 _MARGIN_S = 1.0
-"""The local tracker is told to give up a little earlier, so that its reason arrives."""
+"""The local tracker gets a deadline that is a little earlier, so that its reason arrives."""
 _MAX_WAIT_MS = 60_000
 _NAMES_SHOWN = 5
 _OF_ONE_GENERATION = ("step", "join_front", "leave_front")
@@ -41,7 +41,7 @@ Start = Callable[[Deadline], None]
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a local tracker says of itself. The place of a segment is its number."""
+    """How a local tracker describes itself. The index of a segment is its number."""
 
     pipeline: str
     segments: tuple[str, ...]
@@ -78,7 +78,7 @@ class Handle:
         self._start = start
         self._lock = threading.Lock()
         self._generation: int | None = None
-        """That of the first local tracker that said one."""
+        """That of the first local tracker that reported one."""
         self._own_process()
 
     def _own_process(self) -> None:
@@ -88,14 +88,14 @@ class Handle:
         self._sender, self._number = uuid.uuid4().hex, 0
 
     def welcome(self) -> Welcome:
-        """What the local tracker says of itself. Raises HandOverError."""
+        """How the local tracker describes itself. Raises HandOverError."""
         if self._welcome is None or self._pid != os.getpid():
             self._ask({"type": "hello", "pipeline": self.pipeline}, b"", "joining")
         assert self._welcome is not None
         return self._welcome
 
     def segment_number(self, name: str) -> int:
-        """A segment's place in the pipeline. Raises HandOverError for an unknown one."""
+        """A segment's number, its index in the pipeline. Raises HandOverError for an unknown one."""
         segments = self.welcome().segments
         if name not in segments:
             raise HandOverError(

@@ -1,4 +1,4 @@
-"""What a sink of the user's own has committed, noted where a tracked query finds it.
+"""What a sink of the user's own has committed, recorded where a tracked query finds it.
 
 A `DataSourceStreamWriter` calls `note_commit` in its `commit(messages, batchId)`, after its own commit;
 the query is started with `noted=directory`. Spark may commit a batch again after a crash: the last note
@@ -30,8 +30,8 @@ def note_commit(directory: str, batch: int, names: Iterable[str]) -> None:
     os.replace(unfinished, path)
 
 
-def noted(directory: str, batch: int) -> tuple[str, ...]:
-    """The units of a batch; none if none were noted. Raises NoteError."""
+def recorded_units(directory: str, batch: int) -> tuple[str, ...]:
+    """The units of a batch; none if none were recorded. Raises NoteError."""
     path = _path(directory, batch)
     try:
         return tuple(str(name) for name in json.loads(path.read_text(encoding="utf-8"))["units"])
@@ -41,7 +41,7 @@ def noted(directory: str, batch: int) -> tuple[str, ...]:
         raise NoteError(f"{path} is not a note of a commit: {error!r}") from None
 
 
-def is_noted(directory: str, batch: int) -> bool:
+def is_recorded(directory: str, batch: int) -> bool:
     """Whether a batch has a note, be it of no unit."""
     return _path(directory, batch).exists()
 

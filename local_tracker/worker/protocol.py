@@ -1,10 +1,10 @@
-"""What workers and local trackers say to each other over a socket.
+"""What goes between workers and local trackers over a socket.
 
 A frame is: the length of its header (4 bytes, big-endian), the length of its body (4 bytes,
 big-endian), the header (JSON, UTF-8), the body. Requests and answers alternate: a client sends a frame
 and reads one. Cells travel in the body, in the order in which the header counts them; each set of n
 cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (uint64), 8 n of counts
-(int64), all little-endian. Segments are numbers: their places in the list of the welcome.
+(int64), all little-endian. Segments are numbers: their indices in the list of the welcome.
 
 Requests, by `type`, and the fields of their answers:
 
@@ -116,11 +116,11 @@ def is_local_tracker(target: str) -> bool:
 
 def connect(address: str, deadline: Deadline) -> socket.socket:
     """A connection; raises OSError (TimeoutError when the deadline passes)."""
-    family, place = parse_address(address)
+    family, location = parse_address(address)
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
         connection.settimeout(deadline.left_s())
-        connection.connect(place)
+        connection.connect(location)
         if family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:

@@ -19,7 +19,7 @@ from local_tracker.worker.settings import (
     SettingsError,
     require,
 )
-from local_tracker.worker.starting import ensure_started, place_of
+from local_tracker.worker.starting import endpoint_of, ensure_started
 from local_tracker.worker.task import SparkTask, TaskAttempt, current_task
 from tracker.core.model import Cells, StagedContribution
 
@@ -111,7 +111,7 @@ def _handle(settings: Settings) -> Handle:
     if handle is None:
         if len(kept) >= _MAX_HANDLES:
             kept.pop(next(iter(kept))).close()
-        where = place_of(settings)
+        where = endpoint_of(settings)
         handle = kept[settings] = (
             Handle(where.socket, settings.pipeline, settings.deadline_s)
             if settings.socket

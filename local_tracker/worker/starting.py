@@ -2,7 +2,7 @@
 
 One local tracker serves all workers of one executor (or, outside of Spark, of one node). Whoever
 comes first starts it, under a file lock, in a session of its own, so that it outlives the worker. It
-says through a pipe when it listens, or why it doesn't.
+reports through a pipe that it listens, or why it doesn't.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDLE_EXIT_S = 30
 """Outside of Spark, a local tracker that workers have started ends when none was there for so long."""
 KEPT_S = 7 * 86_400
 """How long the logs of local trackers are kept, from their start, after they have ended."""
-_MAX_SAID_BYTES = 8_192
+_MAX_REPORT_BYTES = 8_192
 _LOG_TAIL_BYTES = 2_000
 _LOCK_POLL_S = 0.01
 _started: list[subprocess.Popen[bytes]] = []
@@ -37,7 +37,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Endpoint:
     """Where a local tracker is, and whose life it shares: the pid of the executor's JVM, else 0."""
 
     socket: str
@@ -45,12 +45,12 @@ class Place:
     node_id: str
 
 
-def place_of(settings: Settings) -> Place:
+def endpoint_of(settings: Settings) -> Endpoint:
     """Where the local tracker for these settings is. Of an executor there is one for each pipeline;
     the name has the JVM's pid and start, so that no other application's is met."""
     mode = settings.mode
     if settings.socket:
-        return Place(settings.socket, 0, settings.node_id)
+        return Endpoint(settings.socket, 0, settings.node_id)
     jvm = java_ancestor()
     node_id = settings.node_id
     life = (str(jvm), start_of(jvm)) if jvm else ()
@@ -60,19 +60,19 @@ def place_of(settings: Settings) -> Place:
     own = (node_id,) if mode == EAGER else ()
     what = "\0".join((socket.gethostname(), settings.target, settings.pipeline, mode, *life, *own))
     name = blake2b(what.encode(), digest_size=8).hexdigest()
-    return Place(f"{settings.directory}/{name}.sock", jvm, node_id)
+    return Endpoint(f"{settings.directory}/{name}.sock", jvm, node_id)
 
 
-def ensure_started(settings: Settings, place: Place, deadline: Deadline) -> None:
-    """Starts the local tracker, unless one listens at the place by now. Raises HandOverError if it
+def ensure_started(settings: Settings, endpoint: Endpoint, deadline: Deadline) -> None:
+    """Starts the local tracker, unless one listens at the endpoint by now. Raises HandOverError if it
     can't be started, TimeoutError when the deadline passes."""
     private_directory(settings.directory)
-    lock = f"{place.socket.removesuffix('.sock')}.lock"
+    lock = f"{endpoint.socket.removesuffix('.sock')}.lock"
     with _locked(lock, deadline):
         try:
-            connect(f"unix:{place.socket}", deadline).close()
+            connect(f"unix:{endpoint.socket}", deadline).close()
         except (FileNotFoundError, ConnectionRefusedError):
-            _start(settings, place, deadline)
+            _start(settings, endpoint, deadline)
 
 
 def _remove_old_files(directory: str) -> None:
@@ -143,22 +143,22 @@ def _locked(path: str, deadline: Deadline) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _start(settings: Settings, place: Place, deadline: Deadline) -> None:
-    log_path = f"{place.socket.removesuffix('.sock')}.log"
+def _start(settings: Settings, endpoint: Endpoint, deadline: Deadline) -> None:
+    log_path = f"{endpoint.socket.removesuffix('.sock')}.log"
     _remove_old_files(settings.directory)
-    ready, told = os.pipe()
+    reading, writing = os.pipe()
     try:
         with open(log_path, "ab", opener=_private) as log:
             process = subprocess.Popen(
-                _command(settings, place, told),
+                _command(settings, endpoint, writing),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, pass_fds=(told,), env=_environment(settings),
+                start_new_session=True, pass_fds=(writing,), env=_environment(settings),
             )  # fmt: skip
-        os.close(told)
-        told = -1
+        os.close(writing)
+        writing = -1
         _started.append(process)
         try:
-            said = _read_said(ready, deadline)
+            report = _read_report(reading, deadline)
         except TimeoutError:
             process.kill()
             process.wait()
@@ -167,46 +167,46 @@ def _start(settings: Settings, place: Place, deadline: Deadline) -> None:
                 f"the local tracker did not start within {deadline.seconds:g} s: has this host a "
                 f"route to the tracker at {settings.target}? (log: {log_path})",
             ) from None
-        if said != READY:
+        if report != READY:
             process.kill()
             process.wait()
             tail = Path(log_path).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
             raise HandOverError(
                 "unreachable",
-                f"the local tracker did not start: {said.decode(errors='replace') or tail.strip()} "
+                f"the local tracker did not start: {report.decode(errors='replace') or tail.strip()} "
                 f"(log: {log_path})",
             )
     finally:
-        os.close(ready)
-        if told >= 0:
-            os.close(told)
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
 
 
-def _read_said(ready: int, deadline: Deadline) -> bytes:
-    """What the new local tracker says: READY, or why it doesn't start; until it closes the pipe."""
-    said = b""
-    while not said.endswith(READY):
-        readable, _, _ = select.select([ready], [], [], deadline.left_s())
-        chunk = os.read(ready, _MAX_SAID_BYTES) if readable else None
-        if chunk == b"" or len(said) > _MAX_SAID_BYTES:
+def _read_report(reading: int, deadline: Deadline) -> bytes:
+    """What the new local tracker reports: READY, or why it doesn't start; until it closes the pipe."""
+    report = b""
+    while not report.endswith(READY):
+        readable, _, _ = select.select([reading], [], [], deadline.left_s())
+        chunk = os.read(reading, _MAX_REPORT_BYTES) if readable else None
+        if chunk == b"" or len(report) > _MAX_REPORT_BYTES:
             break
-        said += chunk or b""
-    return said
+        report += chunk or b""
+    return report
 
 
-def _command(settings: Settings, place: Place, told: int) -> list[str]:
+def _command(settings: Settings, endpoint: Endpoint, report_to: int) -> list[str]:
     command = [
         settings.python, "-m", "local_tracker.agent",
         "--target", settings.target,
         "--pipeline", settings.pipeline,
-        "--node-id", place.node_id,
-        "--socket", f"unix:{place.socket}",
+        "--node-id", endpoint.node_id,
+        "--socket", f"unix:{endpoint.socket}",
         "--mode", settings.mode,
         "--flush-window-ms", str(settings.flush_window_ms),
-        "--ready-descriptor", str(told),
+        "--ready-descriptor", str(report_to),
     ]  # fmt: skip
-    if place.jvm:
-        return [*command, "--follow-pid", str(place.jvm)]
+    if endpoint.jvm:
+        return [*command, "--follow-pid", str(endpoint.jvm)]
     return [*command, "--idle-exit-s", str(IDLE_EXIT_S)]
 
 

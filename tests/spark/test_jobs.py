@@ -111,7 +111,7 @@ def test_what_was_published_and_not_told_is_told_by_the_next(
 ) -> None:
     job = node(creates=())
     with monkeypatch.context() as patch:
-        patch.setattr(JobNode, "_tell", killed)
+        patch.setattr(JobNode, "_commit_run", killed)
         with pytest.raises(KeyboardInterrupt):
             job.run([source_file(1), source_file(2)], write)
     node(creates=())

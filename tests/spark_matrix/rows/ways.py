@@ -324,15 +324,15 @@ def batch_job(world: World) -> None:
         raise Killed
 
     # Published, and not told: what a kill between the two leaves.
-    tell = JobNode._tell
-    JobNode._tell = die  # type: ignore[method-assign,assignment]
+    tell = JobNode._commit_run
+    JobNode._commit_run = die  # type: ignore[method-assign,assignment]
     try:
         run()
         world.fail("the run was not cut off")
     except Killed:
         pass
     finally:
-        JobNode._tell = tell  # type: ignore[method-assign]
+        JobNode._commit_run = tell  # type: ignore[method-assign]
     min_time = world.pipeline.describe().segments[0].min_time
     world.check(min_time <= 6, f"min time {min_time} is beyond a job that was not told")
     world.job_done("out", 1)
