@@ -153,6 +153,11 @@ class Server:
         self._stopping = False
         self._min_times: MinTimes | None = None
         self._watching: threading.Thread | None = None
+        self._requests: dict[str, Callable[[Fields, CellReader], Header]] = {
+            "hello": self._hello, "stage": self._stage, "step": self._step,
+            "min_times": self._get_min_times, "join_front": self._join_front,
+            "leave_front": self._leave_front,
+        }  # fmt: skip
         self._accepting = threading.Thread(target=self._accept, name="lowmark-accept", daemon=True)
         self._accepting.start()
 
@@ -253,22 +258,10 @@ class Server:
     def _answer(self, header: Header, body: bytes) -> Header:
         try:
             fields = Fields(header)
-            cells = CellReader(body)
-            match fields.text("type"):
-                case "hello":
-                    return self._hello(fields)
-                case "stage":
-                    return self._stage(fields, cells)
-                case "step":
-                    return self._step(fields, cells)
-                case "min_times":
-                    return self._get_min_times(fields)
-                case "join_front":
-                    return self._join_front(fields)
-                case "leave_front":
-                    return self._leave_front(fields)
-                case other:
-                    raise HandOverError("protocol", f"there is no request of type {other!r}")
+            kind = fields.text("type")
+            if kind not in self._requests:
+                raise HandOverError("protocol", f"there is no request of type {kind!r}")
+            return self._requests[kind](fields, CellReader(body))
         except HandOverError as error:
             return {"error": error.code, "message": str(error)}
         except TimeoutError as error:
@@ -282,7 +275,7 @@ class Server:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _hello(self, fields: Fields) -> Header:
+    def _hello(self, fields: Fields, _: CellReader) -> Header:
         asked = fields.text("pipeline")
         if asked != self._uplink.pipeline:
             raise HandOverError(
@@ -340,7 +333,7 @@ class Server:
         outcome.result(deadline.left_s())
         return {}
 
-    def _get_min_times(self, fields: Fields) -> Header:
+    def _get_min_times(self, fields: Fields, _: CellReader) -> Header:
         wait_s = min(max(0, fields.integer("wait_ms")), MAX_WAIT_MS) / 1000
         heard = self._heard().get(fields.integer("after"), _FIRST_MIN_TIMES_S, wait_s)
         return {
@@ -349,14 +342,14 @@ class Server:
             "pipeline_min_time": heard.pipeline,
         }
 
-    def _join_front(self, fields: Fields) -> Header:
+    def _join_front(self, fields: Fields, _: CellReader) -> Header:
         self._required_flusher()
         grant = self._uplink.join_front(
             fields.text("front"), fields.text("segment"), _deadline(fields)
         )
         return {"slot": grant.slot, "heartbeat": grant.heartbeat}
 
-    def _leave_front(self, fields: Fields) -> Header:
+    def _leave_front(self, fields: Fields, _: CellReader) -> Header:
         self._required_flusher()
         self._uplink.leave_front(fields.text("front"), _deadline(fields))
         return {}
