@@ -48,7 +48,7 @@ class Loopback:
     kind = "loopback"
 
     def place(self, name: str) -> Place:
-        address = f"127.0.0.1:{free_ports(1)[0]}"
+        address = fresh_address()
         return Place(name, address, address)
 
     def cut(self, name: str) -> None:
@@ -58,6 +58,17 @@ class Loopback:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def fresh_address() -> str:
+    """A free port of loopback that this process has given to nobody before."""
+    while (port := free_ports(1)[0]) in _given:
+        pass
+    _given.add(port)
+    return f"127.0.0.1:{port}"
+
+
+_given: set[int] = set()
 
 
 def open_network() -> Network:
@@ -149,7 +160,7 @@ class Relays:
         self._relays: dict[str, Relay] = {}
 
     def place(self, name: str) -> Place:
-        listen = f"127.0.0.1:{free_ports(1)[0]}"
+        listen = fresh_address()
         self._relays[name] = Relay(listen)
         return Place(name, listen, self._relays[name].address)
 

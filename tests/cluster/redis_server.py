@@ -11,8 +11,7 @@ from pathlib import Path
 import redis
 
 from tests.cluster.children import until
-from tests.cluster.network import Place
-from tracker.client.embedded import free_ports
+from tests.cluster.network import Place, fresh_address
 
 START_S = 30.0
 STRICT = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
@@ -32,9 +31,8 @@ class RedisServer:
         place: Place | None = None,
     ) -> None:
         """place: where it runs, if not on loopback."""
-        host, _, own = (
-            place.listen if place else f"127.0.0.1:{port or free_ports(1)[0]}"
-        ).rpartition(":")
+        at = place.listen if place else f"127.0.0.1:{port}" if port else fresh_address()
+        host, _, own = at.rpartition(":")
         self.host, self.port = host, int(own)
         self.directory = directory
         self.options = list(options)

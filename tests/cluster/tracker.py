@@ -19,10 +19,9 @@ from tests.cluster.children import (
     processor_s,
     until,
 )
-from tests.cluster.network import Loopback, Network, Place
+from tests.cluster.network import Loopback, Network, Place, fresh_address
 from tests.cluster.redis_server import STRICT, RedisServer
 from tracker.client import Admin, LowmarkError, RoutingInfo, SecureTarget
-from tracker.client.embedded import free_ports
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import PipelineSpec
 
@@ -104,7 +103,7 @@ class Tracker:
         """A process of this tracker at a place, with options of its own; not started, and not listed."""
         told = ""
         if self._tells_metrics:
-            told = f"127.0.0.1:{free_ports(1)[0]}"
+            told = fresh_address()
             way = (*way, "--metrics-listen", told)
         server = Server(
             place, [*way, "--log-level", "info", *self._options], self.directory,
