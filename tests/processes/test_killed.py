@@ -28,9 +28,16 @@ def everything(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Every
         everything.discard()
 
 
-@pytest.mark.parametrize("victim", ["subscriber", "front", "shard", "everything"])
+VICTIMS = {
+    "subscriber": (2,), "front": (2,), "shard": (1, 2, 3), "everything": (1, 2, 3),
+}  # fmt: skip
+"""And of how many shards: a client does not know their number."""
+
+
 @pytest.mark.parametrize(
-    "everything", [1, 2, 3], ids=["one shard", "two shards", "three shards"], indirect=True
+    ("everything", "victim"),
+    [(shards, victim) for victim, numbers in VICTIMS.items() for shards in numbers],
+    indirect=["everything"],
 )
 def test_whoever_is_killed_nothing_is_premature_and_nothing_is_stuck(
     everything: Everything, victim: str
