@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from enum import Enum
 from typing import Any
 
 from tracker.core.insight.diagnosis import Cause, CauseKind
 from tracker.core.insight.explain import MissingTicks
 from tracker.core.model import NodeKind, PipelineSpec
-from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.model.waits import WaitKind
 from tracker.view.pipelines import span_text, time_text
 
@@ -130,25 +131,26 @@ def cause_json(cause: Cause, spec: PipelineSpec) -> dict[str, Any]:
         "advice": advice(cause, spec),
         "trouble": cause.is_trouble,
     }
-    if cause.segment >= 0:
-        told["segment"] = spec.segments[cause.segment]
-    if cause.slot != LOWEST_SLOT:
-        told["slot"] = cause.slot
-    if cause.shards:
-        told["shards"] = list(cause.shards)
-    for name in ("node_id", "node_kind", "front", "query", "detail"):
-        if getattr(cause, name):
-            told[name] = getattr(cause, name)
-    if cause.wait is not None:
-        told["wait"] = cause.wait.value
-    if cause.batch >= 0:
-        told["batch"] = cause.batch
-    if cause.silent_ms >= 0:
-        told["silent_ms"] = cause.silent_ms
-    if cause.segments:
-        told["segments"] = [spec.segments[number] for number in cause.segments]
-    if cause.missing:
-        told["missing"] = [missing_json(missing) for missing in cause.missing]
+    return told | said_of(cause, spec.segments)
+
+
+def said_of(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """The fields of a dataclass that say something, which is not their default: segments by name."""
+    told = {}
+    for field in fields(value):
+        said = getattr(value, field.name)
+        if said == field.default:
+            continue
+        match said:
+            case Enum():
+                said = said.value
+            case int() if field.name == "segment":
+                said = names[said]
+            case tuple() if field.name == "segments":
+                said = [names[number] for number in said]
+            case tuple():
+                said = [missing_json(s) if isinstance(s, MissingTicks) else s for s in said]
+        told[field.name] = said
     return told
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from tracker.client import Explanation
 from tracker.core.insight.explain import Hold, HoldKind, NodeExplanation, OpenCell
-from tracker.core.model.slots import LOWEST_SLOT
-from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.view.causes import advice, cause_json, cause_text
+from tracker.core.model.waits import WaitKind
+from tracker.view.causes import advice, cause_json, cause_text, said_of
 from tracker.view.model import Standing, cells_of, nodes_of, standings_of, written_off_of
 from tracker.view.pipelines import min_time_json, span_text, time_text
 
@@ -90,20 +89,8 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
 
 def hold_json(hold: Hold, names: tuple[str, ...]) -> dict[str, Any]:
     """What counts of a reason, by its kind."""
-    said: dict[str, Any] = {"kind": hold.kind.value}
-    if hold.segment >= 0:
-        said["segment"] = names[hold.segment]
-    if hold.slot != LOWEST_SLOT:
-        said["slot"] = hold.slot
-    if hold.shard >= 0:
-        said["shard"] = hold.shard
-    if hold.home >= 0:
-        said |= {"home": hold.home, "entries": hold.entries}
-    if hold.node_id:
-        said["node_id"] = hold.node_id
-    if hold.front:
-        said["front"] = hold.front
-    return said
+    said = said_of(hold, names)
+    return said | {"entries": hold.entries} if "home" in said else said
 
 
 def cell_json(cell: OpenCell, names: tuple[str, ...]) -> dict[str, Any]:
@@ -133,18 +120,8 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
         ],
         "last_batches": dict(node.last_batches),
         "refused": node.refused,
-        "waits": [wait_json(wait, names) for wait in node.waits],
+        "waits": [said_of(wait, names) for wait in node.waits],
     }
-
-
-def wait_json(wait: WaitCause, names: tuple[str, ...]) -> dict[str, Any]:
-    """What counts of what a node says that it waits for."""
-    told: dict[str, Any] = {"kind": wait.kind.value, "text": wait.text}
-    if wait.segment >= 0:
-        told["segment"] = names[wait.segment]
-    if wait.batch >= 0:
-        told["batch"] = wait.batch
-    return told
 
 
 # --- for people -----------------------------------------------------------------------------------

@@ -195,3 +195,10 @@ def _ways(hint: Any, there: Any, known: Known) -> tuple[Callable[[Any], Any], Ca
         },
         lambda told: tuple([read(told, name) for name, _, read in ways]),
     )
+
+
+def by_name(names: tuple[str, ...]) -> Codec[int, str]:
+    """Between the core's number of a segment, of a pipeline that has these, and the contract's name of it; -1
+    and no name stand for none."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return Codec(int, str, (*names, "").__getitem__, {**numbers, "": -1}.__getitem__)

@@ -32,7 +32,7 @@ from tracker.core.model import (
     WrittenOffCell,
 )
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
-from tracker.wire.codec import Codec, derived
+from tracker.wire.codec import Codec, by_name, derived
 from tracker.wire.nodes import WAIT
 from tracker.wire.refusals import invalid
 from tracker.wire.ticks import KEY, UNIT
@@ -112,19 +112,17 @@ def _explanations(
     segments: tuple[str, ...],
 ) -> Codec[PipelineExplanation, pipeline_pb.ExplainPipelineResponse]:
     """Of a pipeline with these segments, which the contract names, and the core numbers."""
-    numbers = {name: number for number, name in enumerate(segments)}
-    # A hold may be in no segment.
-    by_name = Codec(int, str, (*segments, "").__getitem__, {**numbers, "": -1}.__getitem__)
-    batch = derived(StagedBatch, pipeline_pb.StagedBatch, by_name)
-    strip = derived(SegmentStrip, pipeline_pb.SegmentStrip, by_name)
+    named = by_name(segments)
+    batch = derived(StagedBatch, pipeline_pb.StagedBatch, named)
+    strip = derived(SegmentStrip, pipeline_pb.SegmentStrip, named)
     return derived(
         PipelineExplanation,
         pipeline_pb.ExplainPipelineResponse,
-        derived(SegmentExplanation, pipeline_pb.SegmentExplanation, _hold(by_name), UNIT),
-        derived(OpenCell, pipeline_pb.OpenCell, by_name),
-        derived(NodeExplanation, pipeline_pb.NodeExplanation, KEY, WAIT, batch, by_name),
-        _written_off(by_name),
-        _restart(derived(DroppedCells, pipeline_pb.DroppedCells, by_name)),
+        derived(SegmentExplanation, pipeline_pb.SegmentExplanation, _hold(named), UNIT),
+        derived(OpenCell, pipeline_pb.OpenCell, named),
+        derived(NodeExplanation, pipeline_pb.NodeExplanation, KEY, WAIT, batch, named),
+        _written_off(named),
+        _restart(derived(DroppedCells, pipeline_pb.DroppedCells, named)),
         Codec(ShardDescription, pipeline_pb.ShardState, _shard_to_pb, _shard_from_pb),
         derived(MissingTicks, pipeline_pb.MissingTicks, KEY),
         derived(StoreState, pipeline_pb.StoreState),
@@ -132,8 +130,8 @@ def _explanations(
     )
 
 
-def _hold(by_name: Codec[int, str]) -> Codec[Hold, pipeline_pb.Hold]:
-    codec = derived(Hold, pipeline_pb.Hold, by_name, _HOLD_KIND)
+def _hold(named: Codec[int, str]) -> Codec[Hold, pipeline_pb.Hold]:
+    codec = derived(Hold, pipeline_pb.Hold, named, _HOLD_KIND)
 
     def to_pb(hold: Hold) -> pipeline_pb.Hold:
         message = codec.to_pb(hold)
@@ -148,12 +146,12 @@ def _hold(by_name: Codec[int, str]) -> Codec[Hold, pipeline_pb.Hold]:
     return Codec(Hold, pipeline_pb.Hold, to_pb, from_pb)
 
 
-def _written_off(by_name: Codec[int, str]) -> Codec[WrittenOffCell, pipeline_pb.WrittenOffCell]:
+def _written_off(named: Codec[int, str]) -> Codec[WrittenOffCell, pipeline_pb.WrittenOffCell]:
     """Without the checksum, and whether it is watched, which are the process's own."""
 
     def to_pb(cell: WrittenOffCell) -> pipeline_pb.WrittenOffCell:
         return pipeline_pb.WrittenOffCell(
-            segment=by_name.to_pb(cell.segment),
+            segment=named.to_pb(cell.segment),
             slot=cell.slot,
             items=cell.items,
             node_id=cell.node_id,
@@ -162,7 +160,7 @@ def _written_off(by_name: Codec[int, str]) -> Codec[WrittenOffCell, pipeline_pb.
         )
 
     def from_pb(c: pipeline_pb.WrittenOffCell) -> WrittenOffCell:
-        segment = by_name.from_pb(c.segment)
+        segment = named.from_pb(c.segment)
         return WrittenOffCell(segment, c.slot, 0, c.items, c.node_id, c.at_ms, c.came_back, False)
 
     return Codec(WrittenOffCell, pipeline_pb.WrittenOffCell, to_pb, from_pb)
