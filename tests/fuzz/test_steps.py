@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from acker.v1 import peer_service_pb2 as peer_pb
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import int64s, mutated
-from tests.fuzz.wired import SPEC, Wired, recovered
+from tests.fuzz.wired import SPEC, Peer, Wired
 from tracker.core import log as m
 from tracker.core.log import steps as r
 from tracker.core.log.sizes import entry_bytes
@@ -25,8 +25,6 @@ from tracker.core.model import (
     FrontPolicy,
     NodeKey,
     PipelineSpec,
-    RefusalCode,
-    Refused,
     SilentFront,
     StagedContribution,
     Tick,
@@ -36,11 +34,8 @@ from tracker.core.model import (
 )
 from tracker.core.model.routing import RoutingEntry, RoutingTable
 from tracker.core.process import LogLost
-from tracker.core.process.checking import check_frame
 from tracker.wire.entries import entry_to_pb
-from tracker.wire.frames import frame_from_pb, frame_to_pb
-from tracker.wire.pipelines import state_to_pb
-from tracker.wire.storage import record_from_bytes
+from tracker.wire.frames import frame_to_pb
 
 shards = st.sampled_from((0, 0, 1, 1, 2, 2, 3, 77, -1, 2**31 - 1, -(2**31)))
 versions = st.sampled_from((0, 1, 1, 1, 2, 2, 3, -1, 2**63 - 1))
@@ -137,52 +132,6 @@ entries = st.one_of(
     st.builds(m.PipelineCompleted, pipelines, st.sampled_from((0, 0, 1)) | numbers, numbers),
     st.builds(m.PipelineRegistered, st.just(SPEC)),
 )
-
-
-class Peer(Wired):
-    """Two shards of which one hears what some stranger says in the name of the other."""
-
-    def __init__(self, sender: int) -> None:
-        super().__init__()
-        self.sender, self.receiver = sender, 1 - sender
-        self.held = {(0, 1), (1, 0)}
-
-    def hear(self, said: tuple[m.Entry, ...]) -> bool:
-        """Whether the entries are taken; if not, nothing may have changed."""
-        process = self.processes[self.receiver]
-        body = m.Entries(process.links[self.sender].accepted + 1, said)
-        try:
-            sent = frame_to_pb(m.Frame(self.sender, self.epochs[self.sender], body))
-        except ValueError:
-            return False  # a number that no message holds
-        return self.hear_message(sent)
-
-    def hear_message(self, sent: peer_pb.ExchangeRequest) -> bool:
-        process, before = self.processes[self.receiver], self.state()
-        try:
-            frame = frame_from_pb(sent)
-            check_frame(process, frame)
-        except Refused as refused:
-            assert refused.refusal.code is RefusalCode.INVALID and refused.refusal.message
-            assert self.state() == before
-            return False
-        self.handle(self.receiver, m.FrameArrived(frame))
-        return True
-
-    def check_receiver(self) -> None:
-        """What was taken is durable, and the process comes back with it."""
-        for _ in range(4):
-            self.commit(self.receiver)
-            self.now_ns += 10**9
-            self.handle(self.receiver, m.Wake())
-        self.commit(self.receiver)
-        process = self.processes[self.receiver]
-        records = [(at, record_from_bytes(data)) for at, data in self.log(self.receiver)]
-        back = recovered(self, self.receiver, None, records)
-        back.validate()
-        assert back.membership == process.membership
-        for spec in process.pipelines():
-            state_to_pb(process.describe(spec.name, self.now_ns)).SerializeToString()
 
 
 @pytest.mark.parametrize("sender", [0, 1])

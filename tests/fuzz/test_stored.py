@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from acker.v1 import storage_pb2 as storage_pb
 from tests.core.driver import plain
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, sent
-from tests.fuzz.wired import SPEC, Wired
-from tracker.core.log import RetireNode, StageContributions
-from tracker.core.model import Batch, Cells, RefusalCode, Refused, StagedContribution, Unit
+from tests.fuzz.wired import lived
+from tracker.core.model import RefusalCode, Refused
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
 from tracker.store import MemoryStore, StoreError
@@ -27,32 +29,31 @@ from tracker.wire.storage import (
     snapshot_to_bytes,
 )
 
-
-def lived() -> Wired:
-    """A tracker after a life with every kind of record in it."""
-    cluster = Wired()
-    node = cluster.node(SPEC, "w")
-    node.join_front("G")
-    node.commit(
-        created=[(0, slot, slot) for slot in range(10, 16)],
-        units_created=[Unit(0, "file:///a", 10)],
-        batch=Batch("query", 1, b"one"),
-    )
-    cells = Cells.of([(0, 12, 5, 1)])
-    contribution = StagedContribution("query", "run", 2, 1, "op", 2, 3, 4, cells, cells)
-    cluster.ask(node.home, StageContributions, "p", "w", (contribution,))
-    node.commit(consumed=[(0, 10, 10), (0, 2, 3)], heartbeats={"G": 12}, leaves=["G"])
-    lost = cluster.node(SPEC, "lost")
-    lost.commit(created=[(1, 41, 9)])
-    cluster.ask(lost.home, RetireNode, "p", "lost", Cells.of([(1, 41, 9, 1)]), 1)
-    cluster.settle()
-    return cluster
-
-
-LIVED = lived()
+LIVED = lived(0)
 RECORDS = [data for shard in (0, 1) for _, data in LIVED.log(shard)]
 SNAPSHOTS = [snapshot_to_bytes(LIVED.processes[shard].snapshot()) for shard in (0, 1)]
 CHECKSUM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is stored, and how it is read and written."""
+
+    name: str
+    message: type[Message]
+    read: Callable[[bytes], Any]
+    write: Callable[[Any], bytes]
+    examples: list[bytes]
+
+
+KINDS = [
+    Kind("a stored record", storage_pb.Record, record_from_bytes, record_to_bytes, RECORDS),
+    Kind(
+        "a stored snapshot", storage_pb.Snapshot, snapshot_from_bytes, snapshot_to_bytes, SNAPSHOTS
+    ),
+]
+kinds = st.sampled_from(KINDS)
+stored = kinds.flatmap(lambda kind: st.tuples(st.just(kind), st.sampled_from(kind.examples)))
 
 
 def test_every_kind_of_record_is_among_the_examples() -> None:
@@ -65,67 +66,45 @@ def message_of(kind: Any, stored: bytes) -> Any:
     return kind.FromString(stored[:-CHECKSUM_BYTES])
 
 
-def refused(decode: Any, data: bytes, what: str) -> None:
-    with pytest.raises(Refused, match=f"^{what} of {len(data)} bytes") as caught:
-        decode(data)
+def refused(kind: Kind, data: bytes) -> None:
+    with pytest.raises(Refused, match=f"^{kind.name} of {len(data)} bytes") as caught:
+        kind.read(data)
     assert caught.value.refusal.code is RefusalCode.INVALID
 
 
-@fuzz(st.sampled_from(RECORDS).flatmap(lambda data: st.tuples(st.just(data), damaged(data))))
-def test_a_record_that_was_changed_is_refused(pair: tuple[bytes, bytes]) -> None:
-    written, read = pair
-    if read == written:
-        assert record_to_bytes(record_from_bytes(read)) == written
+@fuzz(stored.flatmap(lambda pair: st.tuples(st.just(pair), damaged(pair[1]))), share=2)
+def test_what_was_changed_is_refused(changed: tuple[tuple[Kind, bytes], bytes]) -> None:
+    (kind, written), found = changed
+    if found == written:
+        assert kind.write(kind.read(found)) == written
     else:
-        refused(record_from_bytes, read, "a stored record")
+        refused(kind, found)
 
 
-@fuzz(st.sampled_from(SNAPSHOTS).flatmap(lambda data: st.tuples(st.just(data), damaged(data))))
-def test_a_snapshot_that_was_changed_is_refused(pair: tuple[bytes, bytes]) -> None:
-    written, read = pair
-    if read == written:
-        assert snapshot_to_bytes(snapshot_from_bytes(read)) == written
-    else:
-        refused(snapshot_from_bytes, read, "a stored snapshot")
-
-
-@fuzz(st.binary(max_size=300))
-def test_bytes_of_something_else_are_refused(data: bytes) -> None:
-    refused(record_from_bytes, data, "a stored record")
-    refused(snapshot_from_bytes, data, "a stored snapshot")
-
-
-def sealed(data: bytes) -> bytes:
-    return data + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little")
+@fuzz(kinds, st.binary(max_size=300))
+def test_bytes_of_something_else_are_refused(kind: Kind, data: bytes) -> None:
+    refused(kind, data)
 
 
 @fuzz(
-    st.sampled_from(RECORDS).flatmap(lambda data: sent(message_of(storage_pb.Record, data)))
-    | st.binary(max_size=100)
+    stored.flatmap(
+        lambda pair: st.tuples(
+            st.just(pair[0]),
+            sent(message_of(pair[0].message, pair[1])).map(lambda m: m.SerializeToString())
+            | st.binary(max_size=100),
+        )
+    ),
+    share=2,
 )
-def test_a_record_of_another_version_is_read_or_refused(record: Any) -> None:
+def test_what_another_version_has_written_is_read_or_refused(pair: tuple[Kind, bytes]) -> None:
     """It is as it was written, but this version may not know what it says."""
-    data = sealed(record if isinstance(record, bytes) else record.SerializeToString())
+    kind, data = pair
     try:
-        again = record_from_bytes(data)
+        again = kind.read(data + zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little"))
     except Refused as caught:
         assert caught.refusal.code is RefusalCode.INVALID
         return
-    assert plain(record_from_bytes(record_to_bytes(again))) == plain(again)
-
-
-@fuzz(
-    st.sampled_from(SNAPSHOTS).flatmap(lambda data: sent(message_of(storage_pb.Snapshot, data)))
-    | st.binary(max_size=100)
-)
-def test_a_snapshot_of_another_version_is_read_or_refused(snapshot: Any) -> None:
-    data = sealed(snapshot if isinstance(snapshot, bytes) else snapshot.SerializeToString())
-    try:
-        again = snapshot_from_bytes(data)
-    except Refused as caught:
-        assert caught.refusal.code is RefusalCode.INVALID
-        return
-    assert plain(snapshot_from_bytes(snapshot_to_bytes(again))) == plain(again)
+    assert plain(kind.read(kind.write(again))) == plain(again)
 
 
 LOG = LIVED.log(0)

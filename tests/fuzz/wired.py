@@ -14,8 +14,19 @@ from tests import inside
 from tests.core.driver import Cluster, plain
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
-from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, Refused
+from tracker.core.model import (
+    Batch,
+    Cells,
+    Edge,
+    PipelineSpec,
+    Refusal,
+    RefusalCode,
+    Refused,
+    StagedContribution,
+    Unit,
+)
 from tracker.core.process import Process, ProcessConfig
+from tracker.core.process.checking import check_frame
 from tracker.service.engine import Session
 from tracker.service.rpc.errors import STATUS
 from tracker.service.rpc.nodes import NodeServicer
@@ -104,11 +115,93 @@ class Wired(Cluster):
                 state_to_pb(described).SerializeToString()
 
 
+def lived(home: int) -> Wired:
+    """A tracker after a life with everything in it, of nodes that are at home at one shard."""
+    cluster = Wired()
+    node_id = next(cluster.ids_at(home))
+    node = cluster.node(SPEC, node_id)
+    node.join_front("G")
+    node.commit(
+        created=[(0, slot, slot) for slot in range(10, 16)],
+        units_created=[Unit(0, "file:///a", 10)],
+        batch=Batch("query", 1, b"one"),
+    )
+    cells = Cells.of([(0, 12, 5, 1)])
+    contribution = StagedContribution("query", "run", 2, 1, "op", 2, 3, 4, cells, cells)
+    cluster.ask(home, m.StageContributions, "p", node_id, (contribution,))
+    node.commit(consumed=[(0, 2, 3), *((0, slot, slot) for slot in range(10, 16))])
+    node.commit(heartbeats={"G": 12})
+    node.commit(leaves=["G"], created=[(1, 40, 9)])
+    node.leave()
+    lost = cluster.node(SPEC, node_id)
+    lost.commit(created=[(1, 41, 9), (1, 42, 8)])
+    given_up = Cells.of([(1, 41, 9, 1), (1, 42, 8, 1)])
+    cluster.ask(home, m.RetireNode, "p", node_id, given_up, 1)
+    cluster.settle()
+    return cluster
+
+
 def recovered(cluster: Cluster, shard: int, snapshot: Any, records: Iterable[Any] = ()) -> Process:
     """Another process, from what a store holds."""
     process = Process(shard, cluster.first_table, 99, cluster.config)
     process.recover(snapshot, records, cluster.now_ns)
     return process
+
+
+class Peer(Wired):
+    """Two shards of which one hears what some stranger says in the name of the other."""
+
+    def __init__(self, sender: int, *, believed: bool = False) -> None:
+        """believed: what is well formed, and false, is taken; the receiver need not be sound then."""
+        self.believed = False
+        super().__init__()
+        self.sender, self.receiver, self.believed = sender, 1 - sender, believed
+        self.held = {(0, 1), (1, 0)}
+
+    def hear(self, said: tuple[m.Entry, ...]) -> bool:
+        """Whether the entries are taken; if not, nothing may have changed."""
+        process = self.processes[self.receiver]
+        body = m.Entries(process.links[self.sender].accepted + 1, said)
+        try:
+            sent = frame_to_pb(m.Frame(self.sender, self.epochs[self.sender], body))
+        except ValueError:
+            return False  # a number that no message holds
+        return self.hear_message(sent)
+
+    def hear_message(self, sent: peer_pb.ExchangeRequest) -> bool:
+        process, before = self.processes[self.receiver], self.state()
+        try:
+            frame = frame_from_pb(sent)
+            check_frame(process, frame)
+        except Refused as refused:
+            assert refused.refusal.code is RefusalCode.INVALID and refused.refusal.message
+            assert self.state() == before
+            return False
+        self.handle(self.receiver, m.FrameArrived(frame))
+        return True
+
+    def handle(self, shard: int, event: m.Event) -> list[m.Effect]:
+        if not self.believed:
+            return super().handle(shard, event)
+        effects = self.processes[shard].handle(event, self.now_ns)
+        self._take(shard, effects)
+        return effects
+
+    def check_receiver(self) -> None:
+        """What was taken is durable, and the process comes back with it."""
+        for _ in range(4):
+            self.commit(self.receiver)
+            self.now_ns += 10**9
+            self.handle(self.receiver, m.Wake())
+        self.commit(self.receiver)
+        process = self.processes[self.receiver]
+        records = [(at, record_from_bytes(data)) for at, data in self.log(self.receiver)]
+        back = recovered(self, self.receiver, None, records)
+        if not self.believed:
+            back.validate()
+            assert back.membership == process.membership
+        for spec in process.pipelines():
+            state_to_pb(process.describe(spec.name, self.now_ns)).SerializeToString()
 
 
 def through_bytes(effect: m.Effect) -> m.Effect:
