@@ -129,7 +129,7 @@ async def test_a_newcomer_that_is_given_up_before_it_has_begun_is_told_so(tmp_pa
     await until(lambda: not server.engine.process.membership.joining)
     newcomer = Newcomer(joining(two, one, f"sqlite:{tmp_path}"), no_wait)
     with pytest.raises(GivenUp, match=f"shard {number.shard} has been given up"):
-        await asyncio.wait_for(newcomer._fetch(number.shard), WAIT_S)
+        await asyncio.wait_for(newcomer.fetch(number.shard), WAIT_S)
     await server.stop()
 
 

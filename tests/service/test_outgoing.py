@@ -114,9 +114,9 @@ def test_a_message_that_the_other_process_would_refuse_is_not_sent_and_said_loud
     async def run() -> None:
         link: Any = links.PeerLink(1, Addresses({1: "127.0.0.1:1"}), engine, None)
         try:
-            await link._send(call, message, [entries(7)])
+            await link.send(call, message, [entries(7)])
             monkeypatch.setattr(links, "MAX_MESSAGE_BYTES", message.ByteSize() - 1)
-            await link._send(call, message, [entries(7)])
+            await link.send(call, message, [entries(7)])
         finally:
             await link.stop()
 

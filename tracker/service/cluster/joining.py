@@ -100,7 +100,7 @@ class Newcomer:
                 return await self._claim_taken(shard, stop)
             log.info("joins", shard=shard, address=self._address)
             failpoint("join-numbered")
-            data = await self._fetch(shard)
+            data = await self.fetch(shard)
             try:
                 return await asyncio.to_thread(self._begin, shard, data)
             except Held as held:
@@ -182,7 +182,7 @@ class Newcomer:
             self._reported = why
             log.warning("waits_to_join", address=self._address, reason=why)
 
-    async def _fetch(self, shard: int) -> bytes:
+    async def fetch(self, shard: int) -> bytes:
         """The state that a peer hands out. Asks one peer after another until one has given all of it."""
         backoff = Backoff()
         while True:

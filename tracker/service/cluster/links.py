@@ -204,7 +204,7 @@ class PeerLink:
                 for message, frames in messages(self._outgoing.take(time.monotonic_ns())):
                     if ended.done():
                         break
-                    await self._send(call, message, frames)
+                    await self.send(call, message, frames)
         finally:
             call.cancel()
             await end(ended)
@@ -229,10 +229,11 @@ class PeerLink:
                 timer.cancel()
         return False
 
-    async def _send(
+    async def send(
         self, call: grpc.aio.StreamStreamCall[Any, Any], message: peer_pb.ExchangeRequest,
         frames: Sequence[m.Frame],
     ) -> None:  # fmt: skip
+        """Sends a message on a stream, and counts its frames; one that is too large is left out."""
         if message.ByteSize() > MAX_MESSAGE_BYTES:
             self._cannot_send(message, frames)
             return
