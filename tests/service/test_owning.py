@@ -41,7 +41,7 @@ def owned_before(
 ) -> None:
     """Somebody has had the shard; the lease runs for so long."""
     store = shard_store(directory, shard)
-    store.acquire(address, address=address, lease_ms=lease_ms)
+    store.renew(store.acquire(address, lease_ms=lease_ms), lease_ms, address)
     store.close()
 
 
@@ -94,7 +94,8 @@ async def test_a_process_whose_shard_is_taken_is_a_standby_for_the_others(tmp_pa
 
 async def test_it_waits_until_the_lease_is_given_back_or_it_is_told_to_stop(tmp_path: Path) -> None:
     owner = shard_store(tmp_path, 0)
-    epoch = owner.acquire("other:1", address="other:1", lease_ms=LONG_MS)
+    epoch = owner.acquire("other:1", lease_ms=LONG_MS)
+    owner.renew(epoch, LONG_MS, "other:1")
     first, second = (Waits(tmp_path, name, own=0, shards=1) for name in ("a:1", "b:1"))
     await first.begins_to_wait()
     await second.begins_to_wait()

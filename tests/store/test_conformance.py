@@ -178,15 +178,16 @@ def test_the_log_continues_after_a_snapshot_of_everything(reopen: Reopen) -> Non
 
 def test_a_lease_keeps_others_away_until_it_is_released(reopen: Reopen) -> None:
     owner, other = reopen(), reopen()
-    epoch = owner.acquire("a", address="a:1", lease_ms=LONG_MS)
+    epoch = owner.acquire("a", lease_ms=LONG_MS)
+    owner.renew(epoch, LONG_MS, "a:1")
     with pytest.raises(Held) as caught:
-        other.acquire("b", address="b:1", lease_ms=LONG_MS)
+        other.acquire("b", lease_ms=LONG_MS)
     lease = caught.value.lease
     assert (lease.epoch, lease.owner, lease.address) == (epoch, "a", "a:1")
     assert 0 < lease.remaining_ms <= LONG_MS
     owner.commit(epoch, [(1, b"one")])  # who was refused has changed nothing
     owner.release(epoch)
-    assert other.acquire("b", address="b:1", lease_ms=LONG_MS) == epoch + 1
+    assert other.acquire("b", lease_ms=LONG_MS) == epoch + 1
 
 
 def test_a_lease_ends_by_itself_and_whoever_comes_then_fences_its_owner(reopen: Reopen) -> None:
@@ -221,9 +222,10 @@ def test_an_owner_that_starts_again_does_not_wait_for_its_own_lease(reopen: Reop
 def test_a_lease_is_renewed_and_anybody_can_read_it(reopen: Reopen, url: str) -> None:
     store = reopen()
     leases = open_leases(url)
-    epoch = store.acquire("a", address="a:1", lease_ms=0)
+    epoch = store.acquire("a", lease_ms=0)
     free = leases.read(SHARD)
-    assert free is not None and (free.epoch, free.address, free.remaining_ms) == (epoch, "a:1", 0)
+    assert free is not None and (free.epoch, free.address, free.remaining_ms) == (epoch, "", 0)
+    store.renew(epoch, 0, "a:1")
     store.renew(epoch, LONG_MS)
     taken = leases.read(SHARD)
     assert taken is not None and taken.remaining_ms > LONG_MS // 2 and taken.address == "a:1"

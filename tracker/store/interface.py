@@ -70,18 +70,12 @@ class Store(Protocol):
     `renew`, which it may call while another call is under way."""
 
     def acquire(
-        self,
-        owner: str,
-        *,
-        address: str = "",
-        lease_ms: int = 0,
-        replaces: int = 0,
-        least_epoch: int = 1,
+        self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
-        """Makes `owner`, who is reached at `address`, the owner for so long; returns its epoch, which
-        is larger than every one before and at least `least_epoch`. Raises Held while the lease of an owner of another name runs, but for the one of epoch
-        `replaces`, who is known to be gone; LogShortened if records were found missing before and
-        nobody has said what is to become of it."""
+        """Makes `owner` the owner for so long; returns its epoch, which is larger than every one before
+        and at least `least_epoch`. It has no address before it renews the lease with one. Raises Held while
+        the lease of an owner of another name runs, but for the one of epoch `replaces`, which is known to
+        be gone; LogShortened if records were found missing before, and that loss was not accepted."""
         ...
 
     def renew(self, epoch: int, lease_ms: int, address: str | None = None) -> None:

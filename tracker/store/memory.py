@@ -31,17 +31,11 @@ class MemoryStore:
         self._last_commit: tuple[int, list[tuple[int, bytes]]] = (0, [])
 
     def acquire(
-        self,
-        owner: str,
-        *,
-        address: str = "",
-        lease_ms: int = 0,
-        replaces: int = 0,
-        least_epoch: int = 1,
+        self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
         with self._lock:
             self._epoch = next_epoch("this store", self._lease(), owner, replaces, least_epoch)
-            self._owner, self._address = owner, address
+            self._owner, self._address = owner, ""
             self._run_lease(lease_ms)
             return self._epoch
 

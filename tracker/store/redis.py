@@ -69,19 +69,11 @@ class RedisStore:
     # --- owning -----------------------------------------------------------------------------------
 
     def acquire(
-        self,
-        owner: str,
-        *,
-        address: str = "",
-        lease_ms: int = 0,
-        replaces: int = 0,
-        least_epoch: int = 1,
+        self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
         with self._errors("acquired"):
             check_promises(self._server(), self._url)
-        answer = self._run(
-            scripts.ACQUIRE, [self._meta], [owner, address, lease_ms, replaces, least_epoch]
-        )
+        answer = self._run(scripts.ACQUIRE, [self._meta], [owner, lease_ms, replaces, least_epoch])
         self._known_last = int(answer[1])
         with self._errors("acquired"):
             self._keeper(self._numbers).sadd(self._numbers, self._shard)

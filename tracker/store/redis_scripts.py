@@ -51,20 +51,20 @@ end
 """
 )
 
-# ARGV: owner, address, lease_ms, an epoch whose lease does not count, the least
-# epoch to give. Answers OK, epoch, last.
+# ARGV: owner, lease_ms, an epoch whose lease does not count, the least epoch to give. Answers OK, epoch,
+# last.
 ACQUIRE = (
     _HEAD
     + """
 if (get('missing') or '') ~= '' then return {'MISSING', get('missing')} end
 local left = number('lease_until_ms') - now_ms
 if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1]
-    and number('epoch') ~= tonumber(ARGV[4]) then
+    and number('epoch') ~= tonumber(ARGV[3]) then
   return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
 end
-local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[5])))
-redis.call('HSET', meta, 'format', '1', 'epoch', epoch, 'owner', ARGV[1], 'address', ARGV[2],
-  'lease_ms', ARGV[3], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[3])))
+local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[4])))
+redis.call('HSET', meta, 'format', '1', 'epoch', epoch, 'owner', ARGV[1], 'address', '',
+  'lease_ms', ARGV[2], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
 return {'OK', epoch, get('last') or '0'}
 """
 )

@@ -206,13 +206,7 @@ class SqliteStore:
         self._renew_from_ms = now_ms + self._lease_ms // _RENEWALS_PER_LEASE
 
     def acquire(
-        self,
-        owner: str,
-        *,
-        address: str = "",
-        lease_ms: int = 0,
-        replaces: int = 0,
-        least_epoch: int = 1,
+        self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
         if self._lost or self._foreign():  # perhaps the right files have been put back since
             self.close()
@@ -225,10 +219,10 @@ class SqliteStore:
                 raise LogShortened(missing)
             lease = _lease(self._db, self.path)
             epoch = next_epoch(f"store {self.path}", lease, owner, replaces, least_epoch)
+            until_ms = _now_ms() + lease_ms
             self._set(
-                epoch=epoch, owner=owner, address=address,
-                lease_ms=lease_ms, lease_until_ms=_now_ms() + lease_ms,
-            )  # fmt: skip
+                epoch=epoch, owner=owner, address="", lease_ms=lease_ms, lease_until_ms=until_ms
+            )
             self._known_last, self._lease_ms = self._last(), lease_ms
             identity = self._identify()
         self._open_mark(identity)
