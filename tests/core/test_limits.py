@@ -72,12 +72,6 @@ def test_creating_in_a_cell_that_is_open_already_costs_nothing() -> None:
     assert front.refused(created=[(1, 200, 8)]).code is RefusalCode.FULL
 
 
-def test_a_cell_that_a_tick_names_twice_counts_once() -> None:
-    _, front = begun()
-    front.commit(created=[(0, 200, n) for n in range(1, 9)] + [(0, 201, 9), (0, 202, 9)])
-    assert front.refused(created=[(0, 203, 9)]).code is RefusalCode.FULL
-
-
 def test_a_shard_counts_what_it_would_own_alone() -> None:
     cluster, front = begun(2)
     mine, others = slots_of(cluster, 0), slots_of(cluster, 1)

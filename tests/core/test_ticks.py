@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -74,18 +73,6 @@ def test_a_tick_that_comes_too_early_is_refused_with_the_number_that_is_due(shar
     node.send(1, content(created=[(0, 5, 1)]))
     node.send(2, content(created=[(0, 6, 2)]))
     assert open_items(node.cluster) == {(2, 2)}
-
-
-@pytest.mark.parametrize("order", list(permutations([1, 2, 3])))
-def test_in_any_order_of_arrival_each_tick_counts_once(order: tuple[int, ...]) -> None:
-    node = joined(2)
-    ticks = {n: content(created=[(0, n, n)]) for n in (1, 2, 3)}
-    for _ in ticks:  # what was refused is sent again, as a node would
-        for number in order:
-            node.send(number, ticks[number])
-    node.cluster.settle()
-    assert node.durable == 3
-    assert open_items(node.cluster) == {(3, 3)}
 
 
 def test_nothing_is_acknowledged_or_applied_before_it_is_durable(shards: int) -> None:
@@ -179,12 +166,6 @@ class TestBetweenShards:
     def open_up(self, node: HandNode) -> None:
         node.cluster.reconnect()
 
-    def test_repeated_entries_count_once(self) -> None:
-        node, away, frames = self.frames(4)
-        self.arrive(node, away, frames + frames)
-        self.open_up(node)
-        assert open_items(node.cluster) == {(4, 4)}
-
     def test_entries_that_overlap_what_is_there_are_taken_from_where_they_are_new(self) -> None:
         node, away, frames = self.frames(4)
         first = frames[0].body
@@ -219,17 +200,13 @@ class TestBetweenShards:
 class TestBatches:
     """A node's own key for a step: the same again is dropped, another under its name is refused."""
 
-    def test_a_repeated_batch_is_acknowledged_and_counts_once(self) -> None:
-        node = joined(2)
-        batch = Batch("query", 7, b"same")
-        node.commit(created=[(0, 5, 1)], batch=batch)
-        node.commit(created=[(0, 5, 1)], batch=batch)
-        assert open_items(node.cluster) == {(1, 1)}
-
-    def test_a_repeated_batch_that_is_not_durable_yet_counts_once(self) -> None:
+    @pytest.mark.parametrize("durable", [False, True])
+    def test_a_repeated_batch_is_acknowledged_and_counts_once(self, durable: bool) -> None:
         node = joined(2)
         batch = Batch("query", 7, b"same")
         node.begin(created=[(0, 5, 1)], batch=batch)
+        if durable:
+            node.cluster.settle()
         node.begin(created=[(0, 5, 1)], batch=batch)
         assert open_items(node.cluster) == {(1, 1)}
         assert node.durable == 2

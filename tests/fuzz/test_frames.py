@@ -20,9 +20,10 @@ from tracker.wire.frames import frame_to_pb
 TO, FROM = 0, 1
 
 
+LIVED = lived(FROM)
 FRAMES = [
     frame_to_pb(effect.frame)
-    for effect in lived(FROM).effects
+    for effect in LIVED.effects[LIVED.begun :]
     if isinstance(effect, Send) and effect.shard == TO
 ]
 """What shard 1 sends to shard 0 in a life with everything in it."""

@@ -63,6 +63,8 @@ class Wired(Cluster):
         self.register(SPEC)
         self.front(SPEC, "f", promise=5, F=0)
         assert self.agreed(SPEC) == (5, 6)
+        self.begun = len(self.effects)
+        """What came before is how each of these begins."""
 
     def _take(self, shard: int, effects: list[m.Effect]) -> None:
         super()._take(shard, [through_bytes(effect) for effect in effects])
