@@ -5,8 +5,13 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
+from examples.history import Recorder
+from tests.cluster.children import Running, discard
 from tests.cluster.tracker import Server, Tracker, lowmark
 from tests.service.scraping import samples_of, text_of
+from tests.spark_matrix.recording import write_settled
+from tracker.core.model import PipelineSpec
+from tracker.core.model.slots import FOREVER
 
 MARGIN_MS = 100
 """How far beyond the highest slot new shards begin to own: all here have one clock."""
@@ -22,6 +27,33 @@ class Fleet(Tracker):
             directory, shards, fault=sabotage, metrics=True,
             options=("--rescale-margin-ms", str(MARGIN_MS)),
         )  # fmt: skip
+        self._listeners: list[Running] = []
+
+    def listening(self, parts: Path, pipeline: str, *targets: str) -> Running:
+        """Subscribers that write down what they hear, one at each of the targets, or one at all
+        processes; each has heard something. They end with the fleet, if not before."""
+        listener = Running(
+            "tests.cluster.recording_listener", str(parts), pipeline, *(targets or [self.target]),
+            errors=parts.parent / "listener.log",
+        )  # fmt: skip
+        self._listeners.append(listener)
+        listener.start()
+        listener.until_says("heard")
+        return listener
+
+    def completed(self, recorder: Recorder, spec: PipelineSpec) -> Path:
+        """Ends the record of a pipeline of which all is to be complete, and joins it with all that lies
+        beside it: the history."""
+        self.record_final(recorder, spec.name)
+        recorder.expected(dict.fromkeys(spec.segments, FOREVER))
+        recorder.close()
+        parts = recorder.path.parent
+        write_settled(parts, parts.parent / "history.jsonl")
+        return parts.parent / "history.jsonl"
+
+    def close(self) -> None:
+        discard(self._listeners)
+        super().close()
 
     def changed(self, shards: int, *, evacuate: bool = False, by_command: bool = False) -> int:
         """Returns when it is done, and those that were to go have ended by themselves: how many cells

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from examples.history import Recorder, read
 from tests.check.judging import Judged, judge
-from tests.cluster.children import Running, now_slot, until
+from tests.cluster.children import now_slot, until
 from tests.elastic.fleet import Fleet
 from tests.processes.shared import SharedDirectory
-from tests.spark_matrix.recording import recording, write_settled
+from tests.spark_matrix.recording import recording
 from tracker.core.model import PipelineSpec
-from tracker.core.model.slots import FOREVER
 
 PIPELINE = "shared"
 WAIT_S = 120.0
@@ -52,12 +51,7 @@ class Directory:
         self.found = Shared()
         self.recorder = Recorder(self.parts / "run.jsonl")
         self.recorder.header(self.spec, {})
-        self.listener = Running(
-            "tests.cluster.recording_listener", str(self.parts), PIPELINE, fleet.target,
-            errors=directory / "listener.log",
-        )  # fmt: skip
-        self.listener.start()
-        self.listener.until_says("heard")
+        self.listener = fleet.listening(self.parts, PIPELINE)
         self.shared = SharedDirectory(
             fleet.target, PIPELINE, directory, anyone_after_ms=ANYONE_AFTER_MS,
             histories=self.parts, reading=self._reading,
@@ -113,11 +107,7 @@ class Directory:
                 self.found.wrong.append(f"file {number} was published {read_times[number]} times")
         # A tick's result can be had a little before it is written down.
         self._until(lambda: self._written() == self.found.files, "all ticks are written down")
-        self.fleet.record_final(self.recorder, PIPELINE)
-        self.recorder.expected({"in": FOREVER})
-        self.recorder.close()
-        path = self.directory / "history.jsonl"
-        write_settled(self.parts, path)
+        path = self.fleet.completed(self.recorder, self.spec)
         self.found.history, self.found.judged = str(path), judge(path)
         self.found.wrong += [
             line for line in self.found.judged.said if not line.startswith("check")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from examples.history import Recorder, merge
+from examples.history import Recorder
 from tests.check.judging import Judged, judge
-from tests.cluster.children import Running, now_slot
+from tests.cluster.children import now_slot
 from tests.cluster.steps import WAIT_S, Item, Steps
 from tests.elastic.fleet import Fleet
 from tracker.client import NodeClient
 from tracker.core.model import PipelineSpec
-from tracker.core.model.slots import FOREVER
 
 PIPELINE = "standing"
 FRONT = "keeper"
@@ -25,14 +24,9 @@ class Standing:
         self._fleet, self._directory, self.parts = fleet, directory, directory / "parts"
         self.spec = PipelineSpec(PIPELINE, ("in",), fronts=(FRONT,), start_slot=now_slot())
         fleet.register(self.spec)
-        self._listener = Running(
-            "tests.cluster.recording_listener", str(self.parts), PIPELINE, fleet.target,
-            errors=directory / "listener.log",
-        )  # fmt: skip
         self._steps = Steps(self.parts / "keeper.jsonl")
         self._node = NodeClient(fleet.target, PIPELINE, FRONT, kind="front")
-        self._listener.start()
-        self._listener.until_says("heard")
+        self._listener = fleet.listening(self.parts, PIPELINE)
         self._node.join(WAIT_S)
         self._next = max(now_slot(), self._node.join_front(FRONT, "in", WAIT_S).slot)
         self._open: list[Item] = []
@@ -55,14 +49,8 @@ class Standing:
     def judge(self) -> Judged:
         recorder = Recorder(self.parts / "run.jsonl")
         recorder.header(self.spec, {FRONT: "in"})
-        self._fleet.record_final(recorder, PIPELINE)
-        recorder.expected({"in": FOREVER})
-        recorder.close()
-        path = self._directory / "history.jsonl"
-        merge(self.parts.glob("*.jsonl"), path)
-        return judge(path)
+        return judge(self._fleet.completed(recorder, self.spec))
 
     def close(self) -> None:
-        self._listener.discard()
         self._node.close()
         self._steps.close()

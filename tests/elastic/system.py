@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from examples.history import Recorder, merge, read
+from examples.history import Recorder, read
 from tests.cluster.children import Running, discard, processor_s
 from tests.elastic.fleet import Fleet
-from tests.elastic.load import FRONTS, PIPELINE, SEGMENTS, spec
+from tests.elastic.load import FRONTS, PIPELINE, spec
 from tests.elastic.windows import Sample, samples
 from tracker.core.model import PipelineSpec
-from tracker.core.model.slots import FOREVER
 
 INTERVAL_MS, ITEMS = 75.0, 4
 """Of each of two fronts."""
@@ -52,17 +51,13 @@ class System:
         self.fleet.register(self.spec)
         addresses = self.fleet.addresses
         turned = [addresses[n % len(addresses) :] + addresses for n in range(self._subscribers)]
-        self.listener = Running(
-            "tests.cluster.recording_listener", str(self.parts), PIPELINE,
-            *(",".join(dict.fromkeys(targets)) for targets in turned),
-            errors=self.directory / "listener.log",
-        )  # fmt: skip
+        self.listener = self.fleet.listening(
+            self.parts, PIPELINE, *(",".join(dict.fromkeys(targets)) for targets in turned)
+        )
         self.load = Running(
             "tests.elastic.load", self.fleet.target, str(self.parts), *self._load_options,
             errors=self.directory / "load.log",
         )  # fmt: skip
-        self.listener.start()
-        self.listener.until_says("heard")
         self.load.start()
         self.load.until_says("started")
 
@@ -91,12 +86,7 @@ class System:
         """Joins what all have written down, with what the tracker says now."""
         recorder = Recorder(self.parts / "run.jsonl")
         recorder.header(self.spec, FRONTS)
-        self.fleet.record_final(recorder, PIPELINE)
-        recorder.expected(dict.fromkeys(SEGMENTS, FOREVER))
-        recorder.close()
-        path = self.directory / "history.jsonl"
-        merge(self.parts.glob("*.jsonl"), path)
-        return path
+        return self.fleet.completed(recorder, self.spec)
 
     def samples(self, from_ns: int, to_ns: int) -> list[Sample]:
         """Of a finished run."""

@@ -32,10 +32,9 @@ from examples.word_count.text import counted, lines
 from fronts.files import FileFront
 from local_tracker.spark.tracked import Tracked
 from tests.check.judging import judge
-from tests.cluster.children import Running
 from tests.cluster.told import end_with_parent
 from tests.elastic.fleet import Fleet
-from tests.spark_matrix.recording import recording, write_settled
+from tests.spark_matrix.recording import recording
 from tests.spark_matrix.truth import Followed, Truth
 from tracker.client import Subscriber
 from tracker.core.model.slots import FOREVER
@@ -52,41 +51,29 @@ def count(spark: Any, fleet: Fleet, directory: Path, partitions: int) -> dict[st
     fleet.register(registered)
     recorder = Recorder(parts / "run.jsonl")
     recorder.header(registered, {"reference": "count"})
-    listener = Running(
-        "tests.cluster.recording_listener", str(parts), PIPELINE, fleet.target,
-        errors=directory / "listener.log",
-    )  # fmt: skip
     truth = Truth(recorder)
     truth.follow(Followed(checkpoint_of(counts), "count"))
     text = lines()
-    try:
-        listener.start()
-        listener.until_says("heard")
-        with recording(lambda pipeline: recorder), Subscriber(fleet.target, PIPELINE) as subscriber:
-            tracked = Tracked(spark, fleet.target, PIPELINE)
-            query = start_counting(spark, tracked, source, counts)
-            with FileFront(
-                fleet.target, PIPELINE, "reference", "count", source, format="json"
-            ) as front:
-                query, done, files = publish_and_rescale(
-                    spark, tracked, query, front, subscriber, text, counts, partitions
-                )
-                published = front.published()
-                front.leave()
-            complete = subscriber.wait_until(FOREVER, timeout_s=COMPLETE_S)
-            assert complete, f"min time is {subscriber.min_time()}: {query.exception()}"
-            tracked.stop()
-        listener.ends_well()
-    finally:
-        listener.discard()
+    listener = fleet.listening(parts, PIPELINE)
+    with recording(lambda pipeline: recorder), Subscriber(fleet.target, PIPELINE) as subscriber:
+        tracked = Tracked(spark, fleet.target, PIPELINE)
+        query = start_counting(spark, tracked, source, counts)
+        with FileFront(
+            fleet.target, PIPELINE, "reference", "count", source, format="json"
+        ) as front:
+            query, done, files = publish_and_rescale(
+                spark, tracked, query, front, subscriber, text, counts, partitions
+            )
+            published = front.published()
+            front.leave()
+        complete = subscriber.wait_until(FOREVER, timeout_s=COMPLETE_S)
+        assert complete, f"min time is {subscriber.min_time()}: {query.exception()}"
+        tracked.stop()
+    listener.ends_well()
     for file in published:
         truth.created("count", unit_name(str(file.path)), file.slot)
     truth.close()
-    fleet.record_final(recorder, PIPELINE)
-    recorder.expected({"count": FOREVER})
-    recorder.close()
-    history = directory / "history.jsonl"
-    write_settled(parts, history)
+    history = fleet.completed(recorder, registered)
     found, expected = newest_counts(counts), counted(text)
     wrong = [
         f"{w!r}: {found[w]}, not {expected[w]}" for w in expected | found if found[w] != expected[w]

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from examples.history import Recorder, merge, read
+from examples.history import Recorder, read
 from examples.latency import percentile
 from examples.word_count.text import lines, words
 from tests.check.judging import judge
@@ -27,7 +27,6 @@ from tests.elastic.counting import PIPELINE, address, send, workers
 from tests.elastic.fleet import Fleet
 from tracker.client import NodeClient
 from tracker.core.model import Edge, PipelineSpec
-from tracker.core.model.slots import FOREVER
 
 LINES_PER_S, WORDS_PER_LINE = 100, 100
 SHARDS, PROCESSES, WORKERS, ADDITIONS = 2, 2, 2, 2
@@ -90,13 +89,8 @@ def find(root: Path) -> dict[str, Any]:
     processes: list[Running] = []
     with Fleet(directory / "tracker", SHARDS) as fleet:
         fleet.register(registered)
-        listener = Running(
-            "tests.cluster.recording_listener", str(parts), PIPELINE, fleet.target,
-            errors=directory / "listener.log",
-        )  # fmt: skip
+        listener = fleet.listening(parts, PIPELINE)
         try:
-            listener.start()
-            listener.until_says("heard")
             for _ in range(PROCESSES):
                 _add(processes, fleet, directory)
             feeder = Feeder(fleet.target, directory)
@@ -115,15 +109,12 @@ def find(root: Path) -> dict[str, Any]:
             listener.ends_well(COMPLETE_S)  # all is done
             counts = _counts(processes)
         finally:
-            discard([*processes, listener])
+            discard(processes)
         assert counts == feeder.sent, "words were lost, or counted twice"
-        fleet.record_final(recorder, PIPELINE)
-    recorder.expected(dict.fromkeys(registered.segments, FOREVER))
-    recorder.close()
-    merge(parts.glob("*.jsonl"), directory / "history.jsonl")
-    judged = judge(directory / "history.jsonl")
+        history = fleet.completed(recorder, registered)
+    judged = judge(history)
     assert judged.ok, judged.said
-    heard = [line for line in read(directory / "history.jsonl") if line["kind"] == "heard"]
+    heard = [line for line in read(history) if line["kind"] == "heard"]
     return {
         "lines": _by_second(feeder.labelled, heard, began_ns), "marks": marks,
         "words": counts.total(), "judged": judged.said[-1],
