@@ -29,7 +29,7 @@ from tests.fuzz.test_ticks import TICKS
 from tests.fuzz.wired import SPEC
 from tracker import EmbeddedTracker
 from tracker.core.model import Cells, Heartbeat, RefusalCode, TickContent
-from tracker.service.cluster.links import TO_SHARD_KEY
+from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.rpc.errors import STATUS
 from tracker.wire.grpc_options import CHANNEL_OPTIONS
 from tracker.wire.refusals import REFUSAL_KEY

@@ -31,7 +31,7 @@ from tracker.client import (
 from tracker.client.history import history
 from tracker.core.insight.describe import ShardRole
 from tracker.core.model import Edge, PipelineSpec
-from tracker.service.cluster.links import TO_SHARD_KEY
+from tracker.service.cluster.peer_link import TO_SHARD_KEY
 
 OTHER = PipelineSpec("other", ("a", "b"), (Edge("a", "b"),), fronts=("front",))
 REFUSED_S = 2.0

@@ -19,8 +19,8 @@ from tracker.core.process import ProcessConfig
 from tracker.service.cluster import peers
 from tracker.service.cluster.addresses import checked_address
 from tracker.service.cluster.joining import CannotJoin, Newcomer
-from tracker.service.cluster.links import GivenUp
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
+from tracker.service.cluster.peer_link import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
 from tracker.store import GONE, StoreError, open_leases, open_store

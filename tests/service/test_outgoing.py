@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import log as m
 from tracker.core.model import NodeKey
-from tracker.service.cluster import links
+from tracker.service.cluster import peer_link
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.outgoing import (
     CONFIRMATION_WAIT_MS,
@@ -84,8 +84,8 @@ def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> 
     frames = [CONFIRMATION, entries(4), REPORT, entries(5), WANTED]
     small = frame_to_pb(CONFIRMATION).ByteSize()
     for limit, counts in ((1 << 20, [5]), (small + 1, [2, 1, 1, 1]), (0, [1] * 5)):
-        monkeypatch.setattr(links, "FULL_MESSAGE_BYTES", limit)
-        messages = list(links.messages(frames))
+        monkeypatch.setattr(peer_link, "FULL_MESSAGE_BYTES", limit)
+        messages = list(peer_link.messages(frames))
         assert [len(carried) for _, carried in messages] == counts
         read = []
         for message, _ in messages:
@@ -112,10 +112,10 @@ def test_a_message_that_the_other_process_would_refuse_is_not_sent_and_said_loud
     message, call = frame_to_pb(entries(7)), Call()
 
     async def run() -> None:
-        link: Any = links.PeerLink(1, Addresses({1: "127.0.0.1:1"}), engine, None)
+        link: Any = peer_link.PeerLink(1, Addresses({1: "127.0.0.1:1"}), engine, None)
         try:
             await link.send(call, message, [entries(7)])
-            monkeypatch.setattr(links, "MAX_MESSAGE_BYTES", message.ByteSize() - 1)
+            monkeypatch.setattr(peer_link, "MAX_MESSAGE_BYTES", message.ByteSize() - 1)
             await link.send(call, message, [entries(7)])
         finally:
             await link.stop()

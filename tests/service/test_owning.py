@@ -20,8 +20,8 @@ from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process import LogLost
 from tracker.service.cluster.addresses import Addresses
-from tracker.service.cluster.links import TO_SHARD_KEY
 from tracker.service.cluster.owning import AFTER_OUTAGE_LEASES, Claim, Claimant, Outage, Owned
+from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.config import ServerConfig
 from tracker.service.rpc.redirect import LIVE_SERVICE, RedirectServer
 from tracker.service.server import TrackerServer

@@ -18,8 +18,8 @@ from tracker.client.credentials import CredentialsError
 from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
 from tracker.service.cluster.joining import CannotJoin, Newcomer
-from tracker.service.cluster.links import GivenUp
 from tracker.service.cluster.owning import Claim, Claimant, HasLeft, Owned, mark_gone
+from tracker.service.cluster.peer_link import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.http.metrics import ServiceMetrics
 from tracker.service.rpc.probes import Probes

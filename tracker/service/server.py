@@ -18,11 +18,11 @@ from acker.v1.peer_service_pb2_grpc import add_PeerServiceServicer_to_server
 from acker.v1.pipeline_service_pb2_grpc import add_PipelineServiceServicer_to_server
 from acker.v1.progress_service_pb2_grpc import add_ProgressServiceServicer_to_server
 from tracker.client.credentials import CredentialsError
-from tracker.core import log as m
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.model.routing import RoutingTable
 from tracker.service.cluster.addresses import Addresses, nobody_reaches
-from tracker.service.cluster.links import GivenUp, PeerLink
+from tracker.service.cluster.links import Links
+from tracker.service.cluster.peer_link import GivenUp, PeerLink
 from tracker.service.cluster.peers import PeerServicer
 from tracker.service.config import ServerConfig
 from tracker.service.engine import Engine, Hooks
@@ -75,10 +75,7 @@ class TrackerServer:
         self.failure: BaseException | None = None
         self.left = False
         """Whether its shard has left the tracker: nothing is to be served any more."""
-        self._serves = False
-        self._ending: list[asyncio.Task[None]] = []
         self._store = store
-        self._peers: dict[int, PeerLink] = {}
         self._hub = Hub(config.limits.max_subscribers)
         self._hub.elsewhere = -1 if config.shard == SEQUENCER else SEQUENCER
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
@@ -99,11 +96,12 @@ class TrackerServer:
         routing = RoutingTable.uniform(max(1, len(config.addresses)), config.block_slots)
         self._addresses = addresses = Addresses(dict(enumerate(config.addresses)))
         addresses.set(config.shard, self.address)
+        self._links = Links(addresses, config.security.to_peers)
         hooks = Hooks(
-            send=self._send,
+            send=self._links.send,
             announced=lambda effect: self._hub.announced(effect.pipeline),
             units_arrived=lambda effect: self._units.news((effect.pipeline, effect.segment)),
-            members_changed=self._members_changed,
+            members_changed=self._links.members_changed,
             left=self._leave,
             stopped=self._fail,
         )
@@ -117,13 +115,14 @@ class TrackerServer:
                 config.shard, routing, store, self._epoch, hooks, config.process,
                 config.lease_ms, config.snapshot_after_records,
             )  # fmt: skip
+            self._links.attach(self.engine, self._leases)
         except BaseException:
             store.close()
             raise
         try:
             await self.engine.start()
             self._check_beginning(routing)
-            self._find_shards()
+            self._links.find_shards()
             self.sampler = Sampler(self.engine.process)
             if self.failure is not None:  # it was taken over while it recovered
                 raise self.failure
@@ -136,29 +135,13 @@ class TrackerServer:
             await self.engine.stop()
             await asyncio.to_thread(self._leases.close)
             raise
-        for shard in self.engine.process.links:
-            self._open_link(shard)
-        self._serves = True
+        self._links.open()
         self.sampler.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._health.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)
         log.info(
             "serving", shard=config.shard, address=self.address, store=shown_store(config.store)
         )
-
-    # --- other shards -----------------------------------------------------------------------------
-
-    def _find_shards(self) -> None:
-        """Where the shards are that came after this process was told of some."""
-        for shard, address in self.engine.process.membership.addresses.items():
-            if shard not in self._addresses:
-                self._addresses.set(shard, address)
-        unknown = [s for s in self.engine.process.links if s not in self._addresses]
-        if unknown:
-            raise StoreError(
-                f"shard {self.config.shard} is not told where shards {unknown} are: one that was there "
-                "from the start is started with --shard and --peers"
-            )
 
     def _cannot_dial(self) -> str:
         """Why another shard could not be reached, or not reach this one, where it was the only one at its
@@ -173,46 +156,6 @@ class TrackerServer:
         except CredentialsError as error:
             return str(error)
         return ""
-
-    def _open_link(self, shard: int) -> PeerLink:
-        assert self._leases is not None
-        self._peers[shard] = link = PeerLink(
-            shard, self._addresses, self.engine, self._leases, self.config.security.to_peers
-        )
-        return link
-
-    def _send(self, shard: int, frame: m.Frame) -> None:
-        link = self._peers.get(shard)
-        if link is not None:
-            link.offer(frame)
-
-    def _members_changed(self, effect: m.MembersChanged) -> None:
-        shard, known = effect.shard, self.engine.process.membership
-        if effect.address is not None:
-            log.info("shard_joins", shard=shard, address=effect.address)
-            if shard not in self._addresses:
-                self._addresses.set(shard, effect.address)
-            if self._serves and shard not in self._peers:
-                self._open_link(shard)
-        elif shard in known.former:
-            log.info("shard_left", shard=shard)
-            if shard in self._peers:
-                self._peers[shard].finish()
-        else:
-            log.warning("shard_given_up", shard=shard)
-            link = self._peers.pop(shard, None)
-            self._addresses.forget(shard)
-            if link is not None:
-                self._ending.append(asyncio.get_running_loop().create_task(link.stop()))
-
-    def _heard_of(self, shard: int, address: str) -> None:
-        """A process begins a stream: one whose shard has left may not know that its last entry has come."""
-        link = self._peers.get(shard)
-        if link is not None:
-            link.hurry()
-        if shard in self.engine.process.membership.former and (link is None or link.ended):
-            self._addresses.set(shard, address)
-            self._open_link(shard).finish()
 
     def _leave(self) -> None:
         """All that this shard has said is with the others."""
@@ -233,7 +176,7 @@ class TrackerServer:
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.engine, self._hub, self._units, self._peers, self.sampler)
+        return Parts(self.engine, self._hub, self._units, self._links.by_shard, self.sampler)
 
     def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
         limits = self.config.limits
@@ -256,7 +199,7 @@ class TrackerServer:
             addresses, by_certificate=bool(self.config.security.tls_ca), tokens=self._tokens
         )
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
-        self._peer_servicer.heard_of = self._heard_of
+        self._peer_servicer.heard_of = self._links.heard_of
         # The types of the stubs know blocking servicers alone.
         servicers: list[tuple[Any, object]] = [
             (
@@ -314,7 +257,7 @@ class TrackerServer:
             await ending
         await end(self._watching_tokens)
         await self.sampler.stop()
-        await asyncio.gather(*(peer.stop() for peer in self._peers.values()), *self._ending)
+        await self._links.stop()
         # A shard that is to be nobody's keeps its lease until that stands in its store.
         await self.engine.stop(release=not self.left and not isinstance(self.failure, GivenUp))
         if self._leases is not None:
@@ -326,7 +269,7 @@ class TrackerServer:
         """Ends as a crash would: nothing more is written, nobody is told. For tests."""
         self.engine.fail(ConnectionAbortedError("killed"))
         await self.sampler.stop()
-        await asyncio.gather(*(peer.stop() for peer in self._peers.values()))
+        await self._links.stop()
         if self._server is not None:
             await self._server.stop(None)
         await end(self._watching_tokens)

@@ -23,8 +23,8 @@ from tracker.client.connection import Backoff, describe_failure, is_retried
 from tracker.client.errors import RefusedError, refusal_of
 from tracker.client.targets import Targets
 from tracker.core.model import RefusalCode, Refused
-from tracker.service.cluster.links import GivenUp
 from tracker.service.cluster.owning import Claim, Claimant, Owned, has_begun
+from tracker.service.cluster.peer_link import GivenUp
 from tracker.service.config import ServerConfig
 from tracker.service.failpoints import failpoint
 from tracker.service.tasks import unless

@@ -15,7 +15,7 @@ from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.process.checking import check_frame
 from tracker.service.cluster.addresses import Addresses, checked_address
-from tracker.service.cluster.links import TO_SHARD_KEY
+from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
