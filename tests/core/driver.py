@@ -62,7 +62,6 @@ from tracker.core.model import (
 from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process, ProcessConfig
-from tracker.core.process.checking import check_frame
 from tracker.core.process.snapshot import ProcessSnapshot
 
 MS = 1_000_000
@@ -280,7 +279,7 @@ class Cluster:
         for _ in range(len(link) if frames is None else frames):
             frame = link.popleft()
             if target in self.processes:
-                check_frame(self.processes[target], frame)
+                self.processes[target].check_frame(frame)
                 self.handle(target, FrameArrived(frame))
 
     def settle(self, until: Callable[[], bool] = lambda: False) -> None:

@@ -45,7 +45,6 @@ from tracker.core.log.steps import (
 )
 from tracker.core.model import Cells, Edge, NodeKey, PipelineSpec, RefusalCode, Refused, Tick, Unit
 from tracker.core.model.routing import RoutingEntry, RoutingTable
-from tracker.core.process.checking import check_frame
 from tracker.core.replication.links import Link
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), front_count=1)
@@ -203,7 +202,7 @@ def test_a_frame_that_points_nowhere_is_refused(cluster: Cluster, what: str) -> 
     due = process.links[1].accepted + 1
     before = plain(process.snapshot()), process.position
     with pytest.raises(Refused, match=r"a frame|a report|pipeline") as refused:
-        check_frame(process, Frame(1, cluster.epochs[1], make(due)))
+        process.check_frame(Frame(1, cluster.epochs[1], make(due)))
     assert refused.value.refusal.code is RefusalCode.INVALID
     assert named in str(refused.value)
     assert (plain(process.snapshot()), process.position) == before
@@ -222,9 +221,9 @@ def test_what_is_not_taken_is_not_judged(cluster: Cluster) -> None:
         (accepted + 1, unknown, epoch),
         (accepted + 1, bad, epoch - 1),
     ):
-        check_frame(process, Frame(1, of, Entries(first, (entry,))))
+        process.check_frame(Frame(1, of, Entries(first, (entry,))))
     with pytest.raises(Refused):
-        check_frame(process, Frame(1, epoch, Entries(accepted + 1, (bad,))))
+        process.check_frame(Frame(1, epoch, Entries(accepted + 1, (bad,))))
 
 
 BY_THE_SEQUENCER: dict[str, tuple[Entry, str]] = {
@@ -258,7 +257,7 @@ def test_a_step_that_the_sequencer_cannot_have_said_is_refused(cluster: Cluster,
     due = process.links[0].accepted + 1
     before = plain(process.snapshot()), process.position
     with pytest.raises(Refused, match="a frame of shard 0") as refused:
-        check_frame(process, Frame(0, cluster.epochs[0], Entries(due, (step,))))
+        process.check_frame(Frame(0, cluster.epochs[0], Entries(due, (step,))))
     assert named in str(refused.value)
     assert (plain(process.snapshot()), process.position) == before
 
@@ -268,14 +267,14 @@ def test_a_step_is_judged_by_all_that_was_accepted_before_it(cluster: Cluster) -
     process, epoch = cluster.processes[1], cluster.epochs[0]
     due = process.links[0].accepted + 1
     joining, joined = ShardJoining(2, "host:1"), ShardJoined(2)
-    check_frame(process, Frame(0, epoch, Entries(due, (joining, joined))))
+    process.check_frame(Frame(0, epoch, Entries(due, (joining, joined))))
     process.handle(FrameArrived(Frame(0, epoch, Entries(due, (joining,)))), cluster.now_ns)
-    check_frame(process, Frame(0, epoch, Entries(due + 1, (joined,))))
+    process.check_frame(Frame(0, epoch, Entries(due + 1, (joined,))))
     with pytest.raises(Refused, match="next shard is number 3"):
-        check_frame(process, Frame(0, epoch, Entries(due + 1, (joining,))))
+        process.check_frame(Frame(0, epoch, Entries(due + 1, (joining,))))
     removed = Entries(due + 1, (ShardRemoved(2), joined))
     with pytest.raises(Refused, match=r"joining are \[\]"):
-        check_frame(process, Frame(0, epoch, removed))
+        process.check_frame(Frame(0, epoch, removed))
 
 
 def test_nothing_comes_after_the_last_words_of_a_shard(cluster: Cluster) -> None:
@@ -284,7 +283,7 @@ def test_nothing_comes_after_the_last_words_of_a_shard(cluster: Cluster) -> None
     process.links[1] = Link(epoch=cluster.epochs[1])
     process.membership.members.add(1)
     with pytest.raises(Refused, match="has left"):
-        check_frame(process, Frame(1, cluster.epochs[1], Entries(1, (last, tick()))))
+        process.check_frame(Frame(1, cluster.epochs[1], Entries(1, (last, tick()))))
 
 
 def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
@@ -297,7 +296,7 @@ def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
     inside.take_step(process, ShardRemoved(number))
     for said in (tick(created=[(0, 5, 1)]), HighestSlots(1, ())):
         with pytest.raises(Refused, match="has not joined"):
-            check_frame(process, Frame(number, 1, Entries(1, (said,))))
+            process.check_frame(Frame(number, 1, Entries(1, (said,))))
 
 
 def test_what_a_shard_says_before_it_is_known_to_have_joined_is_waited_for(
@@ -309,7 +308,7 @@ def test_what_a_shard_says_before_it_is_known_to_have_joined_is_waited_for(
     process = cluster.processes[1]
     assert number in process.membership.joining
     frame = Frame(number, 1, Entries(1, (RoutingAdopted(1, 5), tick())))
-    check_frame(process, frame)
+    process.check_frame(frame)
     process.handle(FrameArrived(frame), cluster.now_ns)
     assert process.links[number].accepted == 0, "it is asked for again later"
 
@@ -327,7 +326,7 @@ def test_a_report_that_names_a_shard_not_heard_of_is_wanted_again_when_it_has_be
         ShardReport(number, True, applied, (), cut=((2, 0),)),
     ):
         frame = Frame(1, epoch, body)
-        check_frame(process, frame)
+        process.check_frame(frame)
         assert process.unknown_homes(body) == [2]
         process.handle(FrameArrived(frame), cluster.now_ns)
         assert link.needs_whole

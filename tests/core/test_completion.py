@@ -26,7 +26,6 @@ from tracker.core.log.steps import ShardLeft
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import ProcessConfig
-from tracker.core.process.checking import check_frame
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b", 1),), front_count=1)
 
@@ -154,7 +153,7 @@ def test_that_it_is_complete_is_taken_from_its_registrar_alone() -> None:
     due = receiver.links[liar].accepted + 1
     said = Entries(due, (PipelineCompleted("p", 0, 0),))
     with pytest.raises(Exception, match=f"its registrar is shard {registrar}"):
-        check_frame(receiver, Frame(liar, cluster.epochs[liar], said))
+        receiver.check_frame(Frame(liar, cluster.epochs[liar], said))
 
 
 # --- last words ------------------------------------------------------------------------------------

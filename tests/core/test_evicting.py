@@ -388,7 +388,7 @@ def test_one_that_is_open_keeps_no_places() -> None:
 def test_nobody_is_evicted_beyond_the_places_that_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tracker.core.process.timers.MAX_VACANCIES", 1)
+    monkeypatch.setattr("tracker.core.admission.silence.MAX_VACANCIES", 1)
     cluster = evicted(1)
     cluster.front(SPEC, "second", b=0)
     cluster.pass_time(10_000)

@@ -26,7 +26,6 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.process import Process, ProcessConfig
-from tracker.core.process.checking import check_frame
 from tracker.service.engine import Session
 from tracker.service.rpc.errors import STATUS
 from tracker.service.rpc.nodes import NodeServicer
@@ -174,7 +173,7 @@ class Peer(Wired):
         process, before = self.processes[self.receiver], self.state()
         try:
             frame = frame_from_pb(sent)
-            check_frame(process, frame)
+            process.check_frame(frame)
         except Refused as refused:
             assert refused.refusal.code is RefusalCode.INVALID and refused.refusal.message
             assert self.state() == before

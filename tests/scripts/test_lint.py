@@ -22,7 +22,7 @@ def peek(thing: object) -> object:
 PLANTED = {
     "tracker/core/stranger.py": "tracker.client",
     "tracker/core/home/stranger.py": "tracker.core.shard",
-    "tracker/core/process/state.py": "tracker.core.process.recovery",
+    "tracker/core/admission/stranger.py": "tracker.core.rescaling",
     "tracker/wire/stranger.py": "tracker.wire.frames",
     "tracker/wire/frames.py": "tracker.wire.stranger",
     "tracker/metrics/stranger.py": "tracker.wire",

@@ -16,8 +16,10 @@ from tracker.core.log import Entries, Entry, KeyTick, ReceivedEntries
 from tracker.core.model import FrontId
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.process import Process
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.process.receiver import Receiver
 from tracker.core.replication.links import Link
+from tracker.core.reporting.reporter import Reporter
 from tracker.core.shard.shard import ShardPipeline
 
 
@@ -34,19 +36,19 @@ class _Reported:
 def published_rule() -> Iterator[None]:
     """Accept what a shard reports once its vector is at most the element-wise minimum of all
     vectors, and combine what was accepted; what was touched outside that minimum is not looked at."""
-    move_cut = Process._move_cut
+    move_cut = Reporter._move_cut
 
-    def move_and_queue(self: Process, shard: int, applied: Iterable[tuple[int, int]]) -> None:
+    def move_and_queue(self: Reporter, shard: int, applied: Iterable[tuple[int, int]]) -> None:
         move_cut(self, shard, applied)
-        for pipeline in inside.pipelines(self).values():
+        for pipeline in self._pipelines.values():
             combiner = pipeline.combiner
             state = _Reported(
-                dict(inside.vectors(self).of(shard)),
+                dict(self._cut.vectors.of(shard)),
                 {low.segment: low.slot for low in combiner.views[shard].lows.values()},
                 {f: (r.segment, r.heartbeat) for f, r in combiner.views[shard].fronts.items()},
             )
             combiner.__dict__.setdefault("waiting", {}).setdefault(shard, deque()).append(state)
-            inside.note_news(self, pipeline.spec.name)
+            self._pipelines.dirty[pipeline.spec.name] = None
 
     def accept(combiner: Combiner) -> dict[int, _Reported]:
         accepted: dict[int, _Reported] = combiner.__dict__.setdefault("accepted", {})
@@ -71,7 +73,7 @@ def published_rule() -> Iterator[None]:
         return min(promises, default=FOREVER)
 
     with (
-        mock.patch.object(Process, "_move_cut", move_and_queue),
+        mock.patch.object(Reporter, "_move_cut", move_and_queue),
         mock.patch.object(Combiner, "low", low),
         mock.patch.object(Combiner, "promise", promise),
     ):
@@ -82,20 +84,20 @@ def published_rule() -> Iterator[None]:
 def no_duplicate_check() -> Iterator[None]:
     """A shard takes entries of a home log that it has taken before for new ones, and applies their
     ticks whatever their numbers are."""
-    take, apply = Process._take_entries, ShardPipeline.apply_tick
+    take, apply = Receiver._take_entries, ShardPipeline.apply_tick
 
-    def is_plain_tick(process: Process, entry: Entry) -> bool:
+    def is_plain_tick(pipelines: Pipelines, entry: Entry) -> bool:
         """Of a key that is still known, and without fronts: what is left is cells alone."""
-        if not isinstance(entry, KeyTick) or entry.tick.pipeline not in inside.pipelines(process):
+        if not isinstance(entry, KeyTick) or entry.tick.pipeline not in pipelines:
             return False
         content = entry.tick.content
-        known = inside.pipeline(process, entry.tick.pipeline).shard.node_times
+        known = pipelines[entry.tick.pipeline].shard.node_times
         return entry.tick.key in known and not (content.heartbeats + content.joins + content.leaves)
 
-    def take_again(self: Process, shard: int, link: Link, body: Entries) -> None:
+    def take_again(self: Receiver, shard: int, link: Link, body: Entries) -> None:
         repeated = body.first + len(body.entries) - 1 <= link.accepted
-        if repeated and all(is_plain_tick(self, entry) for entry in body.entries):
-            inside.append(self, ReceivedEntries(shard, body.first, body.entries))
+        if repeated and all(is_plain_tick(self._pipelines, entry) for entry in body.entries):
+            self._journal.append(ReceivedEntries(shard, body.first, body.entries))
         else:
             take(self, shard, link, body)
 
@@ -108,7 +110,7 @@ def no_duplicate_check() -> Iterator[None]:
         return units
 
     with (
-        mock.patch.object(Process, "_take_entries", take_again),
+        mock.patch.object(Receiver, "_take_entries", take_again),
         mock.patch.object(ShardPipeline, "apply_tick", apply_again),
     ):
         yield

@@ -62,7 +62,6 @@ from tracker.core.model import NodeKey, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 from tracker.core.process import LogLost, Process
-from tracker.core.process.checking import check_frame
 from tracker.core.replication.links import Link
 
 
@@ -554,7 +553,7 @@ class Processes(Base):
             return
         process = wire.end.process
         try:
-            check_frame(process, frame)
+            process.check_frame(frame)
         except Refused as refused:
             self._refuse_frame(source, target, wire, frame, refused, forged=forged)
             return

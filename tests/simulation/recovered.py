@@ -17,35 +17,66 @@ import numpy as np
 
 from tests import inside
 from tests.simulation.checkers import Failure
+from tracker.core.admission.confirmations import Confirmations
+from tracker.core.admission.generations import Generations
+from tracker.core.admission.nodes import Nodes
+from tracker.core.admission.registrar import Registrar
+from tracker.core.admission.sessions import Sessions
+from tracker.core.admission.silence import Silence
+from tracker.core.admission.ticks import TickJudge
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.graph import SegmentGraph
+from tracker.core.cut.stable import StableCut
 from tracker.core.home.home import HomeNode, HomePipeline
+from tracker.core.log.journal import Journal
+from tracker.core.membership.shards import Shards
 from tracker.core.model import Cells
 from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process import Process
+from tracker.core.process.applier import LogApplier
+from tracker.core.process.checking import FrameCheck
+from tracker.core.process.progress import Progress
+from tracker.core.process.receiver import Receiver
+from tracker.core.process.recovery import Recovery
+from tracker.core.process.timers import Timers
 from tracker.core.replication.links import Link
+from tracker.core.replication.replication import Replication
+from tracker.core.reporting.reporter import Reporter
+from tracker.core.rescaling.hand_over import HandOver
+from tracker.core.rescaling.rescaling import Rescaling
 from tracker.core.shard.cells import CellTable
 from tracker.core.shard.names import UnitNames
 from tracker.core.shard.shard import FrontState, ShardPipeline
 from tracker.core.shard.written_off import WrittenOffLedger
 
 FORGOTTEN: dict[type, set[str]] = {
-    Process: {
-        # What this run of the process is.
-        "epoch", "config", "_out", "_unix_ms", "moved_cells",
-        # Who asked for what: they ask again.
-        "_sessions", "_durable_ticks", "_unconfirmed_registrations", "_unconfirmed_requests", "_rescales",
-        # What was heard of other shards, and what follows from it: what they hold of this one's log (the
-        # outbox and the tables for it), M, whom to wait for.
-        "_vectors", "_needed_cut", "_held_back", "_outbox", "_tables", "_parting",
-        # What is due.
-        "_dirty", "_holding", "_completing", "_report_number", "_held_frames", "_step_untold", "_changing",
-        # Positions and numbers of what was appended, by which a thing is not done twice; what the store
-        # was seen to have done when.
-        "_pins_position", "_handing_over_from", "_step_appended", "_dropping", "_store_mark",
-        "_accepted_steps",
+    # What holds the components, and no state of its own; what this run of the process is.
+    Process: {"config", "_effects"},
+    Replication: {
+        "epoch",
+        # What they hold of this one's log: the outbox and the tables for it.
+        "outbox", "tables", "parting",
     },
+    Journal: {"unix_ms"},
+    HandOver: {"moved_cells"},
+    # Who asked for what: they ask again.
+    Sessions: {"_sessions", "_durable_ticks"},
+    Confirmations: {"registrations", "_requests"},
+    # M, and whom to wait for: what was heard of other shards, and what follows from it.
+    StableCut: {"vectors", "_needed", "held_back"},
+    # What is due; positions and numbers of what was appended, by which a thing is not done twice.
+    Pipelines: {"dirty"},
+    Shards: {"changing", "_accepted"},
+    Reporter: {
+        "_holding", "_completing", "_report_number", "_held_frames", "step_untold", "_pins_position",
+    },
+    Nodes: {"_dropping"},
+    Rescaling: {"handing_over_from", "_step_appended", "_rescales"},
+    # What the store was seen to have done when.
+    Silence: {"_store_mark"},
     Pipeline: {"_vectors", "combiner", "unreported", "reported", "announced_due"},
     HomePipeline: {"waiting"},  # compared by what is in it
     HomeNode: {"session", "suspected", "refused", "refused_consumes", "waits"},
@@ -54,7 +85,9 @@ FORGOTTEN: dict[type, set[str]] = {
 }  # fmt: skip
 """What a crash may forget; besides all moments (names that end in _ns), of a clock that begins anew."""
 AHEAD: dict[type, set[str]] = {
-    Process: {"position", "_pending", "_registering", "_next_incarnation", "_home_appended"},
+    Journal: {"position", "pending", "home_appended"},
+    Pipelines: {"registering"},
+    Nodes: {"next_incarnation"},
     Pipeline: {"announced", "unsaid", "sweeping"},
     HomePipeline: {"newest"},
     HomeNode: {"pending", "fronts"},
@@ -63,6 +96,13 @@ AHEAD: dict[type, set[str]] = {
     Link: {"accepted"},
 }
 """What also counts records that were appended and are not durable: compared where none was lost."""
+COMPONENTS = {
+    Confirmations, FrameCheck, Generations, HandOver, Homes, Journal, LogApplier, Nodes, Pipelines,
+    Progress, Receiver, Recovery, Registrar, Replication, Reporter, Rescaling, Sessions, Shards,
+    Silence, StableCut, TickJudge, Timers,
+}  # fmt: skip
+"""What a process is put together from. They know one another."""
+SHARED = {"_config", "_effects"}
 ORDERED = {(HomePipeline, "nodes"), (WrittenOffLedger, "cells")}
 """Tables whose order decides who is forgotten first."""
 
@@ -125,6 +165,8 @@ def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str,
         if name in left_out or name.endswith("_ns"):
             continue
         held = getattr(value, name)
+        if kind in COMPONENTS and (name in SHARED or type(held) in COMPONENTS):
+            continue  # compared once, as the process holds it
         if name == "units" and kind is ShardPipeline:
             held = {segment: names for segment, names in held.items() if len(names) or names.early}
         if (kind, name) in ORDERED:

@@ -48,6 +48,8 @@ the newest one."""
 MAX_SCOPES = 1_024
 """Scopes of batches of one node: none is ever forgotten, one more is refused."""
 
+RAISE_LIMIT = "raise the limit (lowmark pipelines apply)"
+
 
 @dataclass(slots=True)
 class FrontClaim:

@@ -23,7 +23,7 @@ from tracker.core.log.effects import (
     TicksDurable,
     UnitsArrived,
     WakeAt,
-)
+)  # fmt: skip
 from tracker.core.log.entries import (
     Entry,
     KeyClosed,
@@ -35,7 +35,7 @@ from tracker.core.log.entries import (
     PipelineRegistered,
     PipelineRestarted,
     WrittenOff,
-)
+)  # fmt: skip
 from tracker.core.log.events import (
     AttachSession,
     Committed,
@@ -56,7 +56,7 @@ from tracker.core.log.events import (
     StageContributions,
     SubmitTick,
     Wake,
-)
+)  # fmt: skip
 from tracker.core.log.frames import (
     Entries,
     EntriesReceived,
@@ -68,7 +68,7 @@ from tracker.core.log.frames import (
     SegmentLow,
     ShardReport,
     TouchedRun,
-)
+)  # fmt: skip
 from tracker.core.log.records import (
     Announcement,
     FrontsGranted,
@@ -78,73 +78,20 @@ from tracker.core.log.records import (
     Record,
     Staged,
     Swept,
-)
+)  # fmt: skip
 from tracker.core.model import Restart
 
 __all__ = [
-    "Announced",
-    "Announcement",
-    "Answer",
-    "Append",
-    "AttachSession",
-    "Committed",
-    "DetachSession",
-    "Effect",
-    "Entries",
-    "EntriesReceived",
-    "Entry",
-    "Event",
-    "Frame",
-    "FrameArrived",
-    "FrameBody",
-    "FrontGranted",
-    "FrontReport",
-    "FrontsGranted",
-    "Grant",
-    "HomeEntry",
-    "JoinNode",
-    "JoinShard",
-    "Joined",
-    "KeyClosed",
-    "KeyDropped",
-    "KeyOpened",
-    "KeyTick",
-    "LeaveNode",
-    "LeftTracker",
-    "LimitsChanged",
-    "MembersChanged",
-    "NodeAlive",
-    "PeerConnected",
-    "PeerDisconnected",
-    "Pinned",
-    "PipelineCompleted",
-    "PipelineRegistered",
-    "PipelineReport",
-    "PipelineRestarted",
-    "ReceivedEntries",
-    "Record",
-    "RegisterPipeline",
-    "ReportWaits",
-    "ReportWanted",
-    "RescaleShards",
-    "Restart",
-    "RestartPipeline",
-    "RetireNode",
-    "SegmentLow",
-    "Send",
-    "SessionAttached",
-    "SessionRefused",
-    "ShardNumber",
-    "ShardReport",
-    "StageContributions",
-    "Staged",
-    "SubmitTick",
-    "Swept",
-    "TickRefused",
-    "TicksDurable",
-    "TouchedRun",
-    "UnitsArrived",
-    "Wake",
-    "WakeAt",
-    "WrittenOff",
-]
+    "Announced", "Announcement", "Answer", "Append", "AttachSession", "Committed",
+    "DetachSession", "Effect", "Entries", "EntriesReceived", "Entry", "Event", "Frame",
+    "FrameArrived", "FrameBody", "FrontGranted", "FrontReport", "FrontsGranted", "Grant",
+    "HomeEntry", "JoinNode", "JoinShard", "Joined", "KeyClosed", "KeyDropped", "KeyOpened",
+    "KeyTick", "LeaveNode", "LeftTracker", "LimitsChanged", "MembersChanged", "NodeAlive",
+    "PeerConnected", "PeerDisconnected", "Pinned", "PipelineCompleted",
+    "PipelineRegistered", "PipelineReport", "PipelineRestarted", "ReceivedEntries",
+    "Record", "RegisterPipeline", "ReportWaits", "ReportWanted", "RescaleShards", "Restart",
+    "RestartPipeline", "RetireNode", "SegmentLow", "Send", "SessionAttached",
+    "SessionRefused", "ShardNumber", "ShardReport", "StageContributions", "Staged",
+    "SubmitTick", "Swept", "TickRefused", "TicksDurable", "TouchedRun", "UnitsArrived",
+    "Wake", "WakeAt", "WrittenOff",
+]  # fmt: skip

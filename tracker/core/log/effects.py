@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
 from tracker.core.log.records import Record
-from tracker.core.model import (
-    Batch,
-    NodeKey,
-    PipelineSpec,
-    Refusal,
-    Restart,
-)
+from tracker.core.model import Batch, NodeKey, PipelineSpec, Refusal, Restart
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
 

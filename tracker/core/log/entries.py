@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.log.steps import RoutingEntry
-from tracker.core.model import (
-    Cells,
-    Limits,
-    NodeKey,
-    PipelineSpec,
-    Restart,
-    Tick,
-)
+from tracker.core.model import Cells, Limits, NodeKey, PipelineSpec, Restart, Tick
 
 
 @dataclass(frozen=True, slots=True)

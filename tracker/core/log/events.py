@@ -9,13 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
-from tracker.core.model import (
-    Cells,
-    NodeKey,
-    PipelineSpec,
-    StagedContribution,
-    TickContent,
-)
+from tracker.core.model import Cells, NodeKey, PipelineSpec, StagedContribution, TickContent
 from tracker.core.model.waits import WaitCause
 
 

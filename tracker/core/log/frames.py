@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.log.entries import Entry
-from tracker.core.model import (
-    FrontId,
-)
+from tracker.core.model import FrontId
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +94,13 @@ class ShardReport:
     applied: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineReport, ...]
     cut: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def homes(self) -> set[int]:
+        """The shards whose home logs it names."""
+        homes = {home for home, _ in self.applied + self.cut}
+        homes.update(run.home for pipeline in self.pipelines for run in pipeline.runs)
+        return homes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.log.entries import Entry
-from tracker.core.model import (
-    FrontPin,
-    StagedContribution,
-)
+from tracker.core.model import FrontPin, StagedContribution
 
 
 @dataclass(frozen=True, slots=True)

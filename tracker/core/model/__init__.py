@@ -14,7 +14,7 @@ from tracker.core.model.specs import (
     PipelineSpec,
     SilentFront,
     TimeKind,
-)
+)  # fmt: skip
 from tracker.core.model.ticks import (
     Batch,
     Dropped,
@@ -32,36 +32,12 @@ from tracker.core.model.ticks import (
     TickContent,
     Unit,
     Vacancy,
-)
+)  # fmt: skip
 
 __all__ = [
-    "KEEP_ALIVES_PER_PATIENCE",
-    "Batch",
-    "Cells",
-    "Dropped",
-    "DroppedCells",
-    "Edge",
-    "FrontId",
-    "FrontJoin",
-    "FrontName",
-    "FrontPin",
-    "FrontPolicy",
-    "Heartbeat",
-    "Limits",
-    "NodeKey",
-    "NodeKind",
-    "PipelineSpec",
-    "Refusal",
-    "RefusalCode",
-    "Refused",
-    "Restart",
-    "SilentFront",
-    "StagedContribution",
-    "Tick",
-    "TickContent",
-    "TimeKind",
-    "Unit",
-    "Vacancy",
-    "WrittenOffCell",
-    "span",
-]
+    "KEEP_ALIVES_PER_PATIENCE", "Batch", "Cells", "Dropped", "DroppedCells", "Edge",
+    "FrontId", "FrontJoin", "FrontName", "FrontPin", "FrontPolicy", "Heartbeat", "Limits",
+    "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
+    "SilentFront", "StagedContribution", "Tick", "TickContent", "TimeKind", "Unit",
+    "Vacancy", "WrittenOffCell", "span",
+]  # fmt: skip

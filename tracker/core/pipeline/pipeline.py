@@ -9,12 +9,6 @@ from tracker.core.cut.graph import SegmentGraph
 from tracker.core.cut.history import COARSE_STEP_NS, History
 from tracker.core.cut.vectors import Vectors
 from tracker.core.home.home import FrontClaim, HomeNode, HomePipeline
-from tracker.core.insight.describe import (
-    FrontDescription,
-    NodeDescription,
-    PipelineDescription,
-    SegmentDescription,
-)
 from tracker.core.log import Grant, Restart
 from tracker.core.model import (
     Dropped,
@@ -250,53 +244,3 @@ class Pipeline:
         slot = LOWEST_SLOT if given is None else given.slot
         promised = LOWEST_SLOT if state.promised is None else state.promised
         return Grant(front, state.segment, slot, promised, given is not None)
-
-    def describe(self, now_ns: int) -> PipelineDescription:
-        views = self.combiner.views.values()
-        segments = []
-        for segment, name in enumerate(self.spec.segments):
-            lows = [view.lows[segment] for view in views if segment in view.lows]
-            segments.append(
-                SegmentDescription(
-                    name,
-                    self.said[segment],
-                    min((low.slot for low in lows), default=FOREVER),
-                    shown_items(sum(low.open_slots for low in lows)),
-                    shown_items(sum(low.open_items for low in lows)),
-                )
-            )
-        min_time = self.min_time
-        return PipelineDescription(
-            min_time=min_time,
-            complete=min_time == FOREVER,
-            begun=self.shard.begun,
-            segments=tuple(segments),
-            fronts=tuple(
-                self._describe_front(front, now_ns) for front in self.combiner.known_fronts()
-            ),
-            nodes=tuple(
-                NodeDescription(key, number)
-                for key, number in sorted(self.shard.node_times.items())
-                if key not in self.shard.closed
-            ),
-            generation=self.generation,
-            late_items=shown_items(
-                sum(low.late_items for view in views for low in view.lows.values())
-            ),
-            written_off_items=shown_items(
-                sum(low.written_off_items for view in views for low in view.lows.values())
-            ),
-        )
-
-    def _describe_front(self, front: FrontId, now_ns: int) -> FrontDescription:
-        views = self.combiner.views.values()
-        segment = next(view.fronts[front].segment for view in views if front in view.fronts)
-        silent_ns = now_ns - self.front_heard_ns.get(front, now_ns)
-        return FrontDescription(
-            front[0],
-            front[1],
-            self.spec.segments[segment],
-            self.combiner.least_promise(front),
-            silent_ns // 1_000_000,
-            front in self.combiner.settled_fronts,
-        )

@@ -12,6 +12,7 @@ or not: those of this process's own log, those received, and those before them i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tracker.core.home.home import MAX_ITEMS_PER_CELL
 from tracker.core.home.registration import check_limits, check_spec
@@ -40,35 +41,57 @@ from tracker.core.log.steps import (
     ShardLeft,
     ShardSaid,
 )
+from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
 from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import HIGHEST_SLOT
-from tracker.core.process.state import ProcessState
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.replication.replication import Replication
 
 
-def check_frame(process: ProcessState, frame: Frame) -> None:
-    """Raises Refused(INVALID), naming the first thing that points nowhere, if a frame that the process
-    would take cannot be taken whole."""
-    link = process.links.get(frame.shard)
-    if link is None or frame.epoch < link.epoch:
-        return  # it is passed over
-    if isinstance(frame.body, ShardReport):
-        _check_report(process, frame.body)
-    elif isinstance(frame.body, Entries):
-        due = link.accepted + 1
-        if frame.body.first <= due:
-            judge = _Judge(process, frame.shard, due)
-            for entry in frame.body.entries[due - frame.body.first :]:
-                if not judge.takes(entry):
-                    return  # from here on nothing is taken
+@dataclass(slots=True, eq=False)
+class FrameCheck:
+    """Checks frames before they change anything. It keeps nothing."""
+
+    _shards: Shards
+    _pipelines: Pipelines
+    _replication: Replication
+
+    def check(self, frame: Frame) -> None:
+        """Raises Refused(INVALID), naming the first thing that points nowhere, if a frame that the process
+        would take cannot be taken whole."""
+        link = self._replication.links.get(frame.shard)
+        if link is None or frame.epoch < link.epoch:
+            return  # it is passed over
+        if isinstance(frame.body, ShardReport):
+            self._check_report(frame.body)
+        elif isinstance(frame.body, Entries):
+            due = link.accepted + 1
+            if frame.body.first <= due:
+                judge = _Judge(self._shards, self._pipelines, frame.shard, due)
+                for entry in frame.body.entries[due - frame.body.first :]:
+                    if not judge.takes(entry):
+                        return  # from here on nothing is taken
+
+    def _check_report(self, report: ShardReport) -> None:
+        for home in report.homes:
+            if home < 0:
+                raise Refused(
+                    RefusalCode.INVALID, f"a report names shard {home}; they count from 0"
+                )
+        for pipeline in report.pipelines:
+            known = self._pipelines.get(pipeline.pipeline)
+            if known is not None:
+                _check_segments(known.spec, _segments_of(pipeline))
 
 
 class _Judge:
     """Judges the entries of one home's log, one after the other, from number `due` on."""
 
-    def __init__(self, process: ProcessState, sender: int, due: int) -> None:
-        self._process, self._sender, self._due = process, sender, due
-        self._known = process.expected_membership()
+    def __init__(self, shards: Shards, pipelines: Pipelines, sender: int, due: int) -> None:
+        self._shards, self._pipelines = shards, pipelines
+        self._sender, self._due = sender, due
+        self._known = shards.expected()
         self._table = table_of(self._known, sender)
         self._specs: dict[str, PipelineSpec] = {}
 
@@ -93,10 +116,10 @@ class _Judge:
         return True
 
     def _spec(self, pipeline: str) -> PipelineSpec | None:
-        known = self._process._pipelines.get(pipeline)
+        known = self._pipelines.get(pipeline)
         if known is not None:
             return known.spec
-        return self._process._registering.get(pipeline) or self._specs.get(pipeline)
+        return self._pipelines.registering.get(pipeline) or self._specs.get(pipeline)
 
     def _hears_sender(self, entry: Entry) -> bool:
         """Whether the sender may say the entry, as far as is known: False where it is joining, and the
@@ -128,8 +151,8 @@ class _Judge:
                 if spec is None:
                     return False
                 _check_last_words(spec, words)
-        check_step(self._known, self._process.shard, entry, self._sender)
-        if self._known is self._process.membership:
+        check_step(self._known, self._shards.own, entry, self._sender)
+        if self._known is self._shards.membership:
             self._known = self._known.copy()
         self._known.apply(entry, self._sender, self._due)
         self._table = table_of(self._known, self._sender)
@@ -254,23 +277,6 @@ def _check_segments(spec: PipelineSpec, numbers: Iterable[int]) -> None:
             raise _refused(
                 spec.name, f"segment number {number}; it has {len(spec.segments)}, from 0"
             )
-
-
-def _check_report(process: ProcessState, report: ShardReport) -> None:
-    for home in homes_of(report):
-        if home < 0:
-            raise Refused(RefusalCode.INVALID, f"a report names shard {home}; they count from 0")
-    for pipeline in report.pipelines:
-        known = process._pipelines.get(pipeline.pipeline)
-        if known is not None:
-            _check_segments(known.spec, _segments_of(pipeline))
-
-
-def homes_of(report: ShardReport) -> set[int]:
-    """The shards whose home logs a report names."""
-    homes = {home for home, _ in report.applied + report.cut}
-    homes.update(run.home for pipeline in report.pipelines for run in pipeline.runs)
-    return homes
 
 
 def _segments_of(report: PipelineReport) -> list[int]:

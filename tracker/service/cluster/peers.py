@@ -13,7 +13,6 @@ import structlog
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import log as m
 from tracker.core.model import RefusalCode, Refused
-from tracker.core.process.checking import check_frame
 from tracker.service.cluster.addresses import Addresses, checked_address
 from tracker.service.cluster.peer_link import TO_SHARD_KEY
 from tracker.service.engine import Engine
@@ -178,7 +177,7 @@ class PeerServicer:
             for message in (request, *request.following):
                 self._check_known(message.from_shard)
                 frame = frame_from_pb(message)
-                check_frame(self._engine.process, frame)
+                self._engine.process.check_frame(frame)
                 if isinstance(frame.body, m.ShardReport):
                     self._check_not_reborn(frame.shard, frame.body)
                     self._report_strangers(frame.shard, frame.body, strangers)

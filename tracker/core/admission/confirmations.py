@@ -1,0 +1,57 @@
+"""What waits until every shard has an entry of this home's log (rules 3, 9)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tracker.core.log import (
+    Answer,
+    Effect,
+    Restart,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.replication.replication import Replication
+
+
+@dataclass(slots=True, eq=False)
+class Confirmations:
+    """Answers that wait, and what else follows when something is durable or confirmed. Not durable."""
+
+    _journal: Journal
+    _pipelines: Pipelines
+    _replication: Replication
+    _effects: list[Effect]
+    registrations: dict[str, tuple[int, list[Hashable]]] = field(default_factory=dict)
+    """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
+    _requests: deque[tuple[int, Hashable, Restart | None]] = field(default_factory=deque)
+    """Requests to answer when every shard has this entry of the home log, and with what."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether anybody waits for an answer."""
+        return bool(self.registrations or self._requests)
+
+    def tell(self, everywhere: int) -> None:
+        """Every shard has all entries up to this one: who waits for them is answered."""
+        if self.registrations:
+            self._answer_registrations(everywhere)
+        while self._requests and self._requests[0][0] <= everywhere:
+            _, request, result = self._requests.popleft()
+            self._effects.append(Answer(request, result))
+
+    def answer(self, request: Hashable, result: Restart | None) -> None:
+        """Answers when every shard has applied all that this home has said so far."""
+        if self._replication.confirmed_everywhere() >= self._journal.home_appended:
+            self._effects.append(Answer(request, result))
+        else:
+            self._requests.append((self._journal.home_appended, request, result))
+
+    def _answer_registrations(self, everywhere: int) -> None:
+        for name, (number, requests) in list(self.registrations.items()):
+            if number <= everywhere and name in self._pipelines:
+                del self.registrations[name]
+                spec = self._pipelines[name].spec
+                self._effects.extend(Answer(request, spec) for request in requests)

@@ -1,0 +1,261 @@
+"""Nodes come and go at their home: joining, leaving, retiring, staging; keys, and their end (rules 2, 9)."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from tracker.core.admission.confirmations import Confirmations
+from tracker.core.home.home import RAISE_LIMIT, HomeNode
+from tracker.core.log import (
+    Answer,
+    Effect,
+    Joined,
+    JoinNode,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    LeaveNode,
+    RetireNode,
+    StageContributions,
+    Staged,
+    WrittenOff,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.membership.shards import Shards
+from tracker.core.model import (
+    NodeKey,
+    Refusal,
+    RefusalCode,
+    Refused,
+)
+from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.pipelines import Pipelines
+
+
+@dataclass(slots=True, eq=False)
+class Nodes:
+    """The keys of nodes at home here. Durable: `next_incarnation` and `closed_keys`."""
+
+    _journal: Journal
+    _shards: Shards
+    _pipelines: Pipelines
+    _homes: Homes
+    _confirmations: Confirmations
+    _effects: list[Effect]
+    next_incarnation: int = 1
+    """No incarnation is given twice at this home."""
+    closed_keys: deque[tuple[int, str, NodeKey]] = field(default_factory=deque)
+    """Closed keys that are not dropped, by the entry that closed them."""
+    _dropping: int = 0
+    """How many of them, the first ones, have a dropping entry that is not durable yet."""
+
+    def drop_closed(self, everywhere: int) -> None:
+        """Closed keys of which every shard has all are forgotten."""
+        while self._dropping < len(self.closed_keys):
+            number, name, key = self.closed_keys[self._dropping]
+            if number > everywhere:
+                break
+            self._dropping += 1
+            self._journal.append_home(KeyDropped(name, key))
+
+    def dropped(self, key: NodeKey) -> None:
+        """A dropping entry is durable."""
+        _, _, first = self.closed_keys.popleft()
+        assert first == key, "keys are dropped in the order in which they closed"
+        self._dropping = max(0, self._dropping - 1)
+
+    def join(self, event: JoinNode) -> None:
+        pipeline = self._homes.at_home(event.pipeline, event.node_id)
+        home = pipeline.home
+        lengths = len(event.node_id), len(event.kind), len(event.owner)
+        if not 0 < lengths[0] <= 1024 or lengths[1] > 100 or lengths[2] > 1024:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters, a kind at most 100 "
+                f"and an owner at most 1024, got {lengths[0]}, {lengths[1]} and {lengths[2]}",
+            )
+        home.check_known(
+            event.node_id, event.known_incarnation, event.known_ticks, self.next_incarnation - 1
+        )
+        home.check_owner(event.node_id, event.owner, event.take_over)
+        if event.node_id not in home.newest and len(home.newest) >= pipeline.spec.max_nodes:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot join, "
+                f"{len(home.newest)} nodes have at shard {self._shards.own}, max_nodes is "
+                f"{pipeline.spec.max_nodes}; let nodes that are gone leave, or {RAISE_LIMIT}",
+            )
+        if event.check_only:
+            known = home.nodes.get(event.node_id)
+            newest = NodeKey(event.node_id, 0) if known is None else known.key
+            self._effects.append(Answer(event.request, self.joined(pipeline, newest)))
+            return
+        key = NodeKey(event.node_id, self.next_incarnation)
+        self.next_incarnation += 1
+        home.newest[event.node_id] = key
+        opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
+        self._journal.append_home(opened, event.request)
+
+    def joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
+        """What a node is told that joins, or asks whether it could, as far as it is durable."""
+        node = pipeline.home.nodes.get(key.node_id) or HomeNode(key, "")
+        fronts = tuple(
+            pipeline.grant(node, front)
+            for node_id, front in pipeline.shard.fronts
+            if node_id == key.node_id
+        )
+        return Joined(
+            key,
+            pipeline.spec,
+            node.last_batches(),
+            node.previous_node_time,
+            fronts,
+            pipeline.generation,
+            LOWEST_SLOT if pipeline.restart is None else pipeline.floor,
+        )
+
+    def close_key(
+        self, pipeline: str, key: NodeKey, *, evicted: bool = False, retired: bool = False
+    ) -> None:
+        """Fixes the key's last number; whatever else it sends is refused."""
+        node = self._pipelines[pipeline].home.nodes.get(key.node_id)
+        last = node.accepted if node is not None and node.key == key else 0
+        self._journal.append_home(KeyClosed(pipeline, key, last, evicted, retired))
+
+    def leave(self, event: LeaveNode) -> None:
+        pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
+        node = self.current(pipeline, event.key)
+        if node.fronts:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {event.pipeline!r}: node {event.key} cannot leave, its fronts "
+                f"{sorted(node.fronts)} have not; commit a tick by which they leave",
+            )
+        del pipeline.home.newest[event.key.node_id]
+        self.close_key(event.pipeline, event.key)
+        self._journal.answer_last(event.request)
+
+    def retire(self, event: RetireNode) -> None:
+        """Closes a node's key for an operator, and passes on what is to be written off because of it.
+        Of a node that is gone already, which was evicted, say, its fronts have left by this."""
+        pipeline = self._homes.at_home(event.pipeline, event.node_id)
+        home = pipeline.home
+        key = home.newest.get(event.node_id)
+        vacant = pipeline.shard.vacancies.knows(event.node_id)
+        if key is None and event.node_id not in home.nodes and not vacant:
+            raise Refused(
+                RefusalCode.UNKNOWN_NODE,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot be retired: none of this "
+                "id has joined, or it has left by itself; lowmark explain lists the nodes",
+            )
+        home.check_write_off(event.write_off)
+        if key is not None:
+            del home.newest[event.node_id]
+            self.close_key(event.pipeline, key, evicted=True, retired=True)
+        if len(event.write_off) or key is None:
+            self._journal.append_home(
+                WrittenOff(
+                    event.pipeline,
+                    event.node_id,
+                    event.write_off,
+                    event.at_ms,
+                    pipeline.generation,
+                )
+            )
+        self._confirmations.answer(event.request, None)
+
+    def stage(self, event: StageContributions) -> None:
+        pipeline = self._homes.at_home(event.pipeline, event.node_id)
+        if event.node_id not in pipeline.home.newest:
+            self.check_ended(pipeline, event.node_id)
+        waiting = [
+            record.contributions
+            for _, record, _ in self._journal.pending
+            if isinstance(record, Staged)
+            and (record.pipeline, record.node_id) == (event.pipeline, event.node_id)
+            and record.generation == pipeline.generation
+        ]
+        repeated = {c.key: c for contributions in waiting for c in contributions}
+        try:
+            new = pipeline.home.check_staged(event.node_id, event.contributions)
+        except Refused as refused:
+            node = pipeline.home.nodes.get(event.node_id)
+            if node is not None and refused.refusal.code is RefusalCode.FULL:
+                node.refused = refused.refusal.message  # its batch fails by it, and commits no tick
+            raise
+        fresh = tuple(c for c in new if c.key not in repeated)
+        staged = Staged(event.pipeline, event.node_id, fresh, pipeline.generation)
+        self._journal.append(staged, event.request)
+
+    def current(self, pipeline: Pipeline, key: NodeKey) -> HomeNode:
+        """The node of a key that may commit; raises Refused if there is none or a newer one."""
+        node = pipeline.home.nodes.get(key.node_id)
+        newest = pipeline.home.newest.get(key.node_id)
+        name = pipeline.spec.name
+        if newest == key and node is not None and node.key == key:
+            return node
+        last = newest or (node.key if node is not None else None)
+        given = self.next_incarnation - 1
+        if last is not None and not pipeline.home.has_left(key.node_id):
+            given = last.incarnation
+        if given < key.incarnation:
+            raise Refused(
+                RefusalCode.LOST,
+                f"pipeline {name!r}: node {key} has joined, and this tracker knows of no such joining: "
+                "acknowledged records are gone from the store; restore a copy that has them",
+            )
+        if last is not None and last.incarnation > key.incarnation:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {key} is closed, {last} has taken its place; "
+                "only one process may run under a node id",
+            )
+        if last == key:
+            self.check_ended(pipeline, key.node_id)
+        if pipeline.restart is not None:
+            raise Refused(RefusalCode.FENCED, self.restarted(pipeline, key).message)
+        raise Refused(
+            RefusalCode.UNKNOWN_NODE,
+            f"pipeline {name!r}: node {key} has not joined, or has left; join again",
+        )
+
+    def check_ended(self, pipeline: Pipeline, node_id: str) -> None:
+        """Raises Refused(FENCED) if the last key of an id, which is not the newest any more, was closed
+        by others than the node: it was evicted or retired, durable or not."""
+        node = pipeline.home.nodes.get(node_id)
+        if node is None:
+            return
+        name, evicted, retired = pipeline.spec.name, node.evicted, node.retired
+        for entry in self._journal.pending_entries():
+            if isinstance(entry, KeyClosed) and (entry.pipeline, entry.key) == (name, node.key):
+                evicted, retired = evicted or entry.evicted, retired or entry.retired
+        if retired:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {node.key} was retired by an operator: its key is closed for "
+                "good; if it is not gone after all, join again",
+            )
+        if evicted:
+            raise Refused(
+                RefusalCode.FENCED,
+                f"pipeline {name!r}: node {node.key} was evicted after a silence that the "
+                "pipeline does not allow its fronts; join again",
+            )
+
+    def restarted(self, pipeline: Pipeline, key: NodeKey) -> Refusal:
+        return Refusal(
+            RefusalCode.FENCED,
+            f"pipeline {pipeline.spec.name!r} was restarted: generation {pipeline.generation} begins at "
+            f"slot {pipeline.floor}, and node {key} has not joined it; join again, and commit anew what "
+            "was published or read from that slot on",
+        )
+
+    def fenced(self, pipeline: str, key: NodeKey) -> Refusal:
+        return Refusal(
+            RefusalCode.FENCED,
+            f"pipeline {pipeline!r}: node {key.node_id!r} was evicted or retired, or has joined anew "
+            f"as {key}",
+        )

@@ -1,0 +1,154 @@
+"""Streams of ticks from nodes at home here (rules 2, 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tracker.core.admission.nodes import Nodes
+from tracker.core.admission.ticks import TickJudge
+from tracker.core.home.home import HomeNode
+from tracker.core.log import (
+    AttachSession,
+    Effect,
+    FrontGranted,
+    NodeAlive,
+    ReportWaits,
+    SessionAttached,
+    SessionRefused,
+    SubmitTick,
+    TickRefused,
+    TicksDurable,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.model import (
+    NodeKey,
+    Refusal,
+    RefusalCode,
+    Refused,
+)
+from tracker.core.model.waits import check_waits
+from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipelines import Pipelines
+
+
+@dataclass(slots=True, eq=False)
+class Sessions:
+    """The attached streams, by their names. Not durable: nodes attach again."""
+
+    _journal: Journal
+    _pipelines: Pipelines
+    _homes: Homes
+    _nodes: Nodes
+    _ticks: TickJudge
+    _effects: list[Effect]
+    _sessions: dict[Hashable, tuple[str, NodeKey]] = field(default_factory=dict)
+    _durable_ticks: dict[Hashable, int] = field(default_factory=dict)
+    """Ticks that became durable by the event that is being handled, to be told at its end."""
+
+    def items(self) -> list[tuple[Hashable, tuple[str, NodeKey]]]:
+        """(session, (pipeline, key)) of all."""
+        return [*self._sessions.items()]
+
+    def tick_durable(self, session: Hashable, number: int) -> None:
+        self._durable_ticks[session] = number
+
+    def tell_durable_ticks(self) -> None:
+        """Each stream is told its last durable tick, once."""
+        for session, number in self._durable_ticks.items():
+            self._effects.append(TicksDurable(session, number))
+        self._durable_ticks.clear()
+
+    def forget_durable_ticks(self) -> None:
+        """Recovery has applied ticks that nobody waits for."""
+        self._durable_ticks.clear()
+
+    def attach(self, event: AttachSession, now_ns: int) -> None:
+        try:
+            pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
+            node = self._nodes.current(pipeline, event.key)
+        except Refused as refused:
+            self._effects.append(SessionRefused(event.session, refused.refusal))
+            return
+        if node.session is not None and node.session != event.session:
+            self.end(
+                node,
+                Refusal(
+                    RefusalCode.FENCED,
+                    f"pipeline {event.pipeline!r}: a newer stream of node {event.key} has begun",
+                ),
+            )
+        node.session = event.session
+        node.lives(now_ns)
+        self._sessions[event.session] = (event.pipeline, event.key)
+        self._effects.append(SessionAttached(event.session, node.accepted))
+        if node.durable:
+            self._effects.append(TicksDurable(event.session, node.durable))
+        for front in node.fronts:
+            if node.granted(front) is not None:
+                self._effects.append(FrontGranted(event.session, pipeline.grant(node, front)))
+
+    def end(self, node: HomeNode, refusal: Refusal) -> None:
+        self._effects.append(SessionRefused(node.session, refusal))
+        self.detach(node.session)
+
+    def detach(self, session: Hashable) -> None:
+        attached = self._sessions.pop(session, None)
+        self._durable_ticks.pop(session, None)
+        if attached is None:
+            return
+        name, key = attached
+        node = self._pipelines[name].home.nodes.get(key.node_id)
+        if node is not None and node.session == session:
+            node.session, node.waits = None, ()
+
+    def hear_alive(self, event: NodeAlive, now_ns: int) -> None:
+        """A node says that it lives. Of a session that is over it says so too late, which is no harm."""
+        attached = self._sessions.get(event.session)
+        if attached is None:
+            return
+        name, key = attached
+        node = self._pipelines[name].home.nodes.get(key.node_id)
+        if node is not None and node.key == key:
+            node.lives(now_ns)
+
+    def submit(self, event: SubmitTick, now_ns: int) -> None:
+        attached = self._sessions.get(event.session)
+        if attached is None:
+            refusal = Refusal(RefusalCode.FENCED, "this stream of ticks is over; attach again")
+            self._effects.append(SessionRefused(event.session, refusal))
+            return
+        name, key = attached
+        pipeline = self._pipelines[name]
+        node: HomeNode | None = None
+        try:
+            node = self._nodes.current(pipeline, key)
+            node.heard(now_ns)
+            if event.number <= node.accepted:
+                if event.number <= node.durable:
+                    self._effects.append(TicksDurable(event.session, node.durable))
+                return
+            entry = self._ticks.judge(pipeline, node, event)
+        except Refused as refused:
+            if node is not None and refused.refusal.code is not RefusalCode.OUT_OF_ORDER:
+                node.note_refused(refused.refusal.message, event.content)
+            self._effects.append(TickRefused(event.session, event.number, refused.refusal))
+            return
+        node.note_accepted()
+        self._journal.append_home(entry)
+
+    def report_waits(self, event: ReportWaits, now_ns: int) -> None:
+        attached = self._sessions.get(event.session)
+        if attached is None:
+            return  # a newer session speaks for the node, or it has left
+        name, key = attached
+        pipeline = self._pipelines[name]
+        try:
+            node = self._nodes.current(pipeline, key)
+            check_waits(name, len(pipeline.spec.segments), event.waits)
+        except Refused as refused:
+            self._effects.append(SessionRefused(event.session, refused.refusal))
+            self.detach(event.session)
+            return
+        node.lives(now_ns)
+        node.note_waits(event.waits, now_ns)

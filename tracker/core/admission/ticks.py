@@ -1,0 +1,146 @@
+"""Judging ticks: each is taken whole, or refused and changes nothing (rules 1, 2, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tracker.core.home.home import RAISE_LIMIT, HomeNode
+from tracker.core.log import (
+    KeyTick,
+    SegmentLow,
+    SubmitTick,
+)
+from tracker.core.membership.shards import Shards
+from tracker.core.model import (
+    Cells,
+    RefusalCode,
+    Refused,
+    Tick,
+    TickContent,
+    Unit,
+)
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.replication.replication import Replication
+from tracker.core.shard.cells import new_cells
+
+
+@dataclass(slots=True, eq=False)
+class TickJudge:
+    """Judges the ticks of nodes at home here. It keeps nothing."""
+
+    _shards: Shards
+    _replication: Replication
+
+    def judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick) -> KeyTick:
+        """The entry that a tick becomes; raises Refused, changing nothing, if it cannot be."""
+        if event.number != node.accepted + 1:
+            raise Refused(
+                RefusalCode.OUT_OF_ORDER,
+                f"pipeline {pipeline.spec.name!r}: node {node.key} sent tick {event.number}, "
+                f"tick {node.accepted + 1} is due",
+                expected=node.accepted + 1,
+            )
+        content = event.content
+        if pipeline.home.is_repeated_batch(node, content.batch):
+            content = TickContent()
+        else:
+            pipeline.home.check(node, content, pipeline.announced)
+            if len(content.created) and not len(content.consumed):
+                self._check_labels(pipeline, node, content.created)
+            self._check_room(pipeline, content)
+        late = Cells.empty()
+        if len(content.consumed):
+            is_late = content.consumed.below(pipeline.announced)
+            if is_late is not None:
+                late = content.consumed.select(is_late)
+                content = replace(content, consumed=content.consumed.select(~is_late))
+        pipeline.home.accept(node, content)
+        return KeyTick(Tick(pipeline.spec.name, node.key, event.number, content), late)
+
+    def _check_labels(self, pipeline: Pipeline, node: HomeNode, created: Cells) -> None:
+        """Items that come of nothing are a front's: none may lie below what it was granted or has
+        promised, also where another front holds min time. This is what an evicted front meets that
+        goes on with what it labelled before."""
+        floors: dict[int, tuple[int, str]] = {}
+        for front, claim in node.fronts.items():
+            granted = node.granted(front)
+            if granted is not None:
+                bound = (max(granted, claim.promise), front)
+                floors[claim.segment] = min(bound, floors.get(claim.segment, bound))
+        for segment, (floor, front) in floors.items():
+            lowest = created.lowest_slots().get(segment, floor)
+            if lowest < floor:
+                raise Refused(
+                    RefusalCode.BELOW_MIN_TIME,
+                    f"pipeline {pipeline.spec.name!r}, segment {pipeline.spec.segments[segment]!r}: "
+                    f"front {front!r} of node {node.key} created an item at slot {lowest}, but "
+                    f"it may label from slot {floor} on: it has promised that much, or was granted "
+                    "it when it joined; label the item with a later slot",
+                )
+
+    def _check_room(self, pipeline: Pipeline, content: TickContent) -> None:
+        """Raises Refused where a table has no room for what comes in. A tick that consumes anything is
+        how tables empty themselves: it is never refused for space (rule 4). An empty table takes a tick of
+        any size, which would never be taken otherwise."""
+        if len(content.consumed) or content.units_consumed:
+            return
+        if len(content.created):
+            for shard in pipeline.combiner.views:
+                self._check_room_for_cells(pipeline, shard, content.created)
+        if content.units_created:
+            self._check_room_for_units(pipeline, content.units_created)
+
+    def _check_room_for_cells(self, pipeline: Pipeline, shard: int, created: Cells) -> None:
+        """Creating in a cell that is open takes no room; of another shard it is not known which are. But a
+        tick that creates anything at or below the lowest open cell is taken whole: readers may have filled
+        the table with what they consumed ahead of its creation, and ticks of the lowest slots alone empty it
+        then. All of the tick counts, wherever it is kept: else, of two full shards, each tick could be the
+        lowest of one and wait for the other. So the tick of the lowest slot of all is never refused."""
+        spec = pipeline.spec
+        there = pipeline.combiner.open_slots(shard)
+        if shard == self._shards.own:
+            there = sum(pipeline.shard.cells.open_slots)
+        if there + len(created) <= spec.max_open_cells:
+            return
+        if _begins_lowest(created, pipeline.combiner.views[shard].lows.values()):
+            return
+        created = created.select(
+            self._replication.tables[-1][1].owners(created.slots, spec.name) == shard
+        )
+        more = new_cells(created, pipeline.shard.cells if shard == self._shards.own else None)
+        if there and more and there + more > spec.max_open_cells:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {spec.name!r}: shard {shard} has {there} open cells and {more} more "
+                f"could pass the limit max_open_cells of {spec.max_open_cells}; find out what holds "
+                f"min time back (lowmark explain), or {RAISE_LIMIT}",
+            )
+
+    def _check_room_for_units(self, pipeline: Pipeline, units: tuple[Unit, ...]) -> None:
+        spec = pipeline.spec
+        for segment in {unit.segment for unit in units}:
+            known = pipeline.shard.names(segment)
+            more = sum(
+                known.slot(name) is None
+                for name in {unit.name for unit in units if unit.segment == segment}
+            )
+            if len(known) and more and len(known) + more > spec.max_open_units:
+                raise Refused(
+                    RefusalCode.FULL,
+                    f"pipeline {spec.name!r}, segment {spec.segments[segment]!r}: {len(known)} units "
+                    f"are open and {more} more would pass the limit max_open_units of "
+                    f"{spec.max_open_units}; is its reader running? If so, {RAISE_LIMIT}",
+                )
+
+
+def _begins_lowest(cells: Cells, lows: Iterable[SegmentLow]) -> bool:
+    """Whether one of some cells is, or lies below, the lowest that is reported open of its segment; or lies
+    below all that is open, of whatever segment."""
+    open_lows = [low for low in lows if low.open_slots]
+    if open_lows and int(cells.slots.min()) < min(low.slot for low in open_lows):
+        return True
+    return any(
+        bool(((cells.segments == low.segment) & (cells.slots <= low.slot)).any())
+        for low in open_lows
+    )

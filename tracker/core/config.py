@@ -1,0 +1,44 @@
+"""Limits and intervals of one process of the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MS = 1_000_000
+"""Nanoseconds in a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessConfig:
+    """Limits and intervals of one process. What is not said otherwise is as it is served."""
+
+    report_interval_ms: int = 1
+    """Reports and announcements are made at most this often; at once when the last is older. A group
+    commit takes about as long, so few wait for it; links to other shards send reports less often."""
+    retransmit_ms: int = 500
+    """What no shard confirms for this long is sent again."""
+    announced_report_ms: int = 200
+    """Announcements are told to the other shards at the latest after this long."""
+    evict_check_ms: int = 200
+    """How often silent fronts are looked for, where a pipeline evicts them."""
+    reconnect_ms: int = 5_000
+    """How long a node may take to find this process again after it could not be reached: a connection
+    has to be given up before the next is tried. For as long, at most, it listens after it could not hear."""
+    max_backlog_records: int = 20_000
+    """Records that are not durable yet; from there on the shell must read no more ticks and frames, but
+    one tick of each stream, which is being fetched."""
+    max_entries_per_frame: int = 512
+    max_bytes_per_frame: int = 8 * 1024 * 1024
+    """Of entries; a larger one is alone in its frame."""
+    max_bytes_per_move: int = 1024 * 1024
+    """Of nodes, cells, names or last words that one entry hands over; a larger thing is alone in one."""
+    max_entries_in_flight: int = 16_384
+    """Entries sent to a shard beyond what it has confirmed."""
+    max_unconfirmed_entries: int = 200_000
+    """Entries that some shard has not confirmed; above it the process is congested and the shell
+    must not submit more ticks."""
+    max_pipelines: int = 10_000
+    join_timeout_ms: int = 60_000
+    """A shard that has not taken up its peer's state for so long is not waited for any more."""
+    rescale_margin_ms: int = 1_000
+    """New shards own slots from so far beyond the highest known one on."""

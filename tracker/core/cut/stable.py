@@ -1,0 +1,45 @@
+"""M at one process: how far it has come, and how far it must come before anything is announced (rule 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracker.core.cut.vectors import Vectors
+
+
+class StableCut:
+    """The vectors that have been heard, and a lower bound of M from before. Not durable but for M itself,
+    which snapshots keep."""
+
+    def __init__(self, shards: Iterable[int]) -> None:
+        self.vectors = Vectors(shards)
+        self._needed = dict.fromkeys(self.vectors.cut, 0)
+        """Lower bound of M before anything is announced: others have let go of runs by it."""
+        self.held_back = False
+        """Whether announcements wait for that bound; once reached, every pipeline is looked at again."""
+
+    def need(self, cut: Iterable[tuple[int, int]]) -> None:
+        """Nothing is announced before M has come as far."""
+        for home, number in cut:
+            self._needed[home] = max(number, self._needed.get(home, 0))
+        self.held_back = True
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether M has come as far as is needed."""
+        cut = self.vectors.cut
+        return all(cut.get(home, 0) >= number for home, number in self._needed.items())
+
+    def let_go_by(self) -> tuple[tuple[int, int], ...]:
+        """M as far as it has ever come, also before a restart: runs inside it are not kept."""
+        needed = self._needed
+        return tuple(
+            (home, max(number, needed.get(home, 0))) for home, number in self.vectors.cut.items()
+        )
+
+    def restore(self, shards: Iterable[int], former: Iterable[int]) -> None:
+        """Begins anew with the shards that a snapshot knows, and the homes of those that have left."""
+        self.vectors = Vectors(shards)
+        for home in former:
+            self.vectors.add_home(home)
+        self._needed = dict.fromkeys(self.vectors.cut, 0)

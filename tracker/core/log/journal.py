@@ -1,0 +1,72 @@
+"""The log of one process: what is appended, what is durable by now, and the numbers of its home log.
+
+A record takes effect when it is durable, in the order in which it was appended (promise 2). What was
+appended and is not durable yet is looked at before more is decided, so nothing is decided twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+
+from tracker.core.log import Append, Effect, Entry, HomeEntry, Record
+
+
+class Journal:
+    """Positions of records count from 1 over the log's whole life, and so do entries of the home log.
+
+    Invariant: committed <= position, home_last <= home_appended. `committed` and `home_last` come back with
+    the log; all else is forgotten by a crash.
+    """
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self._effects = effects
+        self.position = 0
+        """Of the record that was appended last."""
+        self.committed = 0
+        """Of the last record that is durable and has taken effect."""
+        self.home_appended = 0
+        """The number of the home log's last entry, durable or not."""
+        self.home_last = 0
+        """The number of its last durable entry."""
+        self.pending: deque[tuple[int, Record, Hashable | None]] = deque()
+        """Records that are not durable: position, record, and the request that waits for it."""
+        self.unix_ms = 0
+        """The wall clock at the event that is being handled; 0 where nobody says it. It decides nothing."""
+
+    def append(self, record: Record, request: Hashable | None = None) -> None:
+        """Asks for a record to be made durable; the request is answered when it is."""
+        self.position += 1
+        self.pending.append((self.position, record, request))
+        self._effects.append(Append(self.position, record))
+
+    def append_home(self, entry: Entry, request: Hashable | None = None) -> None:
+        """Appends the next entry of this shard's home log."""
+        self.home_appended += 1
+        self.append(HomeEntry(self.home_appended, entry), request)
+
+    def answer_last(self, request: Hashable) -> None:
+        """Answers a request with None when the record that was appended last is durable."""
+        position, record, _ = self.pending.pop()
+        self.pending.append((position, record, request))
+
+    def pending_entries(self) -> Iterator[Entry]:
+        """The own home log's entries that are not durable, newest first."""
+        for _, record, _ in reversed(self.pending):
+            if isinstance(record, HomeEntry):
+                yield record.entry
+
+    def commit(self, position: int) -> Iterator[tuple[Record, Hashable | None]]:
+        """The records that are durable by now and have not taken effect, one after the other."""
+        while self.pending and self.pending[0][0] <= position:
+            self.committed, record, request = self.pending.popleft()
+            yield record, request
+
+    def restored(self) -> None:
+        """All that the log has was applied: what comes next follows it."""
+        self.position, self.home_appended = self.committed, self.home_last
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        assert self.committed <= self.position
+        assert self.home_last <= self.home_appended

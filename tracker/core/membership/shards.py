@@ -1,0 +1,70 @@
+"""The shards as one process knows them: by what it has applied, and by all that it has accepted (rule 10)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tracker.core.log import Entry
+from tracker.core.log.steps import ROUTING_ENTRIES, CellsMoved, NodesMoved, RoutingEntry, ShardSaid
+from tracker.core.membership.membership import Membership
+from tracker.core.model.routing import RoutingTable
+
+
+class Shards:
+    """This shard's number, and the others. The membership is durable; it follows from the log."""
+
+    def __init__(self, own: int, table: RoutingTable) -> None:
+        self.own = own
+        self.membership = Membership.first(table)
+        self.changing = False
+        """Whether a change is under way, as far as this process has heard. Follows from the membership."""
+        self._accepted: deque[tuple[int, RoutingEntry, int, int]] = deque()
+        """Steps that are appended and have not taken effect: (position, step, home, its number)."""
+
+    @property
+    def routing(self) -> RoutingTable:
+        """The newest table that this process has heard of."""
+        return self.membership.table
+
+    @property
+    def counts(self) -> bool:
+        """Whether this shard has joined, and has not left."""
+        return self.own in self.membership.members
+
+    def hands_over_cells(self) -> bool:
+        """Whether every home splits by the newest table, and this shard has not handed over yet what it
+        does not own: nothing else may change that any more."""
+        known = self.membership
+        version = known.table.version
+        return (
+            version > 0
+            and known.is_adopted
+            and self.counts
+            and self.own not in known.done.get(version, ())
+        )
+
+    def note_step(self, position: int, step: Entry, home: int, number: int) -> None:
+        """A step was appended, by the record at this position. What moves nodes and cells changes nothing
+        in the membership."""
+        if isinstance(step, ROUTING_ENTRIES) and not isinstance(
+            step, NodesMoved | CellsMoved | ShardSaid
+        ):
+            self._accepted.append((position, step, home, number))
+
+    def settle_steps(self, committed: int) -> None:
+        """Steps up to this position take effect now."""
+        while self._accepted and self._accepted[0][0] <= committed:
+            self._accepted.popleft()
+
+    def expected(self) -> Membership:
+        """The shards as they will be when all that has been accepted has taken effect."""
+        if not self._accepted:
+            return self.membership
+        known = self.membership.copy()
+        for _, step, home, number in self._accepted:
+            known.apply(step, home, number)
+        return known
+
+    def note_change(self) -> None:
+        """The membership has changed, or has come back."""
+        self.changing = self.membership.is_busy or self.own in self.membership.former

@@ -1,0 +1,80 @@
+"""What this shard decides on by now: nodes at home here, names that it registers (rules 3, 10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker.core.cut.stable import StableCut
+from tracker.core.membership.shards import Shards
+from tracker.core.model import RefusalCode, Refused
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.pipelines import Pipelines
+
+
+@dataclass(slots=True, eq=False)
+class Homes:
+    """Whose home this shard is, by the newest table, once all have applied what the home before had logged."""
+
+    _shards: Shards
+    _pipelines: Pipelines
+    _cut: StableCut
+
+    def at_home(self, pipeline: str, node_id: str) -> Pipeline:
+        state = self._pipelines.named(pipeline)
+        home = self._shards.routing.home(pipeline, node_id)
+        if home != self._shards.own:
+            raise Refused(
+                RefusalCode.NOT_HOME,
+                f"pipeline {pipeline!r}: node {node_id!r} is at home at shard {home}",
+                home=home,
+            )
+        before = self._shards.membership.previous
+        if before is not None and before.home(pipeline, node_id) != self._shards.own:
+            self._need_all_adopted(f"pipeline {pipeline!r}: node {node_id!r}")
+        return state
+
+    def need_registrar(self, pipeline: str, what: str) -> None:
+        """Raises Refused unless this shard decides on a pipeline's name."""
+        home = self._shards.routing.registrar(pipeline)
+        if home != self._shards.own:
+            raise Refused(
+                RefusalCode.NOT_HOME, f"pipeline {pipeline!r} is {what} shard {home}", home=home
+            )
+        before = self._shards.membership.previous
+        if before is not None and before.registrar(pipeline) != self._shards.own:
+            self._need_all_adopted(f"pipeline {pipeline!r}")
+
+    def decides_on(self, pipeline: str) -> bool:
+        """Whether this shard is a pipeline's registrar, and everybody has applied what the one before it
+        had logged."""
+        if self._shards.routing.registrar(pipeline) != self._shards.own:
+            return False
+        before = self._shards.membership.previous
+        return (
+            before is None or before.registrar(pipeline) == self._shards.own or self.all_adopted()
+        )
+
+    def _need_all_adopted(self, whose: str) -> None:
+        """What another home has handed over is taken up here when every shard has applied all that the
+        other one logged before: then the ticks of each node stay in one order everywhere (rule 3)."""
+        if not self.all_adopted():
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{whose} is on its way to shard {self._shards.own}: the shards have changed, and not all of "
+                "them go by the new table; ask again",
+            )
+
+    def all_adopted(self) -> bool:
+        """Whether every shard is known to have applied what every home logged by the table before."""
+        known = self._shards.membership
+        if known.is_done:
+            return True
+        cut = self._cut.vectors.cut
+        at = known.adopted_at
+        return known.is_adopted and all(cut[home] >= at[home] for home in known.members)
+
+    @property
+    def takes_up_nodes(self) -> bool:
+        """Whether nodes that are at home here may be taken up: not while some shard still goes by the
+        table before."""
+        return self._shards.membership.previous is None or self.all_adopted()

@@ -1,0 +1,348 @@
+"""A tracker process: home to some nodes, owner of some slots, announcer of min times (rules 1 to 10).
+
+`handle(event, now_ns)` takes what happened and returns what to do. Whatever must survive goes through
+the log: it is appended, and takes effect when the shell says that it is durable, or when recovery
+replays it; both run `LogApplier.apply`. Nothing is said to a node, another shard or a subscriber before
+what it rests on is durable, announcements included: they never go back over a restart.
+
+The process holds the components, in the order in which they build on one another, and none of the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracker.core.admission.confirmations import Confirmations
+from tracker.core.admission.generations import Generations
+from tracker.core.admission.nodes import Nodes
+from tracker.core.admission.registrar import Registrar
+from tracker.core.admission.sessions import Sessions
+from tracker.core.admission.silence import Silence
+from tracker.core.admission.ticks import TickJudge
+from tracker.core.config import ProcessConfig
+from tracker.core.cut.stable import StableCut
+from tracker.core.insight.queries import Queries
+from tracker.core.log import (
+    Answer,
+    AttachSession,
+    Committed,
+    DetachSession,
+    Effect,
+    Event,
+    Frame,
+    FrameArrived,
+    JoinNode,
+    JoinShard,
+    LeaveNode,
+    NodeAlive,
+    PeerConnected,
+    PeerDisconnected,
+    Record,
+    RegisterPipeline,
+    ReportWaits,
+    RescaleShards,
+    RestartPipeline,
+    RetireNode,
+    ShardReport,
+    StageContributions,
+    SubmitTick,
+    Wake,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.membership.membership import Membership
+from tracker.core.membership.shards import Shards
+from tracker.core.model import Refused
+from tracker.core.model.routing import RoutingTable
+from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.process.applier import LogApplier
+from tracker.core.process.checking import FrameCheck
+from tracker.core.process.progress import Progress
+from tracker.core.process.receiver import Receiver
+from tracker.core.process.recovery import Recovery
+from tracker.core.process.snapshot import ProcessSnapshot
+from tracker.core.process.timers import Timers
+from tracker.core.replication.links import Link
+from tracker.core.replication.replication import Replication
+from tracker.core.reporting.reporter import Reporter
+from tracker.core.rescaling.hand_over import HandOver
+from tracker.core.rescaling.rescaling import Rescaling
+
+
+class Process(Queries):
+    """The state machine of one shard's process. Times are nanoseconds of a monotonic clock."""
+
+    def __init__(
+        self,
+        shard: int,
+        routing: RoutingTable,
+        epoch: int,
+        config: ProcessConfig | None = None,
+    ) -> None:
+        """`routing`: the table that the tracker began with; a log that knows of a later one goes by
+        that. A shard that has come later finds it in its first snapshot."""
+        self.config = config = config or ProcessConfig()
+        self._effects = effects = list[Effect]()
+        """What the event that is being handled asks for."""
+        journal = Journal(effects)
+        shards = Shards(shard, routing)
+        pipelines = Pipelines(shard)
+        cut = StableCut(routing.owning)
+        replication = Replication(journal, shards, cut, config, effects, routing, epoch)
+        homes = Homes(shards, pipelines, cut)
+        super().__init__(journal, shards, pipelines, cut, replication, homes)
+        reporter = Reporter(journal, shards, pipelines, cut, replication, homes, config, effects)
+        confirmations = Confirmations(journal, pipelines, replication, effects)
+        nodes = Nodes(journal, shards, pipelines, homes, confirmations, effects)
+        ticks = TickJudge(shards, replication)
+        sessions = Sessions(journal, pipelines, homes, nodes, ticks, effects)
+        generations = Generations(shards, pipelines, cut, reporter, nodes, sessions, effects)
+        hand_over = HandOver(
+            journal, shards, pipelines, reporter, nodes, generations, config, effects
+        )
+        rescaling = Rescaling(
+            journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
+            hand_over, config, effects,
+        )  # fmt: skip
+        progress = Progress(replication, nodes, confirmations)
+        applier = LogApplier(
+            journal, shards, pipelines, replication, reporter, nodes, sessions, generations,
+            progress, rescaling, effects,
+        )  # fmt: skip
+        self._reporter, self._confirmations, self._nodes = reporter, confirmations, nodes
+        self._sessions, self._rescaling, self._progress = sessions, rescaling, progress
+        self._hand_over, self._applier = hand_over, applier
+        self._registrar = Registrar(journal, pipelines, homes, confirmations, config, effects)
+        self._silence = Silence(journal, shards, pipelines, homes, nodes, config)
+        self._receiver = Receiver(journal, shards, pipelines, replication, reporter, progress)
+        self._timers = Timers(pipelines, replication, reporter, self._silence, config, effects)
+        self._frame_check = FrameCheck(shards, pipelines, replication)
+        self._recovery = Recovery(
+            journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
+            rescaling, applier, effects,
+        )  # fmt: skip
+
+    # --- what the shell goes by -------------------------------------------------------------------
+
+    @property
+    def shard(self) -> int:
+        return self._shards.own
+
+    @property
+    def epoch(self) -> int:
+        return self._replication.epoch
+
+    @property
+    def position(self) -> int:
+        """Position of the last record appended."""
+        return self._journal.position
+
+    @property
+    def committed(self) -> int:
+        """Position of the last record that is durable and has taken effect."""
+        return self._journal.committed
+
+    @property
+    def links(self) -> dict[int, Link]:
+        return self._replication.links
+
+    @property
+    def membership(self) -> Membership:
+        return self._shards.membership
+
+    @property
+    def routing(self) -> RoutingTable:
+        """The newest table that this process has heard of."""
+        return self._shards.routing
+
+    @property
+    def counts(self) -> bool:
+        """Whether this shard has joined, and has not left."""
+        return self._shards.counts
+
+    @property
+    def moved_cells(self) -> int:
+        """Open cells that this process has handed over since it was started."""
+        return self._hand_over.moved_cells
+
+    @property
+    def takes_up_nodes(self) -> bool:
+        """Whether nodes that are at home here may be taken up: not while some shard still goes by the
+        table before."""
+        return self._homes.takes_up_nodes
+
+    @property
+    def congested(self) -> bool:
+        """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
+        return self._replication.is_congested
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much is not durable yet that no more frames should be submitted."""
+        return self.position - self.committed >= self.config.max_backlog_records
+
+    @property
+    def takes_ticks(self) -> bool:
+        """Whether more ticks may be submitted."""
+        return not self.is_behind and not self.congested
+
+    def expected_membership(self) -> Membership:
+        """The shards as they will be when all that has been accepted has taken effect."""
+        return self._shards.expected()
+
+    def unknown_homes(self, report: ShardReport) -> list[int]:
+        """The shards that a report names and that have not joined, as far as this process has heard."""
+        return self._reporter.unknown_homes(report)
+
+    def check_frame(self, frame: Frame) -> None:
+        """Raises Refused(INVALID), naming the first thing that points nowhere, if a frame that the process
+        would take cannot be taken whole."""
+        self._frame_check.check(frame)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ns: int, unix_ms: int = 0) -> list[Effect]:
+        """Takes one event; returns its effects in the order in which to carry them out. unix_ms: the
+        wall clock, which is written down beside announcements and decides nothing."""
+        self._effects.clear()
+        self._journal.unix_ms = unix_ms
+        if self._pipelines.evicting:
+            self._silence.listen(now_ns, self.takes_ticks)
+        match event:
+            case SubmitTick():
+                self._sessions.submit(event, now_ns)
+            case ReportWaits():
+                self._sessions.report_waits(event, now_ns)
+            case Committed():
+                self._applier.commit(event.position, now_ns)
+            case FrameArrived():
+                self._receiver.take_frame(event.frame, now_ns)
+            case Wake():
+                self._timers.wake(now_ns)
+            case AttachSession():
+                self._sessions.attach(event, now_ns)
+            case NodeAlive():
+                self._sessions.hear_alive(event, now_ns)
+            case DetachSession():
+                self._sessions.detach(event.session)
+            case PeerConnected():
+                self._receiver.connect(event.shard, now_ns)
+            case PeerDisconnected():
+                if event.shard in self.links:
+                    self.links[event.shard].connected = False
+            case JoinShard() | RescaleShards():
+                self._rescaling.request(event)
+            case (
+                RegisterPipeline()
+                | JoinNode()
+                | LeaveNode()
+                | RetireNode()
+                | RestartPipeline()
+                | StageContributions()
+            ):
+                self._request(event)
+        if self._shards.changing:
+            self._rescaling.go_on(now_ns)
+        self._reporter.refresh_if_due(now_ns)
+        self._timers.schedule(now_ns)
+        return [*self._effects]
+
+    def _request(
+        self,
+        event: RegisterPipeline
+        | JoinNode
+        | LeaveNode
+        | RetireNode
+        | RestartPipeline
+        | StageContributions,
+    ) -> None:
+        try:
+            match event:
+                case RegisterPipeline():
+                    self._registrar.register(event)
+                case RestartPipeline():
+                    self._registrar.restart(event)
+                case JoinNode():
+                    self._nodes.join(event)
+                case LeaveNode():
+                    self._nodes.leave(event)
+                case RetireNode():
+                    self._nodes.retire(event)
+                case StageContributions():
+                    self._nodes.stage(event)
+        except Refused as refused:
+            self._effects.append(Answer(event.request, refused.refusal))
+
+    # --- snapshots and recovery -------------------------------------------------------------------
+
+    def snapshot(self) -> ProcessSnapshot:
+        """Everything durable, as of the record at `committed`."""
+        return self._recovery.snapshot()
+
+    def bootstrap_snapshot(self, shard: int) -> ProcessSnapshot:
+        """What a shard that is joining begins with: all that this one knows of everyone, and nothing
+        that is this one's own. Raises Refused while some home may let go of what comes after it."""
+        return self._recovery.bootstrap_snapshot(shard)
+
+    def recover(
+        self,
+        snapshot: ProcessSnapshot | None,
+        records: Iterable[tuple[int, Record]],
+        now_ns: int,
+    ) -> list[Effect]:
+        """Becomes what the log says: a snapshot, then the records after it, by position. To be
+        called once, before any event. Nothing is announced that was not announced before until the
+        other shards have been heard. Raises LogLost where a record is missing."""
+        self._recovery.recover(snapshot, records, now_ns)
+        self._resume(now_ns)
+        return [*self._effects]
+
+    def _resume(self, now_ns: int) -> None:
+        """Does what is due, now that all is there again."""
+        self._reporter.refresh_if_due(now_ns)
+        self._progress.after(now_ns)
+        self._timers.schedule(now_ns)
+
+    # --- invariants -------------------------------------------------------------------------------
+
+    def _owns_what_it_has(self) -> bool:
+        known = self._shards.membership
+        version = known.table.version
+        return not known.table_is_older and (
+            not version or self._shards.own in known.done.get(version, ())
+        )
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant of the protocol does not hold."""
+        self._journal.validate()
+        self._replication.validate()
+        self._shards.membership.validate()
+        assert self._shards.membership.members | {self._shards.own} == {*self._cut.vectors.shards}
+        for name, pipeline in self._pipelines.items():
+            assert pipeline.combiner.views.keys() == {*self._cut.vectors.shards}, name
+            pipeline.shard.validate()
+            pipeline.combiner.validate()
+            before = pipeline.spec.start_slot
+            assert min(pipeline.said) >= before, f"{name}: {pipeline.said} is said"
+            for segment, reached in enumerate(pipeline.reached):
+                assert pipeline.floor <= reached <= pipeline.announced[segment], name
+                assert reached == pipeline.floor or reached <= pipeline.said[segment], name
+            table = pipeline.shard.cells
+            if self._replication.links and any(table.open_slots) and self._owns_what_it_has():
+                owner = self._shards.routing.owner
+                for slot in table.open_slot_numbers():
+                    assert owner(slot, name) == self._shards.own, (
+                        f"{name}: {slot} is another shard's"
+                    )
+            node_times = pipeline.shard.node_times
+            for node in pipeline.home.nodes.values():
+                durable = node.durable
+                assert durable <= node.accepted
+                at_shard = node_times.get(node.key, durable)
+                assert at_shard == durable, f"{name}: {node.key} is applied out of step"
+                for grant in node.grants.values():
+                    held = pipeline.shard.fronts.get((grant.node_id, grant.front))
+                    joined = held and (held.incarnation, held.number)
+                    assert joined == (grant.incarnation, grant.number), (
+                        f"{name}: {grant} is of {joined}"
+                    )

@@ -1,0 +1,148 @@
+"""Frames of other shards: taken, or passed over and asked for again (rules 3, 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracker.core.log import (
+    Entries,
+    EntriesReceived,
+    Entry,
+    Frame,
+    KeyClosed,
+    KeyDropped,
+    KeyOpened,
+    KeyTick,
+    LimitsChanged,
+    PipelineCompleted,
+    PipelineRegistered,
+    PipelineRestarted,
+    ReceivedEntries,
+    ReportWanted,
+    ShardReport,
+    WrittenOff,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.log.steps import (
+    STEPS,
+    CellsMoved,
+    NodesMoved,
+    ShardLeft,
+    ShardSaid,
+)
+from tracker.core.membership.shards import Shards
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.process.progress import Progress
+from tracker.core.replication.links import Link
+from tracker.core.replication.lost import LogLost
+from tracker.core.replication.replication import Replication
+from tracker.core.reporting.reporter import Reporter
+
+
+@dataclass(slots=True, eq=False)
+class Receiver:
+    """Takes what other shards say. It keeps nothing: links do."""
+
+    _journal: Journal
+    _shards: Shards
+    _pipelines: Pipelines
+    _replication: Replication
+    _reporter: Reporter
+    _progress: Progress
+
+    def connect(self, shard: int, now_ns: int) -> None:
+        link = self._replication.links.get(shard)
+        if link is None:
+            return  # it has left
+        link.connected = True
+        link.restart_sending(now_ns)
+        self._replication.send(shard, EntriesReceived(link.received))
+        self._reporter.send_whole_report(shard)
+        if link.needs_whole:
+            self._reporter.want_report(shard, now_ns)
+        self._replication.pump(shard, now_ns)
+
+    def take_frame(self, frame: Frame, now_ns: int) -> None:
+        link = self._replication.links.get(frame.shard)
+        if link is None:
+            if isinstance(frame.body, Entries):
+                self._replication.confirm_last_of(frame.shard)
+            return
+        if frame.epoch < link.epoch:
+            return
+        if frame.epoch > link.epoch:
+            link.epoch = frame.epoch
+            link.report_number = -1
+            link.needs_whole = True
+            link.wanted_ns = None
+        match frame.body:
+            case Entries():
+                self._take_entries(frame.shard, link, frame.body)
+            case EntriesReceived():
+                self._take_confirmation(frame.shard, link, frame.body, now_ns)
+            case ShardReport():
+                if frame.shard in self._shards.membership.members:
+                    self._reporter.take_report(frame.shard, link, frame.body, now_ns)
+            case ReportWanted():
+                self._reporter.send_whole_report(frame.shard)
+
+    def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
+        due = link.accepted + 1
+        last = body.first + len(body.entries) - 1
+        if body.first > due or last < due:
+            self._replication.send(shard, EntriesReceived(link.received, again=body.first > due))
+            return
+        entries = body.entries[due - body.first :]
+        known = self._shards.expected()
+        for place, entry in enumerate(entries):
+            if known.awaits(shard, entry) or not self._can_take(entry):
+                entries = entries[:place]  # what it names is still on the way: ask again later
+                break
+        if entries:
+            link.accepted = due + len(entries) - 1
+            self._journal.append(ReceivedEntries(shard, due, tuple(entries)))
+            for place, entry in enumerate(entries):
+                if type(entry) in STEPS:
+                    self._shards.note_step(self._journal.position, entry, shard, due + place)
+
+    def _can_take(self, entry: Entry) -> bool:
+        """Whether the pipeline that an entry is of is known, and the shards that it names."""
+        match entry:
+            case PipelineRegistered():
+                if entry.spec.name not in self._pipelines:  # of several, the first one counts
+                    self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
+                return True
+            case KeyTick():
+                name = entry.tick.pipeline
+            case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff() | PipelineRestarted():
+                name = entry.pipeline
+            case LimitsChanged() | PipelineCompleted():
+                name = entry.pipeline
+            case NodesMoved() | CellsMoved():
+                name = entry.pipeline
+            case ShardSaid() | ShardLeft():
+                applied = entry.applied if isinstance(entry, ShardLeft) else ()
+                next_shard = self._shards.expected().next_shard
+                known = self._pipelines.known()
+                return all(home < next_shard for home, _ in applied) and all(
+                    words.pipeline in known for words in entry.pipelines
+                )
+            case _:
+                return True
+        return name in self._pipelines or name in self._pipelines.registering
+
+    def _take_confirmation(
+        self, shard: int, link: Link, body: EntriesReceived, now_ns: int
+    ) -> None:
+        if body.number > self._journal.home_last:
+            raise LogLost(
+                f"shard {shard} holds the home log of shard {self._shards.own} up to entry "
+                f"{body.number}, but it ends at {self._journal.home_last}: acknowledged entries were lost "
+                "from the store; restore it from a backup that has them"
+            )
+        news = link.confirm(body.number, now_ns)
+        if body.again and link.sent > link.confirmed:
+            link.restart_sending(now_ns)
+            news = True
+        if news:
+            self._progress.after(now_ns)

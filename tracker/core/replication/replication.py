@@ -1,0 +1,155 @@
+"""Home logs on their way to the other shards: sent, confirmed, let go of (rule 3)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tracker.core.config import ProcessConfig
+from tracker.core.cut.stable import StableCut
+from tracker.core.log import (
+    Effect,
+    Entries,
+    EntriesReceived,
+    Entry,
+    Frame,
+    FrameBody,
+    Send,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.log.steps import (
+    SEQUENCER,
+)
+from tracker.core.membership.shards import Shards
+from tracker.core.model.routing import RoutingTable
+from tracker.core.replication.links import Link
+from tracker.core.replication.parts import OutboxEntry
+
+
+class Replication:
+    """One process's links, and the own entries that some shard has not confirmed."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        shards: Shards,
+        cut: StableCut,
+        config: ProcessConfig,
+        effects: list[Effect],
+        routing: RoutingTable,
+        epoch: int,
+    ) -> None:
+        self._journal = journal
+        self._shards = shards
+        self._cut = cut
+        self._config = config
+        self._effects = effects
+        self.epoch = epoch
+        """Of this owner of the store; others ignore what an older owner says."""
+        self.links = {other: Link() for other in routing.owning if other != shards.own}
+        self.outbox: deque[OutboxEntry] = deque()
+        """Durable own entries that some shard has not confirmed. Invariant: numbers without a gap up to
+        `home_last`. Durable: part of the log."""
+        self.tables = [(1, routing)]
+        """By which tables the home log is split, each from an entry number on; the last one is used."""
+        self.parting: set[int] = set()
+        """Departed shards whose final entry some member has not applied."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
+        return len(self.outbox) > self._config.max_unconfirmed_entries
+
+    def let_go(self) -> None:
+        """Drops the own entries that need not be sent to anyone any more."""
+        held = self.held_everywhere()
+        while self.outbox and self.outbox[0].number <= held:
+            self.outbox.popleft()
+
+    def table_of(self, number: int) -> RoutingTable:
+        """The table by which an entry of the home log is split."""
+        return next(table for first, table in reversed(self.tables) if first <= number)
+
+    def applied(self) -> dict[int, int]:
+        """This shard's vector: by home the entries of its log that are applied here. Of shards that
+        are joining nobody speaks, since some process may not have heard of them."""
+        applied = {self._shards.own: self._journal.home_last}
+        joining = self._shards.membership.joining
+        for shard, link in self.links.items():
+            if shard not in joining:
+                applied[shard] = link.received
+        applied.update(self._shards.membership.former)
+        return applied
+
+    def confirmed_everywhere(self) -> int:
+        """The last entry of this home's log that every shard that has joined holds durably."""
+        if not self._shards.membership.joining:
+            return min([self._journal.home_last, *(link.confirmed for link in self.links.values())])
+        joining = self._shards.membership.joining
+        known = (link.confirmed for s, link in self.links.items() if s not in joining)
+        return min([self._journal.home_last, *known])
+
+    def held_everywhere(self) -> int:
+        """The last entry of this home's log that need not be sent to anyone any more."""
+        return min([self._journal.home_last, *(link.confirmed for link in self.links.values())])
+
+    def send(self, shard: int, body: FrameBody) -> None:
+        link = self.links.get(shard)
+        if link is not None and link.connected:
+            self._effects.append(Send(shard, Frame(self._shards.own, self.epoch, body)))
+
+    def pump(self, shard: int, now_ns: int) -> None:
+        """Sends the entries that a shard has not been sent, as far as its window allows."""
+        link = self.links[shard]
+        limit = link.confirmed + self._config.max_entries_in_flight
+        while link.connected and link.sent < min(self._journal.home_last, limit):
+            first = link.sent + 1
+            start = first - self.outbox[0].number
+            entries: list[Entry] = []
+            size_bytes = 0
+            for place in range(start, len(self.outbox)):
+                item = self.outbox[place]
+                size_bytes += item.size_bytes
+                if len(entries) >= self._config.max_entries_per_frame or (
+                    entries and size_bytes > self._config.max_bytes_per_frame
+                ):
+                    break
+                entries.append(item.part(shard))
+            if link.sent == link.confirmed:
+                link.progress_ns = now_ns
+            link.sent += len(entries)
+            self.send(shard, Entries(first, tuple(entries)))
+
+    def let_part(self) -> None:
+        for shard in tuple(self.parting):
+            self.confirm_last_of(shard)
+
+    def confirm_last_of(self, shard: int) -> None:
+        """Tells a shard that has left that its last entry has come. Its process may end when the
+        sequencer, which never leaves, says so, and that one does when all who stay have the entry: each
+        of the others may go, too, and answer no more."""
+        last = self._shards.membership.former.get(shard)
+        if last is None:
+            return
+        if self._shards.own == SEQUENCER and self._cut.vectors.behind(shard, last):
+            self.parting.add(shard)
+            return
+        self.parting.discard(shard)
+        self._effects.append(
+            Send(shard, Frame(self._shards.own, self.epoch, EntriesReceived(last)))
+        )
+
+    def split_by(self, table: RoutingTable, number: int) -> None:
+        """The home log is split by a table from an entry on."""
+        self.tables.append((number, table))
+        first = self.outbox[0].number if self.outbox else number
+        while len(self.tables) > 1 and self.tables[1][0] <= first:
+            del self.tables[0]
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        last = self._journal.home_last
+        waiting = range(last - len(self.outbox) + 1, last + 1)
+        assert [item.number for item in self.outbox] == [*waiting], "outbox has gaps"
+        for shard, link in self.links.items():
+            assert link.confirmed <= link.sent <= last, f"link to {shard} is ahead"
+            assert link.received <= link.accepted

@@ -1,0 +1,316 @@
+"""Reports between shards, and what all of them together allow to announce (rules 5, 6, 8)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tracker.core.config import MS, ProcessConfig
+from tracker.core.cut.stable import StableCut
+from tracker.core.log import (
+    Announced,
+    Announcement,
+    Effect,
+    FrameBody,
+    FrontsGranted,
+    Pinned,
+    PipelineCompleted,
+    PipelineReport,
+    ReportWanted,
+    ShardReport,
+    Swept,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.membership.shards import Shards
+from tracker.core.model.slots import FOREVER
+from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipeline import Pipeline
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.replication.links import Link
+from tracker.core.replication.replication import Replication
+
+
+@dataclass(slots=True, eq=False)
+class Reporter:
+    """What this shard tells the others of its state, and takes from them. Nothing of it is durable but what it appends."""
+
+    _journal: Journal
+    _shards: Shards
+    _pipelines: Pipelines
+    _cut: StableCut
+    _replication: Replication
+    _homes: Homes
+    _config: ProcessConfig
+    _effects: list[Effect]
+    last_report_ns: int = 0
+    """When a report was last made."""
+    announced_due_ns: int | None = None
+    """By when the other shards are to be told what was announced."""
+    step_untold: bool = False
+    """Whether a step of a change was applied that the others wait to hear of."""
+    _completing: dict[str, None] = field(default_factory=dict)
+    """Pipelines that are complete, as far as is known here, which their registrar has yet to say."""
+    _holding: dict[str, None] = field(default_factory=dict)
+    """Pipelines with runs outside M: they may have news whenever M moves."""
+    _last_refresh_ns: int | None = None
+    _report_number: int = 0
+    _pins_position: int = 0
+    """Reports wait until the records up to here are durable: a pin is told when it cannot be
+    forgotten any more."""
+    _held_frames: deque[tuple[int, int, FrameBody]] = field(default_factory=deque)
+    """Reports that wait for it: (position, shard, report)."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to report or to announce."""
+        return bool(self._pipelines.dirty) or self.step_untold
+
+    def committed(self) -> None:
+        """More records are durable: reports that have waited for them go out."""
+        while self._held_frames and self._held_frames[0][0] <= self._journal.committed:
+            _, shard, body = self._held_frames.popleft()
+            self._replication.send(shard, body)
+
+    def want_whole_reports(self, now_ns: int) -> None:
+        """What the others have said of a pipeline so far was passed over: all of it is asked for."""
+        for shard, link in self._replication.links.items():
+            link.needs_whole = True
+            link.wanted_ns = None
+            self.want_report(shard, now_ns)
+
+    def forget_generation(self, pipeline: str) -> None:
+        """A new generation has begun: nothing of the old one is held."""
+        self._holding.pop(pipeline, None)
+
+    def tell_announced_due(self, now_ns: int) -> None:
+        """What was announced and not told is told now, if it is time."""
+        if self.announced_due_ns is None or now_ns < self.announced_due_ns:
+            return
+        self.announced_due_ns = None
+        for name, pipeline in self._pipelines.items():
+            if pipeline.unreported:
+                pipeline.announced_due = True
+                self._pipelines.dirty[name] = None
+
+    def take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
+        known = all(self._is_known(report) for report in body.pipelines)
+        known = known and not self.unknown_homes(body)
+        if body.number < link.report_number or (
+            body.number == link.report_number and not link.needs_whole
+        ):
+            return  # older than what was taken
+        follows = body.whole or (not link.needs_whole and body.number == link.report_number + 1)
+        if not follows or not known:
+            # A gap; or a pipeline whose registration or restart, or a shard whose joining is still on
+            # the way: nothing of the report may be taken without the rest.
+            link.needs_whole = True
+            self.want_report(shard, now_ns)
+            return
+        link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
+        self._cut.need(body.cut)
+        for report in body.pipelines:
+            pipeline = self._pipelines[report.pipeline]
+            if report.generation == pipeline.generation:  # else it was before the restart
+                self._combine(pipeline, shard, report, body.whole, now_ns)
+        if body.whole:
+            for name in self._pipelines.keys() - {report.pipeline for report in body.pipelines}:
+                self._pipelines[name].combiner.forget(shard)
+        self._move_cut(shard, body.applied)
+
+    def unknown_homes(self, report: ShardReport) -> list[int]:
+        """The shards that a report names and that have not joined, as far as this process has heard."""
+        return sorted(report.homes - self._cut.vectors.cut.keys())
+
+    def _is_known(self, report: PipelineReport) -> bool:
+        pipeline = self._pipelines.get(report.pipeline)
+        return pipeline is not None and report.generation <= pipeline.generation
+
+    def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
+        """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
+        moved = self._cut.vectors.take(shard, applied)
+        self._replication.let_part()
+        if moved:
+            self._pipelines.dirty.update(self._holding)
+            if self._cut.held_back and self._may_announce():
+                self._cut.held_back = False
+                self._pipelines.dirty.update(dict.fromkeys(self._pipelines))
+
+    def _may_announce(self) -> bool:
+        """Whether all that others have let go of runs by has been heard here too; and whether every
+        other shard counts this one, which has not said its last."""
+        if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
+            return False
+        return self._cut.is_reached
+
+    def _combine(
+        self,
+        pipeline: Pipeline,
+        shard: int,
+        report: PipelineReport,
+        whole: bool,
+        now_ns: int,
+    ) -> None:
+        pipeline.combiner.take(shard, report, whole)
+        for front in report.fronts:
+            pipeline.front_heard_ns[front.id] = now_ns
+        for left in report.left:
+            pipeline.front_heard_ns.pop(left, None)
+        self._pipelines.dirty[report.pipeline] = None
+
+    def want_report(self, shard: int, now_ns: int) -> None:
+        link = self._replication.links[shard]
+        interval_ns = self._config.retransmit_ms * MS
+        if link.wanted_ns is None or now_ns - link.wanted_ns >= interval_ns:
+            link.wanted_ns = now_ns
+            self._replication.send(shard, ReportWanted())
+
+    def send_whole_report(self, shard: int) -> None:
+        reports = tuple(
+            replace(pipeline.combiner.whole_report(name), generation=pipeline.generation)
+            for name, pipeline in self._pipelines.items()
+            if pipeline.combiner.views[self._shards.own].heard
+        )
+        applied = self._cut.vectors.of(self._shards.own)
+        body = ShardReport(self._report_number, True, applied, reports, self._cut.let_go_by())
+        self._send_report(shard, body)
+
+    def _send_report(self, shard: int, report: ShardReport) -> None:
+        if self._held_frames or self._journal.committed < self._pins_position:
+            self._held_frames.append((self._pins_position, shard, report))
+        else:
+            self._replication.send(shard, report)
+
+    def refresh_if_due(self, now_ns: int) -> None:
+        if self.is_due and now_ns >= self.refresh_due(now_ns):
+            self.refresh(now_ns)
+
+    def refresh_due(self, now_ns: int) -> int:
+        if self._last_refresh_ns is None:
+            return now_ns
+        return self._last_refresh_ns + self._config.report_interval_ms * MS
+
+    def refresh(self, now_ns: int) -> None:
+        """Reports what has changed here, and announces what all reports together allow."""
+        self._last_refresh_ns = now_ns
+        self.step_untold = False
+        dirty, self._pipelines.dirty = self._pipelines.dirty, {}
+        news = [self._report(self._pipelines[name], now_ns) for name in dirty]
+        self._tell([report for report in news if report is not None], now_ns)
+        dirty.update(self._pipelines.dirty)  # M has moved by the own vector
+        dirty.update(self._completing)  # whose registrar may be another one by now
+        self._pipelines.dirty = {}
+        for name in dirty:
+            self._announce(self._pipelines[name], now_ns)
+
+    def _tell(self, reports: list[PipelineReport], now_ns: int) -> None:
+        """Sends a report of what has changed, if anything has, to the other shards. One is sent now
+        and then in any case: a lost report is noticed by the next one."""
+        applied = tuple(self._replication.applied().items())
+        overdue = now_ns - self.last_report_ns >= self._config.retransmit_ms * MS
+        if not (reports or overdue or applied != self._cut.vectors.of(self._shards.own)):
+            return
+        self._move_cut(self._shards.own, applied)
+        self.last_report_ns = now_ns
+        if not self._replication.links:
+            return
+        self._report_number += 1
+        body = ShardReport(self._report_number, False, applied, tuple(reports))
+        for shard, link in self._replication.links.items():
+            if link.connected:
+                self._send_report(shard, body)
+
+    def _report(self, pipeline: Pipeline, now_ns: int) -> PipelineReport | None:
+        """Pins the fronts that are new, and takes the shard's changes into the own combiner: from
+        here on the front is held in every min time that this process computes. None if nothing has
+        changed; what was announced is told along with something else, or when it is due."""
+        pins = pipeline.new_pins()
+        if pins:
+            for pin in pins:
+                pipeline.shard.pin(pin)
+            self._journal.append(Pinned(pipeline.spec.name, pins, pipeline.generation))
+            self._pins_position = self._journal.position
+        if pipeline.reported and not pipeline.shard.changes and not pipeline.announced_due:
+            return None
+        report = pipeline.shard.take_report(
+            self._replication.applied(), tuple(pipeline.unreported.items())
+        )
+        report = replace(report, generation=pipeline.generation)
+        pipeline.reported, pipeline.announced_due = True, False
+        pipeline.unreported.clear()
+        self._combine(pipeline, self._shards.own, report, False, now_ns)
+        del self._pipelines.dirty[pipeline.spec.name]
+        return report
+
+    def _is_settled(self, pipeline: Pipeline, news: Sequence[tuple[int, int]]) -> bool:
+        """Whether so much may be announced here. That the whole pipeline is complete, its registrar says
+        first, by an entry of its home log: it has no restart before that, and begins none after it."""
+        name = pipeline.spec.name
+        self._completing.pop(name, None)
+        if not pipeline.would_complete(news):
+            return True
+        registrar = pipeline.combiner.views.get(self._shards.routing.registrar(name))
+        if registrar is not None and registrar.says_complete(pipeline.graph.size):
+            return True
+        if self._homes.decides_on(name):
+            pipeline.announced = [FOREVER] * pipeline.graph.size
+            pipeline.unsaid.clear()
+            self._journal.append_home(
+                PipelineCompleted(name, pipeline.generation, self._journal.unix_ms)
+            )
+        else:
+            self._completing[name] = None
+        return False
+
+    def tell_announced(self, now_ns: int) -> None:
+        """What is announced is told to the other shards in time."""
+        if self._replication.links and self.announced_due_ns is None:
+            self.announced_due_ns = now_ns + self._config.announced_report_ms * MS
+
+    def _announce(self, pipeline: Pipeline, now_ns: int) -> None:
+        changed = pipeline.new_announcements() if self._may_announce() else ()
+        if not self._is_settled(pipeline, changed):
+            changed = ()
+        if pipeline.combiner.trim():
+            self._holding[pipeline.spec.name] = None
+        else:
+            self._holding.pop(pipeline.spec.name, None)
+        if changed:
+            for segment, slot in changed:
+                pipeline.announced[segment] = slot
+                pipeline.unsaid.discard(segment)
+            self._journal.append(
+                Announcement(
+                    pipeline.spec.name, changed, pipeline.generation, self._journal.unix_ms
+                )
+            )
+            self.tell_announced(now_ns)
+        handing_over = (
+            self._shards.changing and self._shards.hands_over_cells()
+        )  # cells as they are now
+        for segment, below in () if handing_over else pipeline.new_sweeps():
+            pipeline.sweeping[segment] = below
+            self._journal.append(Swept(pipeline.spec.name, segment, below, pipeline.generation))
+        grants = pipeline.new_grants()
+        if grants:
+            self._journal.append(FrontsGranted(pipeline.spec.name, grants, pipeline.generation))
+
+    def publish(self, record: Announcement, now_ns: int) -> None:
+        pipeline = self._pipelines[record.pipeline]
+        if record.generation != pipeline.generation:
+            return
+        before = pipeline.min_time
+        told = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.said[s])
+        for segment, slot in record.min_times:
+            pipeline.announced[segment] = max(slot, pipeline.announced[segment])
+            pipeline.reached[segment] = max(slot, pipeline.reached[segment])
+            pipeline.unsaid.discard(segment)
+            if slot > pipeline.said[segment]:
+                pipeline.history[segment].note(slot, record.at_ms)
+            pipeline.said[segment] = max(slot, pipeline.said[segment])
+            pipeline.moved_ns[segment] = now_ns
+            pipeline.shard.names(segment).forget_below(slot)
+            pipeline.shard.written_off.forget_below(segment, slot)
+            pipeline.unreported[segment] = slot
+        if told or pipeline.min_time > before:
+            self._effects.append(Announced(record.pipeline, told, pipeline.min_time))

@@ -1,0 +1,1 @@
+"""Shards come and go: the next step of a change, and what is handed over (rule 10)."""

@@ -1,0 +1,431 @@
+"""Shards come and go: what a process does of itself, and what each step changes (rule 10).
+
+Every step is an entry of a home log, and what a process does next follows from the steps that it has
+applied: a process that dies between two of them goes on where it was. It takes one step at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tracker.core.admission.confirmations import Confirmations
+from tracker.core.admission.nodes import Nodes
+from tracker.core.admission.sessions import Sessions
+from tracker.core.config import MS, ProcessConfig
+from tracker.core.cut.stable import StableCut
+from tracker.core.log import (
+    Answer,
+    Effect,
+    JoinShard,
+    LeftTracker,
+    MembersChanged,
+    RescaleShards,
+    SessionRefused,
+    ShardNumber,
+)
+from tracker.core.log.journal import Journal
+from tracker.core.log.sizes import (
+    pieces,
+    words_bytes,
+)
+from tracker.core.log.steps import (
+    MAX_SHARDS,
+    SEQUENCER,
+    CellsMoved,
+    HighestSlots,
+    LastWords,
+    NodesMoved,
+    RoutingAdopted,
+    RoutingChanged,
+    RoutingDone,
+    RoutingEntry,
+    ShardJoined,
+    ShardJoining,
+    ShardLeaving,
+    ShardLeft,
+    ShardRemoved,
+    ShardSaid,
+    SlotsAsked,
+)
+from tracker.core.membership.shards import Shards
+from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
+from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.pipeline.restore import snapshot_late
+from tracker.core.replication.links import Link
+from tracker.core.replication.replication import Replication
+from tracker.core.reporting.reporter import Reporter
+from tracker.core.rescaling.hand_over import HandOver
+
+
+@dataclass(slots=True, eq=False)
+class Rescaling:
+    """Takes the next step of a change, and applies each."""
+
+    _journal: Journal
+    _shards: Shards
+    _pipelines: Pipelines
+    _cut: StableCut
+    _replication: Replication
+    _reporter: Reporter
+    _confirmations: Confirmations
+    _nodes: Nodes
+    _sessions: Sessions
+    _hand_over: HandOver
+    _config: ProcessConfig
+    _effects: list[Effect]
+    _step_appended: int = 0
+    """Number of the own entry by which this process goes on with a change of the shards: until it
+    is durable it does nothing more about it."""
+    handing_over_from: int = 0
+    """Position of the last record that may change nodes that are to be handed over."""
+    _joining_since_ns: dict[int, int] = field(default_factory=dict)
+    _rescales: list[tuple[Hashable, tuple[int, ...]]] = field(default_factory=list)
+    """Requests for a number of shards, and the shards that they wait for."""
+
+    def request(self, event: JoinShard | RescaleShards) -> None:
+        try:
+            if self._shards.own != SEQUENCER:
+                raise Refused(
+                    RefusalCode.NOT_HOME,
+                    f"shards come and go by the word of shard {SEQUENCER}",
+                    home=SEQUENCER,
+                )
+            if isinstance(event, JoinShard):
+                self._join_shard(event)
+            else:
+                self._rescale(event)
+        except Refused as refused:
+            self._effects.append(Answer(event.request, refused.refusal))
+
+    def _join_shard(self, event: JoinShard) -> None:
+        known = self._shards.membership
+        for shard, (address, number) in known.joining.items():
+            if address == event.address:
+                if self._replication.links[shard].confirmed >= number:
+                    # What it has confirmed, nobody keeps for it: it must not begin a second time.
+                    raise _there_already(shard, address)
+                self._effects.append(Answer(event.request, ShardNumber(shard)))
+                return
+        self._need_no_step("another shard")
+        if not known.is_settled:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                "another shard has to wait: the shards are changing; ask again",
+            )
+        for shard in known.members:
+            if known.addresses.get(shard) == event.address:
+                raise _there_already(shard, event.address)
+        if len(known.members) + len(known.joining) >= MAX_SHARDS:
+            raise Refused(
+                RefusalCode.FULL,
+                f"the tracker has {len(known.members) + len(known.joining)} shards, the limit is "
+                f"{MAX_SHARDS}",
+            )
+        self.step(ShardJoining(known.next_shard, event.address))
+        self._journal.answer_last(event.request)
+
+    def _need_no_step(self, what: str) -> None:
+        if self._step_appended > self._journal.home_last:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"{what} has to wait: a change of shards is under way; ask again",
+            )
+
+    def _rescale(self, event: RescaleShards) -> None:
+        known = self._shards.membership
+        now = known.table.shards
+        target = self._target(event.shards)
+        if known.asked is not None and known.asked.shards == target:
+            self._rescales.append((event.request, target))
+            return
+        self._need_no_step(f"a rescale to {event.shards} shards")
+        if known.asked is not None or not known.is_done or known.leaving is not None:
+            if now == target and known.asked is None:
+                self._rescales.append((event.request, target))
+                return
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"a rescale to {event.shards} shards has to wait: one to "
+                f"{len(known.asked.shards if known.asked else now)} is under way; ask again",
+            )
+        owning = known.draining & {*known.table.owning}
+        if now == target and event.evacuate and owning and not known.joining:
+            self.step(RoutingChanged(known.table.without(known.draining)))
+            self._rescales.append((event.request, target))
+        elif now == target:
+            self._effects.append(Answer(event.request, known.table))
+        elif known.joining:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"a rescale to {event.shards} shards has to wait: shards {sorted(known.joining)} are "
+                "joining; ask again",
+            )
+        elif known.draining:
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"a rescale to {event.shards} shards has to wait: shards {sorted(known.draining)} are "
+                "still draining; ask again, or let them hand over what is open with --evacuate",
+            )
+        else:
+            self.step(SlotsAsked(known.table.version + 1, target, event.evacuate))
+            self._rescales.append((event.request, target))
+
+    def _target(self, number: int) -> tuple[int, ...]:
+        known = self._shards.membership
+        now = known.table.shards
+        if number < 1:
+            raise Refused(RefusalCode.INVALID, f"a tracker needs at least 1 shard, not {number}")
+        if number <= len(now):
+            return now[:number]
+        spare = sorted(known.members - set(now) - known.draining)
+        if known.asked is not None:
+            spare = sorted({*spare, *known.asked.shards} - set(now))
+        coming = sorted(self._shards.expected().joining)
+        if len(now) + len(spare) < number <= len(now) + len(spare) + len(coming):
+            raise Refused(
+                RefusalCode.NOT_READY,
+                f"a rescale to {number} shards has to wait: shards {coming} are joining; ask again",
+            )
+        if len(now) + len(spare) < number:
+            raise Refused(
+                RefusalCode.FULL,
+                f"{number} shards are asked for, and {len(now) + len(spare)} processes are there to "
+                "have one; more have to join first",
+            )
+        return tuple(sorted((*now, *spare[: number - len(now)])))
+
+    def step(self, entry: RoutingEntry) -> None:
+        self._journal.append_home(entry)
+        number = self._step_appended = self._journal.home_appended
+        self._shards.note_step(self._journal.position, entry, self._shards.own, number)
+
+    def go_on(self, now_ns: int) -> None:
+        """Takes the next step of a change, if it is this shard's turn."""
+        known = self._shards.membership
+        if not self._shards.changing or self._step_appended > self._journal.home_last:
+            return
+        if self._shards.own in known.former:
+            if self._replication.links[SEQUENCER].confirmed >= self._journal.home_last:
+                self._shards.changing = False
+                self._effects.append(LeftTracker())
+        elif not self._shards.counts:
+            return
+        elif known.asked is not None and self._shards.own not in known.highest:
+            self.step(HighestSlots(known.asked.version, self._highest_slots()))
+        elif known.table.version and self._shards.own not in known.adopted_at:
+            if self._journal.committed >= self.handing_over_from:
+                self._hand_over.give_nodes()
+                adopted = RoutingAdopted(known.table.version, self._nodes.next_incarnation)
+                self.step(adopted)
+        elif self._shards.hands_over_cells():
+            if not any(pipeline.sweeping for pipeline in self._pipelines.values()):
+                self._hand_over.give_cells()
+                self.step(RoutingDone(known.table.version))
+        elif known.leaving == self._shards.own:
+            self._leave_tracker()
+        elif self._shards.own == SEQUENCER:
+            self._lead(now_ns)
+
+    def _highest_slots(self) -> tuple[tuple[str, int], ...]:
+        """By pipeline that is not complete, the highest slot of anything that is known of it here."""
+        highest = []
+        for name, pipeline in self._pipelines.items():
+            slots = [slot for slot in pipeline.announced if slot != FOREVER]
+            if not slots:
+                continue
+            for state in pipeline.shard.fronts.values():
+                slots.append(state.heartbeat)
+            cells = pipeline.shard.cells.open_cells()
+            if len(cells):
+                slots.append(int(cells.slots.max()))
+            highest.append((name, min(max(slots), HIGHEST_SLOT)))
+        return tuple(highest)
+
+    def _leave_tracker(self) -> None:
+        """Says the last, once nothing is left that this home has to answer for."""
+        if self._journal.committed < self.handing_over_from or self._nodes.closed_keys:
+            return
+        if self._confirmations.waits:
+            return
+        words = []
+        for name, pipeline in self._pipelines.items():
+            ledger = pipeline.shard.written_off
+            words.append(
+                LastWords(
+                    name,
+                    pipeline.restart,
+                    tuple(pipeline.announced),
+                    snapshot_late(pipeline.shard),
+                    tuple(ledger.items.items()),
+                )
+            )
+        *before, last = [*pieces(words, words_bytes, self._config.max_bytes_per_move)] or [()]
+        for some in before:
+            self.step(ShardSaid(some))
+        self.step(ShardLeft(tuple(self._replication.applied().items()), last))
+
+    def _lead(self, now_ns: int) -> None:
+        """The sequencer's next step, when every shard has done its part of the one before."""
+        known = self._shards.membership
+        step: RoutingEntry | None = None
+        if known.asked is not None:
+            if known.members <= known.highest.keys():
+                step = RoutingChanged(self._next_table(known.asked))
+        elif not known.is_settled:
+            return
+        elif known.joining:
+            # One that comes later than the table it would hear of is no part of the agreement on it:
+            # it could hear of a node at its new home before it has heard all of the old one.
+            step = self._step_of_joining(now_ns)
+        elif known.draining:
+            owning = known.draining & set(known.table.owning)
+            if owning and all(self._has_drained(shard) for shard in owning):
+                step = RoutingChanged(known.table.without(owning))
+            elif not owning:
+                step = ShardLeaving(max(known.draining))
+        if step is not None:
+            self.step(step)
+
+    def _step_of_joining(self, now_ns: int) -> RoutingEntry | None:
+        for shard, (_, number) in self._shards.membership.joining.items():
+            since_ns = self._joining_since_ns.setdefault(shard, now_ns)
+            # It has confirmed what it can have only from its peer's state; the others count it.
+            if (
+                min(
+                    self._replication.confirmed_everywhere(),
+                    self._replication.links[shard].confirmed,
+                )
+                >= number
+            ):
+                return ShardJoined(shard)
+            if now_ns - since_ns > self._config.join_timeout_ms * MS:
+                return ShardRemoved(shard)
+        return None
+
+    def _has_drained(self, shard: int) -> bool:
+        views = (pipeline.combiner.views[shard] for pipeline in self._pipelines.values())
+        return all(v.heard and not any(low.open_slots for low in v.lows.values()) for v in views)
+
+    def _next_table(self, asked: SlotsAsked) -> RoutingTable:
+        known = self._shards.membership
+        highest: dict[str, int] = {}
+        for told in known.highest.values():
+            for name, slot in told.slots:
+                highest[name] = max(slot, highest.get(name, slot))
+        margin_ns = self._config.rescale_margin_ms * MS
+        from_slots = {
+            name: min(slot + 1 + margin_ns // self._pipelines[name].spec.slack_ns, HIGHEST_SLOT)
+            for name, slot in highest.items()
+            if name in self._pipelines
+        }
+        done = {name: min(self._pipelines[name].said) for name in from_slots}
+        table = known.table.resized(asked.shards, from_slots, done)
+        if asked.evacuate:
+            gone = set(known.table.shards) - set(asked.shards)
+            table = table.without(gone, version=table.version)
+        return table
+
+    def apply_step(self, entry: RoutingEntry, home: int, number: int, now_ns: int) -> None:
+        known = self._shards.membership
+        match entry:
+            case ShardJoining() if entry.shard != self._shards.own:
+                held = self._replication.held_everywhere()
+                if home == self._shards.own:
+                    held = min(held, number - 1)
+                self._replication.links[entry.shard] = Link(confirmed=held, sent=held)
+                self._effects.append(MembersChanged(entry.shard, entry.address))
+            case ShardRemoved() if entry.shard in self._replication.links:
+                del self._replication.links[entry.shard]
+                self._joining_since_ns.pop(entry.shard, None)
+                self._effects.append(MembersChanged(entry.shard, None))
+            case NodesMoved():
+                self._hand_over.take_nodes(entry, home, now_ns)
+            case CellsMoved():
+                self._hand_over.take_cells(entry, home)
+            case RoutingAdopted():
+                self._nodes.next_incarnation = max(
+                    self._nodes.next_incarnation, entry.next_incarnation
+                )
+        known.apply(entry, home, number)
+        match entry:
+            case ShardJoined():
+                self._count_shard(entry.shard, number, now_ns)
+            case RoutingChanged():
+                self.handing_over_from = self._journal.position
+                self._send_nodes_away()
+            case ShardLeaving():
+                self.handing_over_from = self._journal.position
+            case RoutingAdopted() if home == self._shards.own:
+                self._replication.split_by(known.table, number + 1)
+            case ShardSaid() if home == self._shards.own:
+                for words in entry.pipelines:
+                    self._pipelines[words.pipeline].shard.give_ledgers(words)
+            case ShardSaid():
+                self._hand_over.take_words(entry.pipelines, now_ns)
+            case ShardLeft() if home != self._shards.own:
+                self._part_from(entry, home, now_ns)
+        for pipeline in self._pipelines.values():
+            pipeline.shard.expect_names(known.hands_over)
+        self._shards.note_change()
+        self._reporter.step_untold = True
+        if known.is_done and known.asked is None and self._rescales:
+            for request, target in self._rescales:
+                if target == known.table.shards:
+                    self._effects.append(Answer(request, known.table))
+            self._rescales = [r for r in self._rescales if r[1] != known.table.shards]
+
+    def _count_shard(self, shard: int, number: int, now_ns: int) -> None:
+        """A shard counts from here on."""
+        self._joining_since_ns.pop(shard, None)
+        if shard == self._shards.own:
+            # It may speak when it has heard from every other one after that one began to count it.
+            self._cut.need([(SEQUENCER, number)])
+            for other in self._replication.links:
+                self._reporter.send_whole_report(other)
+        else:
+            self._cut.vectors.add_shard(shard)
+            for pipeline in self._pipelines.values():
+                pipeline.combiner.add_shard(shard)
+            self._replication.links[shard].needs_whole = True
+            for (
+                other,
+                link,
+            ) in self._replication.links.items():  # also those whose reports named it too early
+                if link.needs_whole:
+                    link.wanted_ns = None
+                    self._reporter.want_report(other, now_ns)
+        self._pipelines.dirty.update(dict.fromkeys(self._pipelines))
+
+    def _send_nodes_away(self) -> None:
+        """Ends the streams of nodes that are at home elsewhere from now on."""
+        for session, (name, key) in self._sessions.items():
+            home = self._shards.routing.home(name, key.node_id)
+            if home != self._shards.own:
+                message = f"pipeline {name!r}: node {key.node_id!r} is at home at shard {home}"
+                refusal = Refusal(RefusalCode.NOT_HOME, message, home)
+                self._effects.append(SessionRefused(session, refusal))
+                self._sessions.detach(session)
+
+    def _part_from(self, entry: ShardLeft, shard: int, now_ns: int) -> None:
+        """A shard has left. What it announced binds those that stay: it may have been the first to."""
+        self._cut.need(entry.applied)
+        self._cut.vectors.remove_shard(shard)
+        del self._replication.links[shard]
+        self._hand_over.take_words(entry.pipelines, now_ns)
+        for name, pipeline in self._pipelines.items():
+            pipeline.combiner.remove_shard(shard)
+            self._pipelines.dirty[name] = None
+        self._replication.let_part()
+        self._effects.append(MembersChanged(shard, None))
+
+
+def _there_already(shard: int, address: str) -> Refused:
+    return Refused(
+        RefusalCode.CONFLICT,
+        f"shard {shard} is reached at {address}; start its process again with its own store, or join "
+        "under another address",
+        home=shard,
+    )
