@@ -20,7 +20,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from typing import Any
 
 from benchmarks.machine import described, machine
 from scripts.summary import BUILD, ROOT, finish
+from tests.cluster.children import Running
 from tests.cluster.told import end_with_parent
 from tests.elastic import churn
 from tests.elastic.plots import draw
@@ -140,25 +140,13 @@ def words(root: Path, found: Found) -> None:
     """In a process of its own, which ends with this one, and its JVM with that."""
     directory = fresh(root, "words")
     directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "tests.elastic.words", str(directory)]
-    command += [str(WORDS_SHARDS), str(WORDS_PARTITIONS)]
-    with open(directory / "words.log", "wb") as log:
-        # Its standard input stays open: it ends when that does.
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-        )
-        ending = threading.Timer(WORDS_MOST_S, process.kill)
-        ending.start()
-        try:
-            assert process.stdout is not None
-            said = process.stdout.read()
-            process.wait()
-        finally:
-            ending.cancel()
-            process.kill()
-    if process.returncode != 0:
-        raise AssertionError((directory / "words.log").read_text(errors="replace")[-2000:])
-    came = json.loads(said.splitlines()[-1])
+    counting = Running(
+        "tests.elastic.words", str(directory), str(WORDS_SHARDS), str(WORDS_PARTITIONS),
+        errors=directory / "words.log",
+    )  # fmt: skip
+    with counting:
+        counting.ends_well(WORDS_MOST_S)
+    came = json.loads(counting.lines[-1][1])
     found.details["words"] = came
     found.shown["rescales"] += 1
     found.judged("words", [*came["wrong"], came["judged"]], came["false"], came["lost"])
@@ -172,19 +160,14 @@ def experiments(root: Path, found: Found, chosen: Sequence[str]) -> None:
         result = root / f"{name}.json"
         result.unlink(missing_ok=True)
         root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tests.elastic.experiments", name, str(root), str(result)]
-        # Its standard input stays open: it ends when that does.
-        with open(root / f"{name}.log", "wb") as log:
-            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=log)
+        log = root / f"{name}.log"
+        process = Running("tests.elastic.experiments", name, str(root), str(result), errors=log)
         try:
-            status = process.wait(EXPERIMENT_MOST_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            status = process.wait()
-        if status == 0:
+            with process:
+                process.ends_well(EXPERIMENT_MOST_S)
             found.details["experiments"][name] = json.loads(result.read_text())
-        else:
-            why = (root / f"{name}.log").read_text(errors="replace").strip().splitlines()[-1:]
+        except AssertionError:
+            why = log.read_text(errors="replace").strip().splitlines()[-1:]
             found.wrong.append(f"experiment {name} has failed: {' '.join(why)}")
         print(f"experiment {name}: {time.monotonic() - began_s:.0f} s", flush=True)
 
