@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 from local_tracker.spark.compose import ComposeError, CreatedUnit, fingerprint
 from local_tracker.spark.follow import Stopping, TrackingError
-from local_tracker.spark.logs import local_path
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches, written_units
 from local_tracker.spark.rows import RowsError
+from local_tracker.spark.storage import local_path
 from local_tracker.spark.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError

@@ -12,19 +12,18 @@ with logOffset(previous batch) < k <= logOffset(N). Every tenth entry (by defaul
 end, and they are read backwards from there. Old entries are purged (`offsets` and `commits` after
 `spark.sql.streaming.minBatchesToRetain` batches, the others after a time as well).
 
-All reading goes through `LogFiles`, so that another file system than the local one can be added.
+All reading goes through `storage.LogFiles`, so that another file system than the local one can be added.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Any
+
+from local_tracker.spark.storage import LocalFiles, LogError, LogFiles, local_path
 
 MAX_ENTRY_BYTES = 64 * 2**20
 """The largest entry that is read whole; of a compaction only the needed lines are read."""
@@ -34,70 +33,6 @@ MAX_LINE_BYTES = 1 << 20
 
 _BLOCK_BYTES = 1 << 16
 _COMPACT = ".compact"
-
-
-class LogError(Exception):
-    """A log cannot be read: an entry is missing, purged or not what Spark writes. Names the path."""
-
-
-class LogFiles(Protocol):
-    """The little that is asked of a file system. Paths are as `local_path` returns them."""
-
-    def names(self, directory: str) -> list[str]:
-        """The names in a directory, in any order; none if it does not exist."""
-
-    def size(self, path: str) -> int | None:
-        """The size of a file in bytes; None if it does not exist."""
-
-    def read(self, path: str, begin: int, end: int) -> bytes:
-        """The bytes begin <= i < end of a file, fewer at its end."""
-
-
-class LocalFiles:
-    """`LogFiles` on the machine's own file system."""
-
-    def names(self, directory: str) -> list[str]:
-        try:
-            return os.listdir(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise LogError(f"{directory} cannot be listed: {error}") from None
-
-    def size(self, path: str) -> int | None:
-        try:
-            found = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise LogError(f"{path} cannot be read: {error}") from None
-        if not stat.S_ISREG(found.st_mode):
-            raise LogError(f"{path} is not a file")
-        return found.st_size
-
-    def read(self, path: str, begin: int, end: int) -> bytes:
-        try:
-            with open(path, "rb") as file:
-                file.seek(begin)
-                return file.read(end - begin)
-        except OSError as error:
-            raise LogError(f"{path} cannot be read: {error}") from None
-
-
-def local_path(location: str) -> str:
-    """The path of a local directory that Spark names plainly or as a `file:` URI.
-
-    Raises LogError for any other scheme.
-    """
-    parts = urlsplit(location)
-    if parts.scheme == "":
-        return os.path.abspath(location)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return os.path.abspath(unquote(location.split(":", 1)[1].removeprefix("//localhost")))
-    raise LogError(
-        f"{location!r} is on file system {parts.scheme!r}: only local paths (file:) can be "
-        f"followed; put the checkpoint and the sink on a local or mounted directory"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +216,14 @@ class CheckpointLog:
         raise LogError(f"{directory} has no entry {number}, nor a compaction that holds it")
 
     def _whole(self, path: str) -> str:
-        return _read_whole(self._files, path)
+        size = self._files.size(path)
+        if size is None:
+            raise LogError(f"{path} does not exist: it has been purged, or was never written")
+        if size > MAX_ENTRY_BYTES:
+            raise LogError(
+                f"{path} has {size} bytes; entries of at most {MAX_ENTRY_BYTES} are read"
+            )
+        return _text(self._files.read(path, 0, size), path)
 
 
 class SinkLog:
@@ -368,15 +310,6 @@ def _lines_backwards(files: LogFiles, path: str, size: int) -> Iterator[tuple[st
             if line:
                 yield _text(line, path), path
         end = begin
-
-
-def _read_whole(files: LogFiles, path: str) -> str:
-    size = files.size(path)
-    if size is None:
-        raise LogError(f"{path} does not exist: it has been purged, or was never written")
-    if size > MAX_ENTRY_BYTES:
-        raise LogError(f"{path} has {size} bytes; entries of at most {MAX_ENTRY_BYTES} are read")
-    return _text(files.read(path, 0, size), path)
 
 
 def _text(raw: bytes, path: str) -> str:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from local_tracker.spark.compose import ComposeError
 from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.logs import BatchOffsets, local_path
+from local_tracker.spark.logs import BatchOffsets
 from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.storage import local_path
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_tracker.spark.logs import LogError, local_path
+from local_tracker.spark.storage import LogError, local_path, write_whole
 from tracker.core.model.units import unit_name
 
 KEPT_MANIFESTS = 1_000
@@ -134,9 +134,7 @@ class PublishedBatches:
             "slot": manifest.slot,
             "files": manifest.files,
         }
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps(value))
-        os.replace(unfinished, path)
+        write_whole(path, json.dumps(value))
 
     def _manifest_path(self, scope: str, batch: int) -> Path:
         return self._folder(scope) / f"{batch:08d}.json"

@@ -24,7 +24,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from local_tracker.spark import jvm
-from local_tracker.spark.logs import CheckpointLog, local_path
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.storage import local_path
 
 MAX_STATE_PARTITIONS = 100_000
 FINISH_TIMEOUT_S = 600.0

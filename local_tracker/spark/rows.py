@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from local_tracker.core.merge import merge_acks, merge_cells
-from local_tracker.spark.logs import local_path
+from local_tracker.spark.storage import local_path
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import child_values, unit_value
 from tracker.core.model.units import slot_in_name

@@ -25,7 +25,7 @@ from local_tracker.spark.compose import (
 )
 from local_tracker.spark.follow import Stopping
 from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog, LogError, local_path
+from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import (
@@ -35,6 +35,7 @@ from local_tracker.spark.ranges import (
     ranges,
 )
 from local_tracker.spark.rows import row_cells
+from local_tracker.spark.storage import LogError, local_path
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import slot_of

@@ -51,6 +51,7 @@ from local_tracker.spark.starting import (
     check_each_batch,
     check_planned,
 )
+from local_tracker.spark.storage import write_whole
 from local_tracker.spark.ticks import QueryTicks
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
@@ -608,7 +609,5 @@ def _record_run(checkpoint: CheckpointLog, run: str) -> list[str]:
     path.parent.mkdir(exist_ok=True)
     runs = path.read_text().split() if path.exists() else []
     runs = [*runs[-_KEPT_RUNS:], run]
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text("\n".join(runs))
-    os.replace(unfinished, path)
+    write_whole(path, "\n".join(runs))
     return runs

@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from local_tracker.spark.compose import ComposeError, Evaluations, count_contributions
-from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog
+from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import Manifest, PublishedBatches
 from local_tracker.spark.ranges import (
     NotYetPublished,
@@ -28,6 +28,7 @@ from local_tracker.spark.ranges import (
     range_cells,
     ranges,
 )
+from local_tracker.spark.storage import LogError
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
 from tests.spark.test_logs import Checkpoint

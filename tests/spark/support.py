@@ -21,8 +21,9 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from local_tracker import acks
-from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
+from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.storage import local_path
 from tests.cluster.children import WAIT_S, until
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets

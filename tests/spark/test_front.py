@@ -14,8 +14,9 @@ from fronts.spark import SparkFront
 from local_tracker.spark.compose import BatchUnits, CreatedUnit
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog, SinkLog, local_path
+from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
+from local_tracker.spark.storage import local_path
 from local_tracker.spark.tracked import Tracked
 from tests.cluster.children import WAIT_S
 from tracker.client import Admin, NodeClient, Subscriber

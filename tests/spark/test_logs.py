@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_tracker.spark import logs
-from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog, local_path
+from local_tracker.spark.logs import CheckpointLog, SinkLog
+from local_tracker.spark.storage import LogError, local_path
 
 QUERY = "273fdfcb-d16a-40ef-b9f7-d1b725e4e0b2"
 
