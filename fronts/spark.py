@@ -27,7 +27,6 @@ from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.starting import StartingQuery, check_planned
 from local_tracker.spark.tracked import check_version
-from tracker.client.errors import RefusedError
 from tracker.client.node import segment_number
 from tracker.core.log import Joined
 from tracker.core.model import Refusal, RefusalCode, TickContent
@@ -184,15 +183,12 @@ class SparkFront(Followed):
     def _manifest(self, batch: int) -> Manifest | None:
         return self._batches.manifest(self._checkpoint.query_id, batch)
 
-    def _give_up(self, error: RefusedError) -> None:
+    def _give_up(self, error: TrackingError) -> None:
         """The tracker no longer takes this front's promises: its query must not publish any more."""
         assert self._query is not None
         self._refusal = TrackingError(
-            f"front {self.front!r} was refused ({error.refusal.code.value}): {error.refusal.message}; start "
-            "its query again, and with pass_over_late=True if it was evicted and that is refused as "
-            "below_min_time"
+            f"{error}, and with pass_over_late=True if it was evicted and that is refused as below_min_time"
         )
-        log.error("%s", self._refusal)
         self._query.stop()
 
     # --- BatchTicks -------------------------------------------------------------------------------

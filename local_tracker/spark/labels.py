@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from local_tracker.spark.follow import TrackingError
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, TickContent
@@ -71,7 +72,7 @@ class Promises:
         clock: Callable[[], int],
         slack_ns: int,
         interval_ms: int,
-        on_refused: Callable[[RefusedError], None],
+        on_refused: Callable[[TrackingError], None],
     ) -> None:
         """clock: nanoseconds since 1970. on_refused: the tracker takes no promise any more."""
         self._node, self._front, self._labels = node, front, labels
@@ -106,7 +107,12 @@ class Promises:
                     content = TickContent(heartbeats=(Heartbeat(self._front, promise),))
                     pending, promised = self._node.commit(content), promise
             except RefusedError as error:
-                self._on_refused(error)
+                refused = TrackingError(
+                    f"front {self._front!r} was refused ({error.refusal.code.value}): "
+                    f"{error.refusal.message}; start its query again"
+                )
+                log.error("%s", refused)
+                self._on_refused(refused)
                 return
             except LowmarkError:
                 pending, promised = None, None

@@ -56,7 +56,6 @@ from local_tracker.spark.ticks import QueryTicks
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
-from tracker.client.errors import RefusedError
 from tracker.core.log import Joined
 
 SUPPORTED_PYSPARK = ("4.3",)
@@ -180,9 +179,9 @@ class Tracked:
                 emits=labels, publishes=routes.creates if publishes else (),
             )  # fmt: skip
             tracked_query = TrackedQuery(
-                query, node_id, starting.node, admin, ticks, joined, limits or self._limits()
-            )
-            tracked_query.follow(emits, labels)
+                query, node_id, starting.node, admin, ticks, joined, limits or self._limits(),
+                emits, labels,
+            )  # fmt: skip
             undoing.pop_all()
         self._admit(query.id, tracked_query)
         return tracked_query
@@ -369,7 +368,10 @@ class TrackedQuery(Followed):
         ticks: QueryTicks,
         joined: Joined,
         limits: FollowerLimits,
+        front: str | None,
+        labels: FrontLabels | None,
     ) -> None:
+        """front, labels: of the front that the query is of what it emits, if it is one."""
         self.query, self.checkpoint = query, ticks.checkpoint
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
@@ -377,23 +379,18 @@ class TrackedQuery(Followed):
             is_active=lambda: bool(query.isActive), on_failure=lambda error: query.stop(),
             limits=limits,
         )  # fmt: skip
-        self._front: str | None = None
+        self._front, self._closed = front, False
         self._promises: Promises | None = None
-        self._closed = False
+        self._follower.start()
+        if front is not None and labels is not None:
+            self._promises = Promises(
+                node, front, labels, time.time_ns, joined.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
+                self._give_up,
+            )  # fmt: skip
+            self._promises.start()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.query, name)
-
-    def follow(self, front: str | None, labels: FrontLabels | None) -> None:
-        """Begins; called once. front, labels: of the front that the query is of what it emits."""
-        self._followed.start()
-        if front is not None and labels is not None:
-            self._front = front
-            self._promises = Promises(
-                self._node, front, labels, time.time_ns, self._node.spec.slack_ns,
-                _HEARTBEAT_INTERVAL_MS, self._give_up,
-            )  # fmt: skip
-            self._promises.start()
 
     @property
     def tracking_failure(self) -> TrackingError | None:
@@ -455,12 +452,9 @@ class TrackedQuery(Followed):
         self.query.stop()
         self._close(leave=leave)
 
-    def _give_up(self, error: RefusedError) -> None:
+    def _give_up(self, error: TrackingError) -> None:
         """The tracker takes no promise of the query's front any more."""
-        self._refusal = TrackingError(
-            f"front {self._front!r} was refused ({error.refusal.code.value}): {error.refusal.message}"
-        )
-        log.error("%s", self._refusal)
+        self._refusal = error
         self.query.stop()
 
     def _close(self, *, leave: bool = False) -> None:
