@@ -26,12 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
 from fronts.core import MAX_WAITING_BATCHES, FrontCore, FrontStateError, SealedBatch
-from tracker.client.errors import (
-    LowmarkError,
-    RefusedError,
-    TickRefusedError,
-    UnavailableError,
-)
+from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError, UnavailableError
 from tracker.client.node import NodeClient
 from tracker.core.log import Grant, Joined
 from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent

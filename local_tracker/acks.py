@@ -188,10 +188,7 @@ class _Operator:
         return result
 
     def _drive(
-        self,
-        results: Iterator[Any],
-        collector: Collector,
-        destination: Recorded | Route | _Nowhere,
+        self, results: Iterator[Any], collector: Collector, destination: Recorded | Route | _Nowhere
     ) -> Iterator[Any]:
         while True:
             with _as_current(collector):

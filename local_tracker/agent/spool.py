@@ -24,7 +24,7 @@ import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,8 @@ MAX_FILE_BYTES = 8 << 20
 """Above it the record is written anew, with what is still needed."""
 
 _LENGTHS = struct.Struct(">III")  # of header and body, checksum of both
-_LENGTHS_CHECKSUM = struct.Struct(
-    ">I"
-)  # without it a damaged length would look like a file cut off
+# Without it a damaged length would look like a file cut off.
+_LENGTHS_CHECKSUM = struct.Struct(">I")
 _PREFIX_BYTES = _LENGTHS.size + _LENGTHS_CHECKSUM.size
 
 
@@ -160,23 +159,21 @@ class Spool:
                 ) from None
 
     def _take(self, header: dict[str, Any], body: bytes) -> None:
+        error = header.get("error") and (header["error"][0], header["error"][1])
         match header["kind"]:
             case "identity":
                 self.identity, self.last_number = header["identity"], header["number"]
                 self.generation = header.get("generation")
                 self.fresh = False
             case "sender":
-                error = header["error"] and (header["error"][0], header["error"][1])
-                self.senders[header["sender"]] = LastStep(
-                    header["number"], header["settled"], error
-                )
+                last = LastStep(header["number"], header["settled"], error)
+                self.senders[header["sender"]] = last
             case "flush":
                 steps = _steps(header["steps"], body)
                 self._take_flush(header["number"], steps, header.get("above", ""))
             case "split":
                 self._take_split(header["number"])
             case "done":
-                error = header["error"] and (header["error"][0], header["error"][1])
                 self._take_done(header["number"], error)
             case other:
                 raise ValueError(f"there is no record of kind {other!r}")
@@ -184,26 +181,19 @@ class Spool:
     def _rewrite(self) -> None:
         """What is still needed, in a new file that takes the place of the old one."""
         unfinished = self._path.with_name(self._path.name + ".unfinished")
-        old, pending = self._file, self.pending
+        old = self._file
         self._file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self._lock()
-            self._append(
-                {
-                    "kind": "identity",
-                    "identity": self.identity,
-                    "number": self.last_number,
-                    "generation": self.generation,
-                },
-                sync=False,
-            )
+            header: dict[str, Any] = {
+                "kind": "identity", "identity": self.identity, "number": self.last_number,
+                "generation": self.generation,
+            }  # fmt: skip
+            self._append(header, sync=False)
             for sender, last in self.senders.items():
-                self._append(
-                    {"kind": "sender", "sender": sender, "number": last.number,
-                     "settled": last.settled, "error": last.error},
-                    sync=False,
-                )  # fmt: skip
-            for number, steps in pending.items():
+                header = {"kind": "sender", "sender": sender, **asdict(last)}
+                self._append(header, sync=False)
+            for number, steps in self.pending.items():
                 header = {"kind": "flush", "number": number, "above": self.above[number]}
                 self._append(header, steps, sync=False)
             os.fsync(self._file)

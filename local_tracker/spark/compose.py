@@ -157,10 +157,7 @@ class Evaluations:
 
 
 def count_contributions(
-    query: str,
-    batch: int,
-    staged: Sequence[StagedContribution],
-    evaluations: Evaluations,
+    query: str, batch: int, staged: Sequence[StagedContribution], evaluations: Evaluations
 ) -> tuple[Cells, Cells]:
     """What user code created and consumed in a batch, each operator counted once.
 

@@ -28,12 +28,7 @@ from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes
-from local_tracker.spark.ranges import (
-    NotYetPublished,
-    Range,
-    range_cells,
-    ranges,
-)
+from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, ranges
 from local_tracker.spark.rows import row_cells
 from local_tracker.spark.storage import LogError, local_path
 from tracker.client import Admin, NodeClient
