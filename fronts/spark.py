@@ -70,12 +70,8 @@ class SparkFront(Followed):
         self._batches = PublishedBatches(out)
         self._target, self._pipeline, self._node_id = target, pipeline, node_id or front
         self._format, self._options = fmt, options
-        self._heartbeat_interval_ms, self._clock, self._limits = (
-            heartbeat_interval_ms,
-            clock,
-            limits,
-        )
-        self._pass_over_late = pass_over_late
+        self._heartbeat_interval_ms, self._clock = heartbeat_interval_ms, clock
+        self._limits, self._pass_over_late = limits, pass_over_late
         self.late_batches: list[int] = []
         """The batches that were passed over: published before an eviction, and too late to be created."""
         self._ready, self._stopping = threading.Event(), threading.Event()
@@ -175,9 +171,8 @@ class SparkFront(Followed):
         for batch in self._checkpoint.planned():
             if batch > last_durable and (manifest := self._manifest(batch)) is not None:
                 assert manifest.slot is not None
-                if (
-                    manifest.slot >= self._labels.lowest_slot
-                ):  # else nothing of it can be created any more
+                # Nothing of what lies lower can be created any more.
+                if manifest.slot >= self._labels.lowest_slot:
                     self._labels.reopen(batch, manifest.slot)
 
     def _manifest(self, batch: int) -> Manifest | None:
@@ -195,23 +190,21 @@ class SparkFront(Followed):
 
     def read(self, batch: int) -> Any:
         """A batch, as the follower reads it."""
-        names = self._batches.units(self._checkpoint.query_id, batch)
+        query, segment = self._checkpoint.query_id, self._segment_number
         manifest = self._manifest(batch)
-        created = tuple(CreatedUnit(name, (self._segment_number,)) for name in names)
-        slots = {} if manifest is None else {self._segment_number: manifest.slot or 0}
+        names = self._batches.units(query, batch)
+        created = tuple(CreatedUnit(name, (segment,)) for name in names)
+        slots = {} if manifest is None else {segment: manifest.slot or 0}
         digest = fingerprint(self._checkpoint.offsets(batch).text, {}, created)
-        return BatchUnits(self._checkpoint.query_id, batch, digest, (), created, slots)
+        return BatchUnits(query, batch, digest, (), created, slots)
 
     def tick(self, record: BatchUnits, stopping: threading.Event) -> TickContent:
-        late = (
-            bool(record.created)
-            and record.label_slots[self._segment_number] < self._labels.lowest_slot
-        )
+        lowest = self._labels.lowest_slot
+        late = bool(record.created) and record.label_slots[self._segment_number] < lowest
         if late and self._pass_over_late:
             log.warning(
                 "front %r: batch %d was published before the front was evicted and lies below slot %d: it "
-                "is passed over, whoever reads it consumes it late",
-                self.front, record.batch, self._labels.lowest_slot,
+                "is passed over, whoever reads it consumes it late", self.front, record.batch, lowest,
             )  # fmt: skip
             self.late_batches.append(record.batch)
             return TickContent(batch=compose(record).batch)
