@@ -10,18 +10,18 @@ not be away for longer than Spark keeps its logs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import Output, sink_output
-from local_tracker.spark.plans import Routes, UnaccountedError
+from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
-from tracker.core.model import Batch, NodeKind
+from tracker.core.model import Batch, NodeKind, PipelineSpec
 
 MAX_BATCHES_BEHIND = 10_000
 """Batches that are read ahead while the tracker is away; a query cannot be made to wait."""
@@ -50,8 +50,9 @@ class AttachedQuery(Followed):
         take_over: bool = False,
     ) -> None:
         """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
-        creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch: where to begin if the tracker has
-        nothing of the query yet; what it consumed before does not count. Raises TrackingError."""
+        creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch: where to begin
+        if the tracker has nothing of the query yet; what it consumed before does not count. Raises
+        TrackingError."""
         if creates and sink is None:
             raise TrackingError(
                 f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
@@ -64,9 +65,10 @@ class AttachedQuery(Followed):
                 f"the checkpointLocation of a query that has been started"
             )
         self._first_batch = first_batch or 0
-        self._name, self._sink = node_id, sink
-        self._reads, self._creates, self._rows = reads, creates, rows or {}
-        self._ranges, self._untracked, self._take_over = ranges or {}, untracked, take_over
+        self._name, self._sink, self._take_over = node_id, sink, take_over
+        self._routes: Callable[[PipelineSpec], Routes] = lambda spec: Routes(
+            spec, reads, creates, node_id, rows, ranges, untracked
+        )
         known = known_beside(self._checkpoint.root, pipeline, node_id)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.QUERY, known=known)
         self._admin = Admin(target)
@@ -95,10 +97,7 @@ class AttachedQuery(Followed):
             asked = self._node.check_join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
             self._check_retained(asked.last_batches)
             ticks = self._ticks(asked)
-            try:
-                ticks.check_sources()
-            except UnaccountedError as error:
-                raise TrackingError(f"query {self._name!r} ({owner}): {error}") from error
+            ticks.check_sources(self._name)
             self._follow(ticks, asked)  # as it will be: nothing is begun
             joined = self._node.join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
             self._follower = self._follow(self._ticks(joined), joined)
@@ -110,10 +109,7 @@ class AttachedQuery(Followed):
         return self
 
     def _ticks(self, joined: Joined) -> QueryTicks:
-        routes = Routes(
-            joined.spec, self._reads, self._creates, self._name, self._rows, self._ranges,
-            self._untracked,
-        )  # fmt: skip
+        routes = self._routes(joined.spec)
         outputs: tuple[Output, ...] = ()
         if self._sink is not None and routes.creates:
             outputs = (sink_output(SinkLog(self._sink), routes.creates),)

@@ -20,7 +20,7 @@ from pyspark.sql.utils import ForeachBatchFunction
 from local_tracker.spark.follow import Follower, TrackingError, refuse_another_query
 from local_tracker.spark.jvm import PlannedQuery, planned_query
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.plans import Routes, UnaccountedError
+from local_tracker.spark.plans import Routes
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
@@ -128,10 +128,7 @@ def check_admission(
         refuse_another_query(f"query {node_id!r}", where, asked.last_batches)
         return
     ticks = QueryTicks(node, admin, routes, checkpoint)
-    try:
-        ticks.check_sources()
-    except UnaccountedError as error:
-        raise TrackingError(f"query {node_id!r} ({checkpoint.query_id}): {error}") from None
+    ticks.check_sources(node_id)
     Follower(
         node_id, node, checkpoint, ticks, asked,
         is_active=lambda: False, on_failure=lambda error: None,

@@ -23,11 +23,11 @@ from local_tracker.spark.compose import (
     fingerprint,
     label_slots,
 )
-from local_tracker.spark.follow import Stopping
+from local_tracker.spark.follow import Stopping, TrackingError
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.outputs import Output
-from local_tracker.spark.plans import Routes
+from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, ranges
 from local_tracker.spark.rows import row_cells
 from local_tracker.spark.storage import LogError, local_path
@@ -118,16 +118,19 @@ class QueryTicks:
             self._unpublished(batch) if consumed or consumed_ranges else (),
         )
 
-    def check_sources(self) -> None:
-        """Raises UnaccountedError where a batch that is logged has read what nobody accounts for: asked
-        before a query is followed, of the newest one."""
+    def check_sources(self, name: str) -> None:
+        """Raises TrackingError, with the query's `name`, where a batch that is logged has read what nobody
+        accounts for: asked before a query is followed, of the newest one."""
         planned, readable = self.checkpoint.planned(), self.checkpoint.readable()
-        if planned:
-            self._routes.check_offsets(self.checkpoint.offsets(planned[-1]))
-        if readable:
-            for source, names in self.checkpoint.consumed(readable[-1]).items():
-                if self._routes.is_tracked(source):
-                    self._routes.by_segment(names)
+        try:
+            if planned:
+                self._routes.check_offsets(self.checkpoint.offsets(planned[-1]))
+            if readable:
+                for source, names in self.checkpoint.consumed(readable[-1]).items():
+                    if self._routes.is_tracked(source):
+                        self._routes.by_segment(names)
+        except UnaccountedError as error:
+            raise TrackingError(f"query {name!r} ({self._query_id}): {error}") from None
 
     def check_published(self, batch: int) -> None:
         """Raises ComposeError where a batch had input and did not publish what it is said to create:
