@@ -8,6 +8,7 @@ front was when it left stands in the lock file, since the tracker has forgotten 
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from typing import ClassVar, Self
 from fronts.batches import PublishedBatch
 from fronts.core import RolledBackError
 from fronts.front import JOIN_TIMEOUT_S, Front, NotPublishedError, Send
-from fronts.locks import left_after, record_leave, take_lock
+from fronts.locks import take_lock
 from tracker.core.model import Batch
 from tracker.core.model.slots import LOWEST_SLOT
+
+_MAX_RECORD_BYTES = 64
+_WHOLE_RECORD = re.compile(rb"(-?\d+) (\d+)\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class DurableFront(ABC):
         self._lock_fd = lock_fd
         try:
             self._prepare()
-            after, generation = left_after(lock_fd)
+            after, generation = _left_after(lock_fd)
             self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
         except BaseException:
             self._release()
@@ -89,7 +93,7 @@ class DurableFront(ABC):
     def leave(self) -> None:
         """As `Front.leave`; a front of this name that is started later goes on from here."""
         fd = self._lock_fd
-        record = None if fd is None else partial(record_leave, fd, self._front.generation)
+        record = None if fd is None else partial(_record_leave, fd, self._front.generation)
         self._front.leave(note=record)
         self._forget()
         self._release()
@@ -159,3 +163,18 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _left_after(fd: int) -> tuple[int, int]:
+    """The number of the last batch when the front left, by its lock file, and the pipeline's generation
+    then; -1 and 0 if it has not left. A record that was not written whole counts as none: then the front
+    had not left yet."""
+    found = _WHOLE_RECORD.fullmatch(os.pread(fd, _MAX_RECORD_BYTES, 0))
+    return (int(found[1]), int(found[2])) if found else (-1, 0)
+
+
+def _record_leave(fd: int, generation: int, batch: int) -> None:
+    """Records durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
+    one width always: an older record is never half gone."""
+    os.pwrite(fd, b"%020d %020d\n" % (batch, generation), 0)
+    os.fsync(fd)

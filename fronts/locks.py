@@ -1,23 +1,15 @@
-"""Keeping a second run of a front out, by a lock on a file that ends with the process that holds it.
-
-The file holds one thing: the number of the last batch when the front left for good, -1 if none was
-published, and the pipeline's generation then. The tracker forgets a front that has left; one that is
-started again under the name in that generation must not publish those batches anew.
-"""
+"""Locks on files: each ends with the process that holds it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import time
 from pathlib import Path
 
 from fronts.core import FrontHeldError
 
 _RETRY_S = 0.05
-_MAX_RECORD_BYTES = 64
-_WHOLE_RECORD = re.compile(rb"(-?\d+) (\d+)\n")
 
 
 def take_lock(path: Path, timeout_s: float, front: str) -> int:
@@ -61,18 +53,3 @@ def _is_file(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def left_after(fd: int) -> tuple[int, int]:
-    """The number of the last batch when the front left, by its lock file, and the pipeline's generation
-    then; -1 and 0 if it has not left. A record that was not written whole counts as none: then the front
-    had not left yet."""
-    found = _WHOLE_RECORD.fullmatch(os.pread(fd, _MAX_RECORD_BYTES, 0))
-    return (int(found[1]), int(found[2])) if found else (-1, 0)
-
-
-def record_leave(fd: int, generation: int, batch: int) -> None:
-    """Records durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
-    one width always: an older record is never half gone."""
-    os.pwrite(fd, b"%020d %020d\n" % (batch, generation), 0)
-    os.fsync(fd)
