@@ -48,22 +48,17 @@ app = typer.Typer(
     add_completion=False,
     help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
 )
-app.add_typer(pipelines.pipelines_app, name="pipelines")
-app.add_typer(nodes.nodes_app, name="nodes")
 app.callback()(security.use_credentials)
-app.command()(serve.serve)
-app.command()(explain.explain)
-app.command()(freshness.freshness)
-app.command("min-time")(wait.min_time)
-app.command()(wait.wait)
-app.command()(rescale.shards)
-app.command()(rescale.rescale)
-app.command()(fit.fit)
-app.command("rescale-query")(rescale_query.rescale_query)
-app.add_typer(store_app, name="store")
-app.add_typer(security.tokens_app, name="tokens")
-app.add_typer(periods.periods_app, name="periods")
-app.add_typer(webhook.webhook_app, name="webhook")
+for command in (
+    serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
+    rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, watch.watch,
+):  # fmt: skip
+    app.command()(command)
+for name, group in (
+    ("pipelines", pipelines.pipelines_app), ("nodes", nodes.nodes_app), ("store", store_app),
+    ("tokens", security.tokens_app), ("periods", periods.periods_app), ("webhook", webhook.webhook_app),
+):  # fmt: skip
+    app.add_typer(group, name=name)
 
 
 def main() -> None:
@@ -90,7 +85,3 @@ def local_tracker(context: typer.Context) -> None:
     from local_tracker.agent.main import main as run_agent
 
     raise typer.Exit(run_agent(context.args))
-
-
-app.command()(attach.attach)
-app.command()(watch.watch)

@@ -232,20 +232,13 @@ async def _own(config: ServerConfig, stop: asyncio.Event, probes: Probes) -> Own
         redirect.send_to(serving[0] if serving else "")
         await probes.waits(all_served)
 
-    if config.join:
-        await probes.waits(all_served=False)
-        try:
-            return await Newcomer(config, redirect.open).own(stop)
-        finally:
-            await redirect.close()
-    claim = Claim(
-        store=config.store,
-        name=config.own_address,
-        lease_ms=config.lease_ms,
-        shards=len(config.addresses),
-        own=None if config.standby else config.shard,
-    )
     try:
+        if config.join:
+            await probes.waits(all_served=False)
+            return await Newcomer(config, redirect.open).own(stop)
+        own = None if config.standby else config.shard
+        shards = len(config.addresses)
+        claim = Claim(config.store, config.own_address, config.lease_ms, shards, own)
         return await Claimant(claim, redirect.open, looked).own(stop)
     finally:
         await redirect.close()
