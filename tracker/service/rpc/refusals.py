@@ -50,7 +50,7 @@ class EndRefused(grpc.aio.ServerInterceptor):
 
         async def served(requests: AsyncIterator[Any], context: Context) -> None:
             try:
-                await serve((_well_formed(request) async for request in requests), context)
+                await serve(_each_well_formed(requests), context)
             except Refused as refused:
                 await abort(context, refused.refusal, self._addresses)
 
@@ -73,3 +73,8 @@ def _well_formed(request: Any) -> Any:
     if isinstance(request, Refused):
         raise request
     return request
+
+
+async def _each_well_formed(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _well_formed(request)
