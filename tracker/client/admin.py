@@ -108,24 +108,20 @@ class Admin:
         self, request: pipeline_pb.RegisterPipelineRequest
     ) -> pipeline_pb.RegisterPipelineResponse:
         answer: pipeline_pb.RegisterPipelineResponse = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RegisterPipeline, request
+            lambda stub: stub.RegisterPipeline, request
         )
         return answer
 
     def pipeline(self, name: str) -> PipelineInfo:
         """One pipeline. Raises RefusedError if it is unknown."""
         answer = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).GetPipeline,
-            pipeline_pb.GetPipelineRequest(pipeline=name),
+            lambda stub: stub.GetPipeline, pipeline_pb.GetPipelineRequest(pipeline=name)
         )
         return _info(answer)
 
     def pipelines(self) -> list[PipelineInfo]:
         """All pipelines, by name."""
-        answer = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ListPipelines,
-            pipeline_pb.ListPipelinesRequest(),
-        )
+        answer = self._call(lambda stub: stub.ListPipelines, pipeline_pb.ListPipelinesRequest())
         return [_info(pipeline) for pipeline in answer.pipelines]
 
     def shards(self) -> list[ShardInfo]:
@@ -134,10 +130,7 @@ class Admin:
 
     def routing(self) -> RoutingInfo:
         """All shards, what each is for, and by which table slots are dealt to them."""
-        answer = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ListShards,
-            pipeline_pb.ListShardsRequest(),
-        )
+        answer = self._call(lambda stub: stub.ListShards, pipeline_pb.ListShardsRequest())
         return RoutingInfo(
             RoutingDescription(answer.version, tuple(answer.asked), answer.changing),
             tuple(ShardInfo(shard_from_pb(shard), shard.address) for shard in answer.shards),
@@ -224,7 +217,7 @@ class Admin:
         process has seen it since it was started. within_ms: of each window the share of samples up to it
         is told. Raises RefusedError; UnavailableError too where there is no sample yet."""
         answer = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).GetFreshness,
+            lambda stub: stub.GetFreshness,
             pipeline_pb.GetFreshnessRequest(pipeline=pipeline, within_ms=within_ms),
         )
         return freshness_from_pb(answer)
@@ -239,10 +232,7 @@ class Admin:
             node_id=node_id,
             write_off=cells_to_pb(write_off or Cells.empty()),
         )
-        self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RetireNode,
-            request,
-        )
+        self._call(lambda stub: stub.RetireNode, request)
 
     def restart(
         self, pipeline: str, generation: int, from_slot: int | None = None
@@ -254,10 +244,7 @@ class Admin:
         request = pipeline_pb.RestartPipelineRequest(
             pipeline=pipeline, generation=generation, from_slot=from_slot
         )
-        answer = self._call(
-            lambda channel: pipeline_grpc.PipelineServiceStub(channel).RestartPipeline,
-            request,
-        )
+        answer = self._call(lambda stub: stub.RestartPipeline, request)
         return answer.generation, answer.from_slot
 
     def ask_shards(
@@ -283,9 +270,16 @@ class Admin:
         with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(shards))) as asking:
             return list(asking.map(ask, shards))
 
-    def _call(self, make: Callable[[grpc.Channel], Callable[..., Answer]], request: Any) -> Answer:
+    def _call(
+        self,
+        method: Callable[[pipeline_grpc.PipelineServiceStub], Callable[..., Answer]],
+        request: Any,
+    ) -> Answer:
         answer, self._last = self._connection.call(
-            make, request, self._timeout_s, prefer=self._last
+            lambda channel: method(pipeline_grpc.PipelineServiceStub(channel)),
+            request,
+            self._timeout_s,
+            prefer=self._last,
         )
         return answer
 

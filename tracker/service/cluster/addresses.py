@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from tracker.core.membership.step_checks import MAX_ADDRESS_CHARACTERS
-from tracker.core.model import RefusalCode, Refused
+from tracker.wire.refusals import invalid
 
 
 class Addresses(Mapping[int, str]):
@@ -70,8 +70,7 @@ def checked_address(address: str) -> str:
         or len(address) > MAX_ADDRESS_CHARACTERS
         or nobody_reaches(address)
     ):
-        raise Refused(
-            RefusalCode.INVALID,
+        raise invalid(
             f"{address[:100]!r} is no address at which a shard is reached: host:port, of up to "
             f"{MAX_ADDRESS_CHARACTERS} characters",
         )

@@ -21,6 +21,7 @@ from tracker.service.rpc.access import Peers
 from tracker.service.rpc.errors import Context
 from tracker.service.tasks import unless
 from tracker.wire.frames import frame_from_pb
+from tracker.wire.refusals import invalid
 from tracker.wire.storage import snapshot_to_bytes
 
 log = structlog.get_logger(__name__)
@@ -93,8 +94,7 @@ class PeerServicer:
     ) -> peer_pb.JoinShardResponse:
         await self._peers.check(context, "JoinShard")
         if self._cannot_dial:
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"shard {self._engine.process.shard} was started for itself alone, and cannot reach "
                 f"a second one: {self._cannot_dial}; then start it again",
             )
@@ -139,8 +139,7 @@ class PeerServicer:
         metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
         named = metadata.get(TO_SHARD_KEY)
         if named is None:
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"the stream does not say in {TO_SHARD_KEY} which shard it is meant for",
             )
         if named != here:

@@ -17,7 +17,7 @@ from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
-from tracker.wire.refusals import refusal_to_pb
+from tracker.wire.refusals import invalid, refusal_to_pb
 from tracker.wire.ticks import (
     content_from_pb,
     contribution_from_pb,
@@ -135,8 +135,7 @@ class TickStream:
 def _check_size(request: node_pb.CommitTicksRequest) -> None:
     size = request.ByteSize()
     if size > MAX_TICK_BYTES:
-        raise Refused(
-            RefusalCode.INVALID,
+        raise invalid(
             f"a tick of {size} bytes is over the limit of {MAX_TICK_BYTES} bytes; commit smaller ticks",
         )
 
@@ -227,7 +226,7 @@ class NodeServicer:
                 await self._pause(rate, stream)
             if what == "tick":
                 if stream.spec is None:
-                    raise Refused(RefusalCode.INVALID, "a tick came before attach; attach first")
+                    raise invalid("a tick came before attach; attach first")
                 # Taken in the loop's next turn: gRPC's threads fetch the next one in the meantime.
                 loop.call_soon(self._take_tick, request, stream)
                 await engine.room()
@@ -245,8 +244,7 @@ class NodeServicer:
                 engine.add_session(stream, stream)
                 engine.post(m.AttachSession(stream, request.attach.pipeline, key))
             else:
-                raise Refused(
-                    RefusalCode.INVALID,
+                raise invalid(
                     f"a stream begins with one attach, then ticks and status; got {what}",
                 )
         await asyncio.sleep(0)  # until the last tick is taken
@@ -316,8 +314,7 @@ class NodeServicer:
         if not 0 <= request.wait_ms <= MAX_RESOLVE_WAIT_MS or (
             len(request.names) > MAX_RESOLVE_NAMES
         ):
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"asked for {len(request.names)} units, waiting {request.wait_ms} ms; the limits "
                 f"are {MAX_RESOLVE_NAMES} and {MAX_RESOLVE_WAIT_MS}",
             )

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
-from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.service.engine import Engine
 from tracker.service.rpc.errors import Context
@@ -19,6 +18,7 @@ from tracker.wire.explanations import explanation_to_pb, query_from_pb
 from tracker.wire.freshness import freshness_to_pb
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.pipelines import limits_to_pb, spec_from_pb, spec_to_pb, state_to_pb
+from tracker.wire.refusals import invalid
 from tracker.wire.shards import shard_to_pb
 
 MAX_RESCALE_WAIT_MS = 60_000
@@ -38,8 +38,7 @@ class PipelineServicer:
         self, request: pipeline_pb.RegisterPipelineRequest, context: Context
     ) -> pipeline_pb.RegisterPipelineResponse:
         if request.ByteSize() > MAX_TICK_BYTES:
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"pipeline {request.spec.name[:60]!r} takes {request.ByteSize()} bytes, the limit "
                 f"is {MAX_TICK_BYTES}; use shorter names",
             )
@@ -93,8 +92,7 @@ class PipelineServicer:
         self, request: pipeline_pb.RescaleShardsRequest, context: Context
     ) -> pipeline_pb.RescaleShardsResponse:
         if not 0 <= request.wait_ms <= MAX_RESCALE_WAIT_MS:
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"wait_ms is {request.wait_ms}; it lies within 0 and {MAX_RESCALE_WAIT_MS}",
             )
         in_force = await self._rescale(request)
@@ -131,8 +129,7 @@ class PipelineServicer:
         self, request: pipeline_pb.GetFreshnessRequest, context: Context
     ) -> pipeline_pb.GetFreshnessResponse:
         if request.within_ms < 0:
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"within_ms is {request.within_ms}; it must not be negative",
             )
         segments = self._sampler.read(request.pipeline, request.within_ms)

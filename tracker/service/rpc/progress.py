@@ -22,6 +22,7 @@ from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
 from tracker.service.rpc.waiters import Waiter, WaiterRegistry
 from tracker.wire.history import reached_to_pb
+from tracker.wire.refusals import invalid
 
 MAX_HISTORY_SLOTS = 10_000
 """Slots that one call may ask the history for."""
@@ -253,8 +254,7 @@ class ProgressServicer:
                     subscriber.subscriptions.pop(request.unsubscribe, None)
                     self._hub.remove(request.unsubscribe, subscriber)
                 case _:
-                    raise Refused(
-                        RefusalCode.INVALID,
+                    raise invalid(
                         "a subscribe request says nothing; set subscribe or unsubscribe",
                     )
 
@@ -296,8 +296,7 @@ class ProgressServicer:
         process = self._engine.process
         spec = process.spec(request.pipeline)
         if len(request.slots) > MAX_HISTORY_SLOTS:
-            raise Refused(
-                RefusalCode.INVALID,
+            raise invalid(
                 f"pipeline {spec.name!r}: its history is asked for {len(request.slots)} slots, the "
                 f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
             )
