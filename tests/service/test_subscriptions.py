@@ -14,34 +14,29 @@ import tracker
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from acker.v1 import types_pb2 as pb
+from tests.client.support import TWO_SEGMENTS, WAIT_S, done, joined_front, promise
 from tracker import EmbeddedTracker
 from tracker.client import NodeClient
-from tracker.core.model import Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model import PipelineSpec
 from tracker.service.rpc.progress import Hub, ProgressServicer
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import Stats
-
-WAIT_S = 20.0
-SPEC = PipelineSpec("p", ("in", "out"), (Edge("in", "out"),), fronts=("F",))
 
 
 @pytest.fixture
 def running() -> Iterator[EmbeddedTracker]:
     with tracker.embedded() as running:
-        running.register(SPEC)
+        running.register(TWO_SEGMENTS)
         yield running
 
 
 @pytest.fixture
 def front(running: EmbeddedTracker) -> NodeClient:
-    node = running.node("p", "f", "front")
-    node.join()
-    node.join_front("F", "in")
-    return node
+    return joined_front(running.node("two", "f", "front"))
 
 
-def promise(front: NodeClient, slot: int) -> None:
-    front.commit(TickContent(heartbeats=(Heartbeat("F", slot),))).result(WAIT_S)
+def promised(front: NodeClient, slot: int) -> None:
+    done(front.commit(promise(slot)))
 
 
 class Stream:
@@ -51,11 +46,11 @@ class Stream:
         self.call = call
 
     async def subscribe(self, *segments: str, **more: Any) -> None:
-        subscription = progress_pb.Subscription(pipeline="p", segments=segments, **more)
+        subscription = progress_pb.Subscription(pipeline="two", segments=segments, **more)
         await self.call.write(progress_pb.SubscribeRequest(subscribe=subscription))
 
     async def unsubscribe(self) -> None:
-        await self.call.write(progress_pb.SubscribeRequest(unsubscribe="p"))
+        await self.call.write(progress_pb.SubscribeRequest(unsubscribe="two"))
 
     async def read(self) -> tuple[int, dict[str, int]]:
         """The pipeline's min time, and those of the segments with news."""
@@ -80,14 +75,14 @@ def in_a_stream(running: EmbeddedTracker, story: Callable[[Stream], Awaitable[No
 def test_the_present_comes_first_and_then_each_change(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:
-    promise(front, 10)
-    assert running.subscriber("p").wait_until(10, timeout_s=WAIT_S)
+    promised(front, 10)
+    assert running.subscriber("two").wait_until(10, timeout_s=WAIT_S)
 
     async def story(stream: Stream) -> None:
         await stream.subscribe()
-        assert await stream.read() == (10, {"in": 10, "out": 10})
-        await asyncio.to_thread(promise, front, 12)
-        assert await stream.read() == (12, {"in": 12, "out": 12})
+        assert await stream.read() == (10, {"first": 10, "second": 10})
+        await asyncio.to_thread(promised, front, 12)
+        assert await stream.read() == (12, {"first": 12, "second": 12})
 
     in_a_stream(running, story)
 
@@ -96,19 +91,19 @@ def test_a_subscription_is_changed_and_ended_while_the_stream_runs(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:
     async def story(stream: Stream) -> None:
-        await stream.subscribe("out")
-        assert await stream.read() == (0, {"out": 0})
-        await stream.subscribe("in")  # instead
-        assert await stream.read() == (0, {"in": 0})
-        await asyncio.to_thread(promise, front, 3)
-        assert await stream.read() == (3, {"in": 3})
+        await stream.subscribe("second")
+        assert await stream.read() == (0, {"second": 0})
+        await stream.subscribe("first")  # instead
+        assert await stream.read() == (0, {"first": 0})
+        await asyncio.to_thread(promised, front, 3)
+        assert await stream.read() == (3, {"first": 3})
         await stream.unsubscribe()
-        await stream.subscribe("in", heard=[pb.SegmentTime(segment="in", min_time=3)])
-        await asyncio.to_thread(promise, front, 4)
+        await stream.subscribe("first", heard=[pb.SegmentTime(segment="first", min_time=3)])
+        await asyncio.to_thread(promised, front, 4)
         seen = await stream.read()
         while seen[0] < 4:  # the pipeline's own value was not said to be heard
             seen = await stream.read()
-        assert seen == (4, {"in": 4})
+        assert seen == (4, {"first": 4})
 
     in_a_stream(running, story)
 
@@ -116,22 +111,22 @@ def test_a_subscription_is_changed_and_ended_while_the_stream_runs(
 def test_what_was_heard_before_is_not_told_again(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:
-    promise(front, 10)
-    assert running.subscriber("p").wait_until(10, timeout_s=WAIT_S)
+    promised(front, 10)
+    assert running.subscriber("two").wait_until(10, timeout_s=WAIT_S)
 
     async def story(stream: Stream) -> None:
-        # Another process was ahead: `out` was heard at 15, which this one has not come to.
+        # Another process was ahead: `second` was heard at 15, which this one has not come to.
         await stream.subscribe(
             heard=[
-                pb.SegmentTime(segment="in", min_time=10),
-                pb.SegmentTime(segment="out", min_time=15),
+                pb.SegmentTime(segment="first", min_time=10),
+                pb.SegmentTime(segment="second", min_time=15),
             ],
             heard_min_time=10,
         )
-        await asyncio.to_thread(promise, front, 12)
-        assert await stream.read() == (12, {"in": 12})
-        await asyncio.to_thread(promise, front, 16)
-        assert await stream.read() == (16, {"in": 16, "out": 16})
+        await asyncio.to_thread(promised, front, 12)
+        assert await stream.read() == (12, {"first": 12})
+        await asyncio.to_thread(promised, front, 16)
+        assert await stream.read() == (16, {"first": 16, "second": 16})
 
     in_a_stream(running, story)
 
@@ -140,11 +135,11 @@ def test_a_stream_may_close_its_half_and_listen_on(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:
     async def story(stream: Stream) -> None:
-        await stream.subscribe("in")
+        await stream.subscribe("first")
         await stream.call.done_writing()
-        assert await stream.read() == (0, {"in": 0})
-        await asyncio.to_thread(promise, front, 3)
-        assert await stream.read() == (3, {"in": 3})
+        assert await stream.read() == (0, {"first": 0})
+        await asyncio.to_thread(promised, front, 3)
+        assert await stream.read() == (3, {"first": 3})
 
     in_a_stream(running, story)
 
@@ -159,7 +154,7 @@ def test_a_stream_may_close_its_half_and_listen_on(
         ),
         (
             progress_pb.SubscribeRequest(
-                subscribe=progress_pb.Subscription(pipeline="p", segments=["s"])
+                subscribe=progress_pb.Subscription(pipeline="two", segments=["s"])
             ),
             grpc.StatusCode.NOT_FOUND,
             "no segment 's'",
@@ -188,7 +183,7 @@ class _Process:
         self.slot = 0
 
     def spec(self, _: str) -> PipelineSpec:
-        return SPEC
+        return TWO_SEGMENTS
 
     def min_times(self, _: str) -> tuple[int, int]:
         return (self.slot, self.slot)
@@ -223,17 +218,17 @@ async def test_a_slow_reader_gets_the_newest_value_and_nothing_gathers_for_it() 
     servicer: Any = ProgressServicer(_Engine(process), hub)  # type: ignore[arg-type]
 
     async def requests() -> AsyncIterator[progress_pb.SubscribeRequest]:
-        yield progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="p"))
+        yield progress_pb.SubscribeRequest(subscribe=progress_pb.Subscription(pipeline="two"))
 
     stream = asyncio.ensure_future(servicer.Subscribe(requests(), context))
     assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 0
     for slot in range(1, 1001):  # while the first message is being read
         process.slot = slot
-        hub.announced("p")
+        hub.announced("two")
     context.go_on.set()
     assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1000
     process.slot = 1001
-    hub.announced("p")
+    hub.announced("two")
     assert (await asyncio.wait_for(context.written.get(), WAIT_S)).min_time == 1001
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
