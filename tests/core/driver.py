@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -345,7 +346,7 @@ class Cluster:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def ask(self, shard: int, make: type[Any], *arguments: Any) -> Any:
+    def ask(self, shard: int, make: Callable[..., Any], *arguments: Any) -> Any:
         """Sends a request and returns the answer; lets everything happen in between."""
         request = f"request-{next(self._requests)}"
         self.handle(shard, make(request, *arguments))
@@ -358,7 +359,9 @@ class Cluster:
         """The results that a request was answered with so far."""
         return [e.result for e in self.effects if isinstance(e, Answer) and e.request == request]
 
-    def ask_home(self, node_id: str, make: type[Any], *arguments: Any, pipeline: str = "p") -> Any:
+    def ask_home(
+        self, node_id: str, make: Callable[..., Any], *arguments: Any, pipeline: str = "p"
+    ) -> Any:
         """Asks the home of a node; the pipeline and the node come first."""
         home = self.routing.home(pipeline, node_id)
         return self.ask(home, make, pipeline, node_id, *arguments)
@@ -378,12 +381,15 @@ class Cluster:
                 node.commit(heartbeats={front: promise})
         return node
 
-    def node(self, spec: PipelineSpec, node_id: str, kind: str = "other") -> HandNode:
+    def join(self, node_id: str, kind: str = "other", *, pipeline: str = "p", **more: Any) -> Any:
+        """What a node is answered that wants to join. more: other fields of JoinNode."""
+        return self.ask_home(node_id, partial(JoinNode, **more), kind, pipeline=pipeline)
+
+    def node(self, spec: PipelineSpec, node_id: str, kind: str = "other", **more: Any) -> HandNode:
         """Joins a node and attaches a stream of ticks."""
-        home = self.routing.home(spec.name, node_id)
-        joined = self.ask(home, JoinNode, spec.name, node_id, kind)
+        joined = self.join(node_id, kind, pipeline=spec.name, **more)
         assert isinstance(joined, Joined), joined
-        node = HandNode(self, spec, home, joined)
+        node = HandNode(self, spec, self.routing.home(spec.name, node_id), joined)
         node.attach()
         return node
 

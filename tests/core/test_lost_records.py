@@ -26,19 +26,11 @@ SPEC = PipelineSpec("p", ("a", "b"), (), open=True, start_slot=0)
 
 
 def join(cluster: Cluster, incarnation: int, ticks: int, node_id: str = "n") -> object:
-    home = cluster.routing.home("p", node_id)
-    owner, take_over, check_only = "", False, False
-    return cluster.ask(
-        home, JoinNode, "p", node_id, "query", owner, take_over, check_only, incarnation, ticks
-    )
+    return cluster.join(node_id, "query", known_incarnation=incarnation, known_ticks=ticks)
 
 
 def came_back(cluster: Cluster, incarnation: int, ticks: int) -> HandNode:
-    joined = join(cluster, incarnation, ticks)
-    assert isinstance(joined, Joined), joined
-    node = HandNode(cluster, SPEC, cluster.routing.home("p", "n"), joined)
-    node.attach()
-    return node
+    return cluster.node(SPEC, "n", "query", known_incarnation=incarnation, known_ticks=ticks)
 
 
 @pytest.fixture
@@ -160,9 +152,6 @@ def test_one_that_left_joined_elsewhere_and_comes_back_to_its_first_home_has_los
     cluster.handle(1, AttachSession("late", name, node.key))
     (ended,) = [e for e in cluster.effects if isinstance(e, SessionRefused) and e.session == "late"]
     assert ended.refusal.code is RefusalCode.UNKNOWN_NODE
-    owner, take_over, check_only = "", False, False
     incarnation = node.key.incarnation
-    answer = cluster.ask(
-        1, JoinNode, name, "n", "query", owner, take_over, check_only, incarnation, 1
-    )
+    answer = cluster.join("n", "query", pipeline=name, known_incarnation=incarnation, known_ticks=1)
     assert isinstance(answer, Joined) and answer.key.incarnation > incarnation

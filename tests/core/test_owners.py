@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.core.driver import Cluster, HandNode
+from typing import Any
+
+from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.log import (
-    Answer,
     DetachSession,
     HomeEntry,
     Joined,
@@ -23,26 +24,17 @@ def running(shards: int = 1) -> Cluster:
     return cluster
 
 
-def join(
-    cluster: Cluster, owner: str, *, take_over: bool = False, check_only: bool = False
-) -> object:
-    home = cluster.routing.home("p", "n")
-    return cluster.ask(home, JoinNode, "p", "n", "query", owner, take_over, check_only)
+def join(cluster: Cluster, owner: str, **more: Any) -> object:
+    return cluster.join("n", "query", owner=owner, **more)
 
 
-def at_work(cluster: Cluster, owner: str, *, take_over: bool = False) -> HandNode:
+def at_work(cluster: Cluster, owner: str, **more: Any) -> HandNode:
     """A node whose session lives."""
-    joined = join(cluster, owner, take_over=take_over)
-    assert isinstance(joined, Joined), joined
-    node = HandNode(cluster, SPEC, cluster.routing.home("p", "n"), joined)
-    node.attach()
-    return node
+    return cluster.node(SPEC, "n", "query", owner=owner, **more)
 
 
 def assert_refused(answer: object) -> None:
-    assert isinstance(answer, Refusal) and answer.code is RefusalCode.CONFLICT
-    assert "'one'" in answer.message and "'other'" in answer.message
-    assert "take_over=True" in answer.message
+    refused(answer, RefusalCode.CONFLICT, "'one'", "'other'", "take_over=True")
 
 
 def test_another_query_does_not_end_one_that_runs() -> None:
@@ -59,8 +51,7 @@ def test_another_query_takes_over_where_it_says_so() -> None:
     node.commit(batch=Batch("one", 3, b"f"))
     later = at_work(cluster, "other", take_over=True)
     assert later.joined.last_batches == (Batch("one", 3, b"f"),)
-    (refused,) = [e for e in cluster.effects if isinstance(e, SessionRefused)]
-    assert refused.refusal.code is RefusalCode.FENCED
+    refused(node.ended, RefusalCode.FENCED)
     again = join(cluster, "one")
     assert isinstance(again, Refusal) and "'other'" in again.message
 
@@ -103,44 +94,32 @@ def test_two_that_join_at_once_are_told_keys_of_their_own() -> None:
     cluster.handle(0, JoinNode("x", "p", "n", "query", "one"))
     cluster.handle(0, JoinNode("y", "p", "n", "query", "one"))
     cluster.settle()
-    answers = {e.request: e.result for e in cluster.effects if isinstance(e, Answer)}
-    given = [answers[request] for request in ("x", "y")]
-    assert [told.key.incarnation for told in given if isinstance(told, Joined)] == [1, 2]
+    given = cluster.answers("x") + cluster.answers("y")
+    assert [told.key.incarnation for told in given] == [1, 2]
 
 
-def test_whom_a_node_runs_for_survives_restarts_and_snapshots() -> None:
-    for snapshot in (False, True):
-        cluster = running(2)
-        node = at_work(cluster, "one")
-        if snapshot:
-            cluster.take_snapshot(node.home)
-        cluster.restart(node.home)
-        cluster.settle()
-        node.attach()
-        assert_refused(join(cluster, "other"))
+def test_whom_a_node_runs_for_survives_restarts_and_snapshots(snapshot: bool) -> None:
+    cluster = running(2)
+    node = at_work(cluster, "one")
+    cluster.restart_all(from_snapshots=snapshot)
+    node.attach()
+    assert_refused(join(cluster, "other"))
 
 
 def test_whom_a_node_runs_for_moves_with_it() -> None:
     """To another home, when its shard goes."""
-    for node_id in map(str, range(20)):
-        cluster = running(2)
-        before = cluster.routing.home("p", node_id)
-        answer = cluster.ask(before, JoinNode, "p", node_id, "query", "one")
-        HandNode(cluster, SPEC, before, answer).attach()
-        cluster.rescale(1)
-        home = cluster.routing.home("p", node_id)
-        if home != before:
-            break
-    node = HandNode(cluster, SPEC, home, answer)
+    cluster = running(2)
+    node_id = next(cluster.ids_at(1))
+    node = cluster.node(SPEC, node_id, "query", owner="one")
+    cluster.rescale(1)
+    node.home = 0
     node.attach()
-    assert_refused(cluster.ask(home, JoinNode, "p", node_id, "query", "other"))
+    assert_refused(cluster.join(node_id, "query", owner="other"))
 
 
 def test_an_owner_of_any_length_is_not_taken() -> None:
     cluster = running()
-    answer = join(cluster, "x" * 1025)
-    assert isinstance(answer, Refusal) and answer.code is RefusalCode.INVALID
-    assert "an owner at most 1024" in answer.message
+    refused(join(cluster, "x" * 1025), RefusalCode.INVALID, "an owner at most 1024")
 
 
 def _opened(cluster: Cluster) -> int:
