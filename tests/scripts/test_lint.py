@@ -32,7 +32,9 @@ PLANTED = {
     "tracker/service/stats.py": "tracker.service.engine",
     "local_tracker/agent/stranger.py": "local_tracker.agent.spool",
     "local_tracker/agent/spool.py": "local_tracker.agent.stranger",
+    "local_tracker/stranger.py": "local_tracker.worker",
     "local_tracker/core/stranger.py": "threading",
+    "local_tracker/spark/stranger.py": "local_tracker.spark.tracked",
     "local_tracker/worker/stranger.py": "grpc",
     "fronts/stranger.py": "pyspark",
     "fronts/clock.py": "lowmark",
@@ -64,7 +66,8 @@ def test_lengths_of_methods_and_of_functions_inside_functions_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["lowmark", "tracker/client", "scripts", "examples", "tests/service"]
+    "folder",
+    ["lowmark", "fronts", "local_tracker/spark", "tracker/client", "scripts", "tests/service"],
 )
 def test_a_private_member_used_outside_of_its_class_fails(folder: str) -> None:
     done = subprocess.run(
