@@ -12,9 +12,9 @@ from tracker.cli.common import (
     AsJson,
     PipelineName,
     Target,
-    ended_by_signals,
     fail,
     show,
+    when_told_to_end,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def attach(
 
     if not reads and not ranges:
         raise typer.BadParameter("what the query reads must be told: --reads, --ranges, or both")
-    ended = ended_by_signals()
+    ended = threading.Event()
+    when_told_to_end(ended.set)
     if not once and not _wait_begun(checkpoint, node_id, ended):
         return
     try:
@@ -93,8 +94,7 @@ def attach(
     last = followed.last_durable_batch
     show(as_json, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")
     if not clean:
-        untold = "not all batches that are over are told; start again to tell the rest"
-        fail(f"{node_id}: {untold}")
+        fail(f"{node_id}: not all batches that are over are told; start again to tell the rest")
 
 
 def _wait_begun(checkpoint: str, node_id: str, ended: threading.Event) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -80,18 +78,10 @@ def wrong_usage() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def ended_by_signals() -> threading.Event:
-    """Set when somebody ends the command by SIGTERM or SIGINT."""
-    ended = threading.Event()
+def when_told_to_end(action: Callable[[], object]) -> None:
+    """From now on SIGTERM and SIGINT lead to `action`, in the main thread."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    return ended
-
-
-def end_by_signals() -> None:
-    """From now on SIGTERM and SIGINT end the command, with exit status 0."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, lambda *_: action())
 
 
 def write_secret(out: Path, secret: str) -> None:

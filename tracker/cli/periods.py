@@ -14,9 +14,9 @@ from tracker.cli.common import (
     SegmentName,
     Target,
     connect,
-    end_by_signals,
     print_json,
     show,
+    when_told_to_end,
 )
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
@@ -116,7 +116,7 @@ def periods_follow(
 ) -> None:
     """Print a JSON line for each period when it is complete, in order, none skipped and none twice; or,
     with --table, write a marker file instead. Until SIGTERM, --timeout, or the end of the pipeline."""
-    end_by_signals()
+    when_told_to_end(sys.exit)
     with follower_of(target, pipeline, segment, every, record, since) as follower:
         if table is not None:
             Markers(follower, table, layout, marker).run(timeout)

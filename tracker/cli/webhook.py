@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,8 @@ from tracker.cli.common import (
     PipelineName,
     SegmentName,
     Target,
-    end_by_signals,
     fail,
+    when_told_to_end,
     write_secret,
 )
 from tracker.cli.periods import Every, Since, follower_of
@@ -71,7 +72,7 @@ def follow(
 ) -> None:
     """Post a signed message for each period when it is complete, in order, none skipped, until the
     receiver has answered with 2xx. Until SIGTERM, --timeout, or the end of the pipeline."""
-    end_by_signals()
+    when_told_to_end(sys.exit)
     patience = Patience(
         attempt_s=parse_duration_ns(answer_within) / 1e9,
         give_up_s=parse_duration_ns(give_up_after) / 1e9,
