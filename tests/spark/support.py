@@ -24,7 +24,7 @@ from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.storage import local_path
-from tests.cluster.children import WAIT_S, until
+from tests.cluster.children import WAIT_S, Running, until
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -251,3 +251,19 @@ def take_out_of_side(pipeline: Pipeline) -> None:
     with NodeClient(pipeline.target, pipeline.name, "side-reader") as node:
         node.join(WAIT_S)
         node.commit(TickContent(consumed=cells)).result(WAIT_S)
+
+
+# --- queries that are followed ----------------------------------------------------------------------
+
+
+class Attach(Running):
+    """`lowmark attach`, where PySpark is not installed: follows a query of `directory`, whose checkpoint is
+    `cp` and whose sink is `out`; not started."""
+
+    def __init__(self, target: str, pipeline: str, directory: Path, *more: str) -> None:
+        super().__init__(
+            "tests.spark.without_spark", "attach", "--target", target, "--pipeline", pipeline,
+            "--node-id", "parse", "--reads", "parse", "--creates", "after",
+            "--checkpoint", str(directory / "cp"), "--sink", str(directory / "out"), *more,
+            errors=directory / "attach.log",
+        )  # fmt: skip

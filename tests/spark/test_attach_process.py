@@ -5,7 +5,6 @@ The command runs where PySpark cannot be imported.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -14,34 +13,12 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.tracked import Tracked
-from tests.cluster.children import WAIT_S, Running
+from tests.cluster.children import WAIT_S
 from tests.spark.conftest import Pipelines
-from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
+from tests.spark.support import SCHEMA, Attach, Pipeline, Witness, sink_rows
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Cells, TickContent
 from tracker.core.model.ack_values import unit_value
-
-
-class Attach(Running):
-    """The command as a process, as often as it is started; none outlives the test."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        directory = pipeline.directory
-        super().__init__(
-            "tests.spark.without_spark", "attach", "--target", pipeline.target, "--pipeline",
-            pipeline.name, "--node-id", "parse", "--reads", "parse", "--creates", "after",
-            "--checkpoint", str(directory / "cp"), "--sink", str(directory / "out"),
-            errors=directory / "attach.log",
-        )  # fmt: skip
-
-    def once(self, *more: str) -> str:
-        """Runs to its end; what it has said."""
-        done = subprocess.run(
-            [*self.command, "--once", *more], capture_output=True, text=True, timeout=WAIT_S,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
 
 @pytest.fixture
@@ -51,9 +28,16 @@ def pipeline(pipelines: Pipelines) -> Pipeline:
 
 @pytest.fixture
 def attach(pipeline: Pipeline) -> Iterator[Attach]:
-    made = Attach(pipeline)
+    made = Attach(pipeline.target, pipeline.name, pipeline.directory)
     yield made
     made.discard()
+
+
+def once(pipeline: Pipeline, *more: str) -> str:
+    """Tells what there is to tell; returns what it has said."""
+    with Attach(pipeline.target, pipeline.name, pipeline.directory, "--once", *more) as attach:
+        attach.ends_well()
+    return "\n".join(line for _, line in attach.lines)
 
 
 def plain(spark: SparkSession, pipeline: Pipeline) -> DataStreamWriter:
@@ -111,9 +95,7 @@ def test_a_query_is_followed_by_a_process_that_is_killed(
     assert sorted(sink_rows(checkpoint, out)()) == sorted(pipeline.slots)
 
 
-def test_followed_and_tracked_by_turns_counts_once(
-    spark: SparkSession, pipeline: Pipeline, attach: Attach
-) -> None:
+def test_followed_and_tracked_by_turns_counts_once(spark: SparkSession, pipeline: Pipeline) -> None:
     """Both name a batch alike, so whoever comes second finds it told."""
     directory = pipeline.directory
     tracked = Tracked(spark, pipeline.target, pipeline.name)
@@ -121,14 +103,14 @@ def test_followed_and_tracked_by_turns_counts_once(
         pipeline.publish(slot)
         if follows:
             run(plain(spark, pipeline))
-            attach.once()
+            once(pipeline)
         else:
             query = tracked.start(
                 plain(spark, pipeline), node_id="parse", reads="parse", creates=["after"]
             )
             query.processAllAvailable()
             query.stop()
-    assert '"last_batch": 2' in attach.once("--json")
+    assert '"last_batch": 2' in once(pipeline, "--json")
     consume_downstream(pipeline, str(directory / "cp"), str(directory / "out"))
     pipeline.leave()
     pipeline.assert_finished()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,7 +17,9 @@ from local_tracker.spark.follow import Follower, FollowerLimits, Stopping, Track
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 from local_tracker.spark.storage import LogError
-from tests.cluster.children import WAIT_S, until
+from tests.cluster.children import WAIT_S, discard, until
+from tests.cluster.tracker import lowmark
+from tests.spark.support import Attach
 from tracker.client import LowmarkError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError, TickRefusedError
@@ -498,29 +497,21 @@ class NeverTicks(AnyTicks):
 
 # --- the command ----------------------------------------------------------------------------------
 
-Command = Callable[..., "subprocess.Popen[str]"]
+Command = Callable[..., Attach]
 
 
 @pytest.fixture
 def command(running: EmbeddedTracker, logs: Logs) -> Iterator[Command]:
     """Starts `lowmark attach` as a process; none outlives the test."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Attach] = []
 
-    def start(*more: str) -> subprocess.Popen[str]:
-        options = {
-            "--target": running.target, "--pipeline": "p", "--node-id": "parse", "--reads": "parse",
-            "--creates": "after", "--checkpoint": str(logs.checkpoint), "--sink": str(logs.sink),
-        }  # fmt: skip
-        arguments = [word for pair in options.items() for word in pair]
-        command = [sys.executable, "-m", "tracker.cli", "attach", *arguments, *more]
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe))
+    def start(*more: str) -> Attach:
+        started.append(Attach(running.target, "p", logs.checkpoint.parent, *more))
+        started[-1].start()
         return started[-1]
 
     yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    discard(started)
 
 
 def test_the_command_waits_for_the_query_to_begin(
@@ -528,22 +519,19 @@ def test_the_command_waits_for_the_query_to_begin(
 ) -> None:
     (logs.checkpoint / "metadata").rename(logs.checkpoint / "later")
     process = command()
-    assert process.stderr is not None
-    assert process.stderr.readline().startswith("parse: waits for a query to begin in ")
+    process.until_logs("parse: waits for a query to begin in ")
     (logs.checkpoint / "later").rename(logs.checkpoint / "metadata")
     logs.batch(0, 1)
     await_open_slots(running, 3, 1)
-    process.terminate()
-    said, _ = process.communicate(timeout=WAIT_S)
-    assert (process.returncode, said) == (0, "parse: told up to batch 0\n")
+    assert process.stop() == 0, process.errors()
+    assert process.lines == [(0, "parse: told up to batch 0")]
 
 
 def test_the_command_does_not_wait_for_it_with_once(logs: Logs, command: Command) -> None:
     (logs.checkpoint / "metadata").unlink()
     process = command("--once")
-    _, errors = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert "metadata does not exist" in errors
+    assert process.end() == 1
+    assert "metadata does not exist" in process.errors()
 
 
 def test_the_command_ends_by_a_signal_though_a_batch_waits(
@@ -554,16 +542,12 @@ def test_the_command_ends_by_a_signal_though_a_batch_waits(
     logs.batch(1, 2, source="file:///data/in/nobody-told.parquet")
     process = command("--once")
     await_open_slots(running, 3, 1)
-    process.send_signal(signal.SIGTERM)
-    said, errors = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert said == "parse: told up to batch 0\n"
-    assert "parse: not all batches that are over are told" in errors
+    assert process.stop() == 1
+    assert process.lines == [(0, "parse: told up to batch 0")]
+    assert "parse: not all batches that are over are told" in process.errors()
 
 
-def test_the_command_follows_ranges_of_offsets(
-    running: EmbeddedTracker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_follows_ranges_of_offsets(running: EmbeddedTracker, tmp_path: Path) -> None:
     """Of a query over Kafka, say, whose records a front has labelled."""
     journal, checkpoint = str(tmp_path / "ranges"), tmp_path / "cp"
     for folder in ("offsets", "commits"):
@@ -579,17 +563,15 @@ def test_the_command_follows_ranges_of_offsets(
                 f'v1\n{{"batchTimestampMs":1700000000000}}\n{offsets}'
             )
             (checkpoint / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
-        command = [
-            sys.executable, "-m", "tracker.cli", "attach", "--target", running.target,
-            "--pipeline", "log", "--node-id", "parse", "--checkpoint", str(checkpoint), "--once",
-        ]  # fmt: skip
-        told = subprocess.run(
-            [*command, "--ranges", f"0=parse:{journal}"], timeout=WAIT_S, check=False
-        )
-        assert told.returncode == 0, capfd.readouterr().err
-        nothing = subprocess.run(command, timeout=WAIT_S, check=False)
+        command = (
+            "attach", "--target", running.target, "--pipeline", "log", "--node-id", "parse",
+            "--checkpoint", str(checkpoint), "--once",
+        )  # fmt: skip
+        told = lowmark(*command, "--ranges", f"0=parse:{journal}")
+        assert told.returncode == 0, told.stderr
+        nothing = lowmark(*command)
         assert nothing.returncode == 2
-        assert "--reads, --ranges, or both" in capfd.readouterr().err
+        assert "--reads, --ranges, or both" in nothing.stderr
         front.leave()
     with running.subscriber("log") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)

@@ -7,21 +7,19 @@ were never told.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F
 
-from examples.children import ROOT
 from fronts.files import FileFront
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.tracked import TrackedQuery
+from tests.cluster.children import Running
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.registry import BOTH, row
 from tests.spark_matrix.truth import Output
@@ -271,18 +269,18 @@ def attached(world: World) -> None:
     world.publish(3, 4)
     query = plain.option("checkpointLocation", world.path("cp")).start()
     query.processAllAvailable()
-    history = str(world.recorder.path.with_name("attach.jsonl"))
-    command = [
-        sys.executable, "-m", "tests.spark_matrix.recorded", history, "--", "attach", "--checkpoint", world.path("cp"),
-        "--pipeline", world.name, "--node-id", "parse", "--reads", "parse", "--creates", "after",
-        "--sink", world.path("out"), "--target", world.target,
-    ]  # fmt: skip
-    first = subprocess.run(
-        [*command, "--once"], timeout=60, capture_output=True, check=False, cwd=ROOT
-    )
-    world.check(first.returncode == 0, f"attach --once says {first.stdout + first.stderr!r}")
-    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
-    world.at_end(following.kill)
+    command = (
+        "tests.spark_matrix.recorded", str(world.recorder.path.with_name("attach.jsonl")), "--",
+        "attach", "--checkpoint", world.path("cp"), "--pipeline", world.name, "--node-id", "parse",
+        "--reads", "parse", "--creates", "after", "--sink", world.path("out"),
+        "--target", world.target,
+    )  # fmt: skip
+    log = Path(world.path("attach.log"))
+    with Running(*command, "--once", errors=log) as first:
+        first.ends_well()
+    following = Running(*command, errors=log)
+    world.at_end(following.discard)
+    following.start()
     for slot in (6, 7, 9):
         world.publish(slot)
     query.processAllAvailable()
@@ -290,10 +288,11 @@ def attached(world: World) -> None:
         world.tracked(), world.reader(2).parquet(world.path("out")), node="after", reads="after",
         out="after", checkpoint="cp-after",
     ).processAllAvailable()  # fmt: skip
-    following.terminate()
-    said, errors = following.communicate(timeout=60)
-    world.check(following.returncode == 0, f"attach says {said + errors!r}")
-    world.check(b"told up to batch 4" in said, f"attach says {said!r}")
+    world.check(following.stop() == 0, f"attach says {following.errors()}")
+    world.check(
+        any("told up to batch 4" in line for _, line in following.lines),
+        f"attach says {following.lines}",
+    )
     world.sink_is_all("after", "parquet")
     world.finish()
 
