@@ -67,7 +67,15 @@ def test_lengths_of_methods_and_of_functions_inside_functions_count() -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    ["lowmark", "fronts", "local_tracker/spark", "tracker/client", "scripts", "tests/service"],
+    [
+        "lowmark",
+        "fronts",
+        "local_tracker/spark",
+        "tracker/client",
+        "scripts",
+        "examples",
+        "tests/service",
+    ],
 )
 def test_a_private_member_used_outside_of_its_class_fails(folder: str) -> None:
     done = subprocess.run(
