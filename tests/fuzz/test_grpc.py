@@ -54,7 +54,7 @@ STREAMS: dict[str, list[Any]] = {
         ),
     ],
     "Exchange": FRAMES,
-    "Subscribe": [METHODS["Subscribe"][0]],
+    "Subscribe": [METHODS["Subscribe"]],
 }
 SHARDS: dict[str, Any] = {
     "JoinShard": peer_service_pb2.JoinShardRequest(address="127.0.0.1:9"),
@@ -90,7 +90,7 @@ def served() -> Iterator[EmbeddedTracker]:
 def test_a_call_ends_as_calls_end(served: EmbeddedTracker, path: str) -> None:
     method = SERVED[path]
     name = method.name
-    valid = STREAMS.get(name) or [SHARDS[name] if name in SHARDS else METHODS[name][0]]
+    valid = STREAMS.get(name) or [SHARDS[name] if name in SHARDS else METHODS[name]]
     message = (
         st.sampled_from(valid)
         .flatmap(lambda valid: sent(valid) | anything(type(valid)))
