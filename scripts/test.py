@@ -4,7 +4,8 @@
 
 Every directory of `tests` belongs to one layer: those named below to theirs, every other one to
 `processes`, so that a new directory can't be forgotten. A layer that runs no test has failed. A layer
-that fails does not keep the next ones from running. Each layer's time is told, and kept in
+that fails does not keep the next ones from running. Tests of whole systems, which wait for much, run
+beside the others of their layer. Each layer's time is told, and kept in
 `build/test.json` with that of each of its directories.
 """
 
@@ -23,7 +24,12 @@ from scripts.summary import BUILD, ROOT, finish
 
 PURE = ("core", "model", "simulation", "mutations", "scenarios", "check", "fuzz")
 SPARK = ("spark", "examples")
+SYSTEMS = ("chart", "elastic", "examples", "faults", "planted", "processes", "siege")
+"""Directories of whole systems, which wait more than they compute: they run beside the rest of their
+layer, in a pytest of their own."""
 LAYERS = ("pure", "processes", "spark")
+NOTHING_COLLECTED = 5
+"""What pytest ends with when it has run no test."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +66,47 @@ def paths_of(layer: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
-def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
-    """Runs one layer in a pytest of its own, which prints as it goes."""
-    paths = paths_of(layer)
-    report = BUILD / f"test-{layer}.xml"
-    report.unlink(missing_ok=True)
-    print(f"== {layer}: {' '.join(paths)}", flush=True)
-    command = [sys.executable, "-m", "pytest", "--durations=5", f"--junitxml={report}"]
-    start = time.monotonic()
+def parts_of(layer: str) -> dict[str, list[str]]:
+    """What of a layer runs side by side: paths by the name of the part."""
+    parts: dict[str, list[str]] = {layer: [], f"{layer}-systems": []}
+    for path in paths_of(layer):
+        parts[f"{layer}-systems" if Path(path).name in SYSTEMS else layer].append(path)
     # Without a path pytest would collect everything: a layer without tests has failed instead.
-    exit_code = subprocess.call([*command, *arguments, *paths], cwd=ROOT) if paths else 5
-    result = counted(layer, exit_code, time.monotonic() - start, report)
+    return {name: paths for name, paths in parts.items() if paths}
+
+
+def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
+    """Runs one layer; its first part prints as it goes, what another has printed comes in the end."""
+    parts, start = parts_of(layer), time.monotonic()
+    print(f"== {layer}: {' '.join(path for paths in parts.values() for path in paths)}", flush=True)
+    reports = [BUILD / f"test-{name}.xml" for name in parts]
+    running: list[subprocess.Popen[bytes]] = []
+    for (name, paths), report in zip(parts.items(), reports, strict=True):
+        report.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "--durations=5", f"--junitxml={report}"]
+        with (BUILD / f"test-{name}.log").open("wb") as log:
+            said = log if running else None
+            running.append(subprocess.Popen([*command, *arguments, *paths], cwd=ROOT, stdout=said))
+    exit_codes = [process.wait() for process in running]
+    for name in list(parts)[1:]:
+        print((BUILD / f"test-{name}.log").read_text(errors="replace"), flush=True)
+    exit_code = worst(exit_codes)
+    result = counted(layer, exit_code, time.monotonic() - start, *reports)
     print(f"== {layer}: {result.seconds:.0f} s, {result.passed} passed", flush=True)
     return result
 
 
-def counted(layer: str, exit_code: int, seconds: float, report: Path) -> LayerResult:
-    """Reads counts and times from pytest's report; errors outside of tests count as failed."""
+def worst(exit_codes: Sequence[int]) -> int:
+    """Of the parts of a layer. That one of them had nothing to run is no failure of the others."""
+    ran = [code for code in exit_codes if code != NOTHING_COLLECTED]
+    return max(ran, key=abs) if ran else NOTHING_COLLECTED
+
+
+def counted(layer: str, exit_code: int, seconds: float, *reports: Path) -> LayerResult:
+    """Reads counts and times from pytest's reports; errors outside of tests count as failed."""
     tests = failed = skipped = 0
     times: dict[str, float] = defaultdict(float)
-    if report.exists():
+    for report in filter(Path.exists, reports):
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
             tests += int(suite.get("tests", 0))
             failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))

@@ -45,7 +45,7 @@ def processes(tmp_path: Path) -> Iterator[list[Running]]:
         tracker.close()
 
 
-@pytest.mark.parametrize("pause_s", [2.0, 12.0], ids=["its streams live on", "its streams break"])
+@pytest.mark.parametrize("pause_s", [2.0, 8.0], ids=["its streams live on", "its streams break"])
 def test_a_pause_of_the_tracker_evicts_no_front_that_runs(
     processes: list[Running], pause_s: float
 ) -> None:

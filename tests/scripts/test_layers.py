@@ -57,6 +57,25 @@ def test_each_directorys_time_is_kept(tmp_path: Path) -> None:
     assert (found.seconds, found.directories) == (8.2, {"tests.model": 4, "tests.core": 3})
 
 
+def test_whole_systems_run_beside_the_rest_of_their_layer(tmp_path: Path) -> None:
+    for layer in layers.LAYERS:
+        parts = layers.parts_of(layer)
+        assert sorted(path for paths in parts.values() for path in paths) == sorted(
+            layers.paths_of(layer)
+        )
+    assert set(layers.parts_of("processes")) == {"processes", "processes-systems"}
+    reports = [tmp_path / "one.xml", tmp_path / "other.xml"]
+    for report in reports:
+        report.write_text(SUITE.format(3, 0, 0, 1))
+    assert layers.counted("processes", 0, 0.5, *reports).passed == 4
+
+
+def test_a_part_without_tests_to_run_fails_only_with_the_others() -> None:
+    assert [layers.worst(codes) for codes in ([0, 5], [5, 5], [0, 1], [0, -9], [0])] == [
+        0, 5, 1, -9, 0,
+    ]  # fmt: skip
+
+
 def test_a_layer_that_wrote_no_report_has_failed(tmp_path: Path) -> None:
     assert not layers.counted("pure", 0, 0.0, tmp_path / "missing.xml").ok
 
