@@ -37,7 +37,6 @@ from tracker.core.log.steps import (
     CellsMoved,
     LastWords,
     NodesMoved,
-    RoutingEntry,
     ShardLeft,
     ShardSaid,
 )
@@ -68,7 +67,7 @@ class FrameCheck:
         elif isinstance(frame.body, Entries):
             due = link.accepted + 1
             if frame.body.first <= due:
-                judge = _Judge(self._shards, self._pipelines, frame.shard, due)
+                judge = EntryJudge(self._shards, self._pipelines, frame.shard, due)
                 for entry in frame.body.entries[due - frame.body.first :]:
                     if not judge.takes(entry):
                         return  # from here on nothing is taken
@@ -85,8 +84,9 @@ class FrameCheck:
                 _check_segments(known.spec, _segments_of(pipeline))
 
 
-class _Judge:
-    """Judges the entries of one home's log, one after the other, from number `due` on."""
+class EntryJudge:
+    """Judges the entries of one home's log, one after the other, from number `due` on: by what will be known
+    when those before them have taken effect."""
 
     def __init__(self, shards: Shards, pipelines: Pipelines, sender: int, due: int) -> None:
         self._shards, self._pipelines = shards, pipelines
@@ -98,22 +98,35 @@ class _Judge:
     def takes(self, entry: Entry) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
         if it never can."""
-        if not self._hears_sender(entry):
+        if self._known.awaits(self._sender, entry):
             return False
+        self._check_sender(entry)
+        if not self.knows(entry):
+            return False
+        self._check(entry)
+        self.note(entry)
+        return True
+
+    def knows(self, entry: Entry) -> bool:
+        """Whether what the entry names is known: its pipelines, the homes, and that the sender has joined.
+        Until then it is asked for again."""
+        applied = entry.applied if isinstance(entry, ShardLeft) else ()
+        return (
+            not self._known.awaits(self._sender, entry)
+            and all(home < self._known.next_shard for home, _ in applied)
+            and all(self._spec(name) is not None for name in _pipelines_of(entry))
+        )
+
+    def note(self, entry: Entry) -> None:
+        """The entry is taken: those after it are judged by what it changes."""
         if isinstance(entry, PipelineRegistered):
-            check_spec(entry.spec)
             self._specs.setdefault(entry.spec.name, entry.spec)
         elif isinstance(entry, ROUTING_ENTRIES):
-            if not self._takes_step(entry):
-                return False
-        else:
-            name = entry.tick.pipeline if isinstance(entry, KeyTick) else entry.pipeline
-            spec = self._spec(name)
-            if spec is None:
-                return False
-            self._check_entry(spec, entry)
+            if self._known is self._shards.membership:
+                self._known = self._known.copy()
+            self._known.apply(entry, self._sender, self._due)
+            self._table = table_of(self._known, self._sender)
         self._due += 1
-        return True
 
     def _spec(self, pipeline: str) -> PipelineSpec | None:
         known = self._pipelines.get(pipeline)
@@ -121,42 +134,34 @@ class _Judge:
             return known.spec
         return self._pipelines.registering.get(pipeline) or self._specs.get(pipeline)
 
-    def _hears_sender(self, entry: Entry) -> bool:
-        """Whether the sender may say the entry, as far as is known: False where it is joining, and the
-        word that it has joined is still on its way. Raises Refused where it has left, or never joins."""
+    def _check_sender(self, entry: Entry) -> None:
         known, sender = self._known, self._sender
-        if known.awaits(sender, entry):
-            return False
-        if sender in known.members or sender in known.joining:
-            return True
-        raise Refused(
-            RefusalCode.INVALID,
-            f"shard {sender} says {type(entry).__name__}, but it "
-            f"{'has left' if sender in known.former else 'has not joined'}: the shards are "
-            f"{sorted(known.members)}",
-        )
+        if sender not in known.members and sender not in known.joining:
+            raise Refused(
+                RefusalCode.INVALID,
+                f"shard {sender} says {type(entry).__name__}, but it "
+                f"{'has left' if sender in known.former else 'has not joined'}: the shards are "
+                f"{sorted(known.members)}",
+            )
 
-    def _takes_step(self, entry: RoutingEntry) -> bool:
-        if isinstance(entry, NodesMoved | CellsMoved):
-            spec = self._spec(entry.pipeline)
-            if spec is None:
-                return False
-            _check_moved(spec, entry)
-        elif isinstance(entry, ShardSaid | ShardLeft):
-            applied = entry.applied if isinstance(entry, ShardLeft) else ()
-            if any(home >= self._known.next_shard for home, _ in applied):
-                return False
-            for words in entry.pipelines:
-                spec = self._spec(words.pipeline)
-                if spec is None:
-                    return False
-                _check_last_words(spec, words)
-        check_step(self._known, self._shards.own, entry, self._sender)
-        if self._known is self._shards.membership:
-            self._known = self._known.copy()
-        self._known.apply(entry, self._sender, self._due)
-        self._table = table_of(self._known, self._sender)
-        return True
+    def _check(self, entry: Entry) -> None:
+        """Raises Refused if the entry, of which all is known, can never be taken."""
+        if isinstance(entry, PipelineRegistered):
+            check_spec(entry.spec)
+        elif isinstance(entry, ROUTING_ENTRIES):
+            if isinstance(entry, NodesMoved | CellsMoved):
+                _check_moved(self._known_spec(entry.pipeline), entry)
+            elif isinstance(entry, ShardSaid | ShardLeft):
+                for words in entry.pipelines:
+                    _check_last_words(self._known_spec(words.pipeline), words)
+            check_step(self._known, self._shards.own, entry, self._sender)
+        else:
+            self._check_entry(self._known_spec(*_pipelines_of(entry)), entry)
+
+    def _known_spec(self, pipeline: str) -> PipelineSpec:
+        spec = self._spec(pipeline)
+        assert spec is not None, "only what is known is checked"
+        return spec
 
     def _check_entry(self, spec: PipelineSpec, entry: Entry) -> None:
         if isinstance(entry, KeyTick):
@@ -201,6 +206,20 @@ class _Judge:
                 f"node {key} of shard {self._sender}; by version {table.version} of the table it is at "
                 f"home at shard {table.home(spec.name, key.node_id)}",
             )
+
+
+def _pipelines_of(entry: Entry) -> tuple[str, ...]:
+    """The names of the pipelines that an entry is of, and does not begin."""
+    match entry:
+        case KeyTick():
+            return (entry.tick.pipeline,)
+        case ShardSaid() | ShardLeft():
+            return tuple(words.pipeline for words in entry.pipelines)
+        case PipelineRegistered():
+            return ()
+        case NodesMoved() | CellsMoved():
+            return (entry.pipeline,)
+    return () if isinstance(entry, ROUTING_ENTRIES) else (entry.pipeline,)
 
 
 def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:

@@ -7,31 +7,19 @@ from dataclasses import dataclass
 from tracker.core.log import (
     Entries,
     EntriesReceived,
-    Entry,
     Frame,
-    KeyClosed,
-    KeyDropped,
-    KeyOpened,
-    KeyTick,
-    LimitsChanged,
-    PipelineCompleted,
     PipelineRegistered,
-    PipelineRestarted,
     ReceivedEntries,
     ReportWanted,
     ShardReport,
-    WrittenOff,
 )
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import (
     STEPS,
-    CellsMoved,
-    NodesMoved,
-    ShardLeft,
-    ShardSaid,
 )
 from tracker.core.membership.shards import Shards
 from tracker.core.pipeline.pipelines import Pipelines
+from tracker.core.process.checking import EntryJudge
 from tracker.core.process.progress import Progress
 from tracker.core.replication.links import Link
 from tracker.core.replication.lost import LogLost
@@ -93,43 +81,21 @@ class Receiver:
             self._replication.send(shard, EntriesReceived(link.received, again=body.first > due))
             return
         entries = body.entries[due - body.first :]
-        known = self._shards.expected()
-        for place, entry in enumerate(entries):
-            if known.awaits(shard, entry) or not self._can_take(entry):
-                entries = entries[:place]  # what it names is still on the way: ask again later
+        judge = EntryJudge(self._shards, self._pipelines, shard, due)
+        for index, entry in enumerate(entries):
+            if not judge.knows(entry):
+                entries = entries[:index]  # what it names is still on the way: ask again later
                 break
+            judge.note(entry)
+            if isinstance(entry, PipelineRegistered) and entry.spec.name not in self._pipelines:
+                # Of several registrations of one name, the first one counts.
+                self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
         if entries:
             link.accepted = due + len(entries) - 1
             self._journal.append(ReceivedEntries(shard, due, tuple(entries)))
-            for place, entry in enumerate(entries):
+            for index, entry in enumerate(entries):
                 if type(entry) in STEPS:
-                    self._shards.note_step(self._journal.position, entry, shard, due + place)
-
-    def _can_take(self, entry: Entry) -> bool:
-        """Whether the pipeline that an entry is of is known, and the shards that it names."""
-        match entry:
-            case PipelineRegistered():
-                if entry.spec.name not in self._pipelines:  # of several, the first one counts
-                    self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
-                return True
-            case KeyTick():
-                name = entry.tick.pipeline
-            case KeyOpened() | KeyClosed() | KeyDropped() | WrittenOff() | PipelineRestarted():
-                name = entry.pipeline
-            case LimitsChanged() | PipelineCompleted():
-                name = entry.pipeline
-            case NodesMoved() | CellsMoved():
-                name = entry.pipeline
-            case ShardSaid() | ShardLeft():
-                applied = entry.applied if isinstance(entry, ShardLeft) else ()
-                next_shard = self._shards.expected().next_shard
-                known = self._pipelines.known()
-                return all(home < next_shard for home, _ in applied) and all(
-                    words.pipeline in known for words in entry.pipelines
-                )
-            case _:
-                return True
-        return name in self._pipelines or name in self._pipelines.registering
+                    self._shards.note_step(self._journal.position, entry, shard, due + index)
 
     def _take_confirmation(
         self, shard: int, link: Link, body: EntriesReceived, now_ns: int
