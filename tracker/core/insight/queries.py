@@ -147,11 +147,6 @@ class Queries:
         asked = () if known.asked is None else known.asked.shards
         return RoutingDescription(known.table.version, asked, not known.is_settled)
 
-    def home_of(self, pipeline: str, node_id: str) -> int:
-        """The shard that a node commits to."""
-        self._pipelines.named(pipeline)
-        return self._shards.routing.home(pipeline, node_id)
-
     def history(self, pipeline: str, segment: int, slots: Iterable[int]) -> list[Reached]:
         """When this process announced that a segment (-1: every one) has reached each slot."""
         state = self._pipelines.named(pipeline)
