@@ -7,14 +7,14 @@ A mutation says which rule it breaks and how, and which lines it replaces: in a 
     what = "Ticks are acknowledged before they are durable."
 
     [[replace]]
-    file = "tracker/core/process/nodes.py"
-    symbol = "Nodes._submit"
+    file = "tracker/core/admission/sessions.py"
+    symbol = "Sessions.submit"
     old = '''
-        self._append_home(entry)
+        self._journal.append_home(entry)
     '''
     new = '''
-        self._append_home(entry)
-        self._out.append(TicksDurable(event.session, event.number))
+        self._journal.append_home(entry)
+        self._effects.append(TicksDurable(event.session, event.number))
     '''
 
 `old` and `new` are whole lines, indented as seen from the symbol's first one. Without `symbol` they
