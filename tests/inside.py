@@ -13,7 +13,7 @@ from tracker.core.admission.silence import _evict_after_ms
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.vectors import Vectors
 from tracker.core.log import Record
-from tracker.core.log.steps import RoutingEntry
+from tracker.core.log.steps import MembershipStep
 from tracker.core.model import NodeKey
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
@@ -139,7 +139,7 @@ def append(process: Process, record: Record) -> None:
     process._journal.append(record)
 
 
-def take_step(process: Process, step: RoutingEntry) -> None:
+def take_step(process: Process, step: MembershipStep) -> None:
     """It appends a step of a change of the shards, unchecked."""
     process._rescaling.step(step)
 

@@ -31,20 +31,20 @@ from tracker.core.log import (
 )
 from tracker.core.log.steps import (
     CellsMoved,
-    HighestSlots,
+    HandoverFinished,
     NodesMoved,
-    RoutingAdopted,
+    RescaleProposed,
+    RoutingActivated,
     RoutingChanged,
-    RoutingDone,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
-    SlotsAsked,
+    SlotBounds,
 )
 from tracker.core.model import Cells, Edge, NodeKey, PipelineSpec, RefusalCode, Refused, Tick, Unit
-from tracker.core.model.routing import RoutingEntry, RoutingTable
+from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.core.replication.links import Link
 
 SPEC = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), front_count=1)
@@ -163,11 +163,11 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         "of version 1, and the table is of 0",
     ),
     "a table adopted that nobody has made": (
-        entries(RoutingAdopted(7, 1)),
+        entries(RoutingActivated(7, 1)),
         "of version 7, and the table is of 0",
     ),
     "an end of a change that nobody has begun": (
-        entries(RoutingDone(1)),
+        entries(HandoverFinished(1)),
         "of version 1, and the table is of 0",
     ),
     "cells handed over by no change of the table": (
@@ -175,7 +175,7 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         "of version 1, and the table is of 0",
     ),
     "an answer to what was not asked": (
-        entries(HighestSlots(1, ())),
+        entries(SlotBounds(1, ())),
         "it was asked for version None",
     ),
     **{
@@ -187,7 +187,7 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
             ShardJoining(2, "host:1"),
             ShardJoined(77),
             ShardRemoved(1),
-            SlotsAsked(1, (0,), False),
+            RescaleProposed(1, (0,), False),
             RoutingChanged(LATER),
             ShardLeaving(1),
         )
@@ -232,15 +232,18 @@ BY_THE_SEQUENCER: dict[str, tuple[Entry, str]] = {
     "a member is taken for one that has not come": (ShardRemoved(1), "joining are []"),
     "a number that is not the next one": (ShardJoining(9, "host:1"), "number 2"),
     "a shard that is reached nowhere": (ShardJoining(2, ""), "1 to 300 characters"),
-    "a change by which nobody owns slots": (SlotsAsked(1, (), False), "always one"),
-    "a change to a shard that is not there": (SlotsAsked(1, (0, 77), False), "members are [0, 1]"),
-    "a change without the one before": (SlotsAsked(5, (0,), False), "of version 5"),
+    "a change by which nobody owns slots": (RescaleProposed(1, (), False), "always one"),
+    "a change to a shard that is not there": (
+        RescaleProposed(1, (0, 77), False),
+        "members are [0, 1]",
+    ),
+    "a change without the one before": (RescaleProposed(5, (0,), False), "of version 5"),
     "a table that names a shard that is not there": (
-        RoutingChanged(RoutingTable([RoutingEntry(-(2**63), 1, (0, 5))], version=1)),
+        RoutingChanged(RoutingTable([RoutingRule(-(2**63), 1, (0, 5))], version=1)),
         "members are [0, 1]",
     ),
     "a table without the sequencer": (
-        RoutingChanged(RoutingTable([RoutingEntry(-(2**63), 1, (1,))], version=1)),
+        RoutingChanged(RoutingTable([RoutingRule(-(2**63), 1, (1,))], version=1)),
         "0 is always one",
     ),
     "a table that is none of the next version": (RoutingChanged(TWO), "of version 0"),
@@ -294,7 +297,7 @@ def test_a_shard_that_is_not_waited_for_any_more_says_nothing() -> None:
     process = cluster.processes[0]
     assert number in process.links
     inside.take_step(process, ShardRemoved(number))
-    for said in (tick(created=[(0, 5, 1)]), HighestSlots(1, ())):
+    for said in (tick(created=[(0, 5, 1)]), SlotBounds(1, ())):
         with pytest.raises(Refused, match="has not joined"):
             process.check_frame(Frame(number, 1, Entries(1, (said,))))
 
@@ -307,7 +310,7 @@ def test_what_a_shard_says_before_it_is_known_to_have_joined_is_waited_for(
     cluster.settle()
     process = cluster.processes[1]
     assert number in process.membership.joining
-    frame = Frame(number, 1, Entries(1, (RoutingAdopted(1, 5), tick())))
+    frame = Frame(number, 1, Entries(1, (RoutingActivated(1, 5), tick())))
     process.check_frame(frame)
     process.handle(FrameArrived(frame), cluster.now_ns)
     assert process.links[number].accepted == 0, "it is asked for again later"

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.core.model.routing import RoutingEntry, RoutingTable
+from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 slots = st.integers(min_value=LOWEST_SLOT, max_value=HIGHEST_SLOT)
 
 TABLE = RoutingTable(
     [
-        RoutingEntry(LOWEST_SLOT, 64, (0, 1, 2)),
-        RoutingEntry(1000, 16, (0, 1, 2, 3)),
-        RoutingEntry(5000, 16, (1, 3)),
+        RoutingRule(LOWEST_SLOT, 64, (0, 1, 2)),
+        RoutingRule(1000, 16, (0, 1, 2, 3)),
+        RoutingRule(5000, 16, (1, 3)),
     ]
 )
 
@@ -67,12 +67,12 @@ def test_a_shard_more_moves_only_the_homes_that_it_takes() -> None:
     "entries",
     [
         [],
-        [RoutingEntry(0, 64, (0,))],
-        [RoutingEntry(LOWEST_SLOT, 64, (0,)), RoutingEntry(LOWEST_SLOT, 64, (1,))],
-        [RoutingEntry(LOWEST_SLOT, 0, (0,))],
-        [RoutingEntry(LOWEST_SLOT, 64, ())],
+        [RoutingRule(0, 64, (0,))],
+        [RoutingRule(LOWEST_SLOT, 64, (0,)), RoutingRule(LOWEST_SLOT, 64, (1,))],
+        [RoutingRule(LOWEST_SLOT, 0, (0,))],
+        [RoutingRule(LOWEST_SLOT, 64, ())],
     ],
 )
-def test_a_table_that_leaves_slots_without_an_owner_is_refused(entries: list[RoutingEntry]) -> None:
+def test_a_table_that_leaves_slots_without_an_owner_is_refused(entries: list[RoutingRule]) -> None:
     with pytest.raises(ValueError, match="routing entr"):
         RoutingTable(entries)

@@ -12,15 +12,8 @@ from tests.core.driver import Cluster, content
 from tracker.core.home.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
 from tracker.core.log import Entries, Entry, RescaleShards, Send, StageContributions
 from tracker.core.log.sizes import entry_bytes, pieces
-from tracker.core.log.steps import CellsMoved, NodesMoved, ShardLeft, ShardSaid
-from tracker.core.model import (
-    Cells,
-    PipelineSpec,
-    Refusal,
-    RefusalCode,
-    StagedContribution,
-    Unit,
-)
+from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
+from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, StagedContribution, Unit
 from tracker.core.process import ProcessConfig
 from tracker.core.shard.shard import LateEntry
 
@@ -137,13 +130,13 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
         leaving.shard.late[1] = LateEntry(items=3, cells=2, last_slot=5)
     cluster.take_snapshot(1)
     cluster.handle(0, RESCALE)
-    cluster.settle(until=lambda: bool(cluster.logged(ShardSaid)))
+    cluster.settle(until=lambda: bool(cluster.logged(DepartureSummarized)))
     cluster.crash_at(1, commits)
     for _ in range(6):
         cluster.pass_time(1000)
     assert cluster.gone == {1}
-    said: list[ShardSaid | ShardLeft] = [
-        *cluster.logged(ShardSaid),
+    said: list[DepartureSummarized | ShardLeft] = [
+        *cluster.logged(DepartureSummarized),
         *cluster.logged(ShardLeft),
     ]
     assert len(said) > 4 and all(entry_bytes(entry) <= 500 + HEAD for entry in said)

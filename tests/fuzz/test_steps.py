@@ -32,7 +32,7 @@ from tracker.core.model import (
     Unit,
     WrittenOffCell,
 )
-from tracker.core.model.routing import RoutingEntry, RoutingTable
+from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.core.process import LogLost
 from tracker.wire.entries import entry_to_pb
 from tracker.wire.frames import frame_to_pb
@@ -58,9 +58,9 @@ def cells(draw: st.DrawFn) -> Cells:
 
 @st.composite
 def tables(draw: st.DrawFn) -> RoutingTable:
-    entries = [RoutingEntry(-(2**63), draw(st.integers(1, 3)), draw(owners))]
+    entries = [RoutingRule(-(2**63), draw(st.integers(1, 3)), draw(owners))]
     if draw(st.booleans()):
-        entries.append(RoutingEntry(draw(st.integers(0, 40)), 2, draw(owners)))
+        entries.append(RoutingRule(draw(st.integers(0, 40)), 2, draw(owners)))
     named = {"p": entries} if draw(st.booleans()) else {}
     return RoutingTable(entries[:1], version=draw(versions), pipelines=named)
 
@@ -83,7 +83,7 @@ nodes = st.builds(
 )  # fmt: skip
 ledgers = st.builds(r.LateSnapshot, segments, numbers, numbers, slots)
 words = st.builds(
-    r.LastWords, pipelines, restarts, st.lists(slots, min_size=1, max_size=3).map(tuple),
+    r.DepartureSummary, pipelines, restarts, st.lists(slots, min_size=1, max_size=3).map(tuple),
     st.lists(ledgers, max_size=1).map(tuple),
     st.lists(st.tuples(segments, numbers), max_size=1).map(tuple),
 )  # fmt: skip
@@ -104,11 +104,11 @@ entries = st.one_of(
     st.builds(r.ShardJoining, shards, st.sampled_from(("host:1", "", "x" * 400))),
     st.builds(r.ShardJoined, shards),
     st.builds(r.ShardRemoved, shards),
-    st.builds(r.SlotsAsked, versions, owners, st.booleans()),
-    st.builds(r.HighestSlots, versions, some(st.tuples(pipelines, slots))),
+    st.builds(r.RescaleProposed, versions, owners, st.booleans()),
+    st.builds(r.SlotBounds, versions, some(st.tuples(pipelines, slots))),
     st.builds(r.RoutingChanged, tables()),
     st.builds(r.NodesMoved, versions, pipelines, shards, restarts, some(nodes), some(staged)),
-    st.builds(r.RoutingAdopted, versions, numbers),
+    st.builds(r.RoutingActivated, versions, numbers),
     st.builds(
         r.CellsMoved,
         versions,
@@ -119,9 +119,9 @@ entries = st.one_of(
         some(given_up),
         some(units),
     ),
-    st.builds(r.RoutingDone, versions),
+    st.builds(r.HandoverFinished, versions),
     st.builds(r.ShardLeaving, shards),
-    st.builds(r.ShardSaid, some(words)),
+    st.builds(r.DepartureSummarized, some(words)),
     st.builds(r.ShardLeft, positions, some(words)),
     ticks(),
     st.builds(m.KeyOpened, pipelines, keys, st.just("other"), restarts),

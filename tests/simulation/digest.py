@@ -34,7 +34,11 @@ from tracker.core.log import Effect
 
 DEFAULT_SEEDS = range(2_000)
 OUTPUT = BUILD / "digest.json"
-RENAMED: dict[str, str] = {}
+RENAMED = {
+    "RoutingRule": "RoutingEntry", "RescaleProposed": "SlotsAsked", "SlotBounds": "HighestSlots",
+    "RoutingActivated": "RoutingAdopted", "HandoverFinished": "RoutingDone",
+    "DepartureSummary": "LastWords", "DepartureSummarized": "ShardSaid",
+}  # fmt: skip
 """By the name of a class the one that it had before: so that renaming a class changes no digest."""
 _CHUNK = 20
 _DIGEST_BYTES = 16

@@ -14,16 +14,16 @@ from tracker.core.log import Entries, Entry, Frame, KeyTick, PipelineCompleted
 from tracker.core.log.steps import (
     SEQUENCER,
     CellsMoved,
+    HandoverFinished,
     NodesMoved,
-    RoutingAdopted,
+    RescaleProposed,
+    RoutingActivated,
     RoutingChanged,
-    RoutingDone,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
-    SlotsAsked,
 )
 from tracker.core.model import Cells, NodeKey, Tick, TickContent
 from tracker.core.model.routing import RoutingTable
@@ -55,12 +55,12 @@ FORGERIES: dict[str, Forgery] = {
     "removed": lambda process, pipeline, sender: ShardRemoved(sender),
     "leaving": lambda process, pipeline, sender: ShardLeaving(SEQUENCER),
     "left": lambda process, pipeline, sender: ShardLeft((), ()),
-    "asked": lambda process, pipeline, sender: SlotsAsked(_far(process), (0, 77), False),
+    "asked": lambda process, pipeline, sender: RescaleProposed(_far(process), (0, 77), False),
     "table": lambda process, pipeline, sender: RoutingChanged(
         RoutingTable.uniform(78).without((), _far(process))
     ),
-    "adopted": lambda process, pipeline, sender: RoutingAdopted(_far(process), 1),
-    "done": lambda process, pipeline, sender: RoutingDone(_far(process)),
+    "adopted": lambda process, pipeline, sender: RoutingActivated(_far(process), 1),
+    "done": lambda process, pipeline, sender: HandoverFinished(_far(process)),
     "nodes": lambda process, pipeline, sender: NodesMoved(
         _far(process), pipeline, process.shard, None
     ),

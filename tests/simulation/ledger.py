@@ -25,7 +25,13 @@ from tracker.core.log import (
     Swept,
     WrittenOff,
 )
-from tracker.core.log.steps import CellsMoved, RoutingAdopted, RoutingChanged, ShardLeft, ShardSaid
+from tracker.core.log.steps import (
+    CellsMoved,
+    DepartureSummarized,
+    RoutingActivated,
+    RoutingChanged,
+    ShardLeft,
+)
 from tracker.core.model import NodeKey
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
@@ -91,7 +97,7 @@ class Ledger:
         elif isinstance(record, ReceivedEntries):
             for entry in record.entries:
                 self._hear_completion(self.mirrors[shard].said, entry)
-                if isinstance(entry, ShardSaid | ShardLeft):
+                if isinstance(entry, DepartureSummarized | ShardLeft):
                     self._hear_last_words(self.mirrors[shard].said, entry)
         elif isinstance(record, Swept):
             swept = self.mirrors[shard].swept
@@ -106,7 +112,7 @@ class Ledger:
                 known[FOREVER] = entry.generation
 
     def _hear_last_words(
-        self, said: dict[str, dict[int, dict[int, int]]], entry: ShardSaid | ShardLeft
+        self, said: dict[str, dict[int, dict[int, int]]], entry: DepartureSummarized | ShardLeft
     ) -> None:
         """What a shard that leaves has announced, the others say from then on."""
         for words in entry.pipelines:
@@ -122,7 +128,7 @@ class Ledger:
         routing = self._tables[shard]
         if isinstance(entry, RoutingChanged):
             self._versions[entry.table.version] = entry.table
-        elif isinstance(entry, RoutingAdopted):
+        elif isinstance(entry, RoutingActivated):
             self._tables[shard] = self._versions[entry.version]
         elif isinstance(entry, CellsMoved):
             for segment, slot, checksum, _ in entry.cells.rows():

@@ -57,7 +57,7 @@ from tracker.core.log.sizes import (
     unit_bytes,
     words_bytes,
 )
-from tracker.core.log.steps import CellsMoved, NodesMoved, ShardLeft, ShardSaid
+from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
 from tracker.core.model import NodeKey, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
@@ -539,7 +539,7 @@ class Processes(Base):
             self.count("frames_full_by_bytes")
         for entry, after in zip(entries, (*entries[1:], None), strict=True):
             repeated = isinstance(entry, NodesMoved | CellsMoved) and type(after) is type(entry)
-            if repeated or isinstance(entry, ShardSaid):
+            if repeated or isinstance(entry, DepartureSummarized):
                 self.count("moves_in_pieces")
             for things in _handed_over(entry):
                 if len(things) > 1 and sum(things) > config.max_bytes_per_move:
@@ -651,7 +651,7 @@ def _handed_over(entry: Entry) -> Iterator[list[int]]:
             yield list(map(unit_bytes, entry.units))
             yield list(map(unit_bytes, entry.consumed))
             yield list(map(given_up_bytes, entry.written_off))
-        case ShardSaid() | ShardLeft():
+        case DepartureSummarized() | ShardLeft():
             yield list(map(words_bytes, entry.pipelines))
 
 

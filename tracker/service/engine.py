@@ -22,7 +22,7 @@ import structlog
 
 from tracker.core import log as m
 from tracker.core.insight.explain import StoreState
-from tracker.core.log.steps import ROUTING_ENTRIES, SEQUENCER
+from tracker.core.log.steps import SEQUENCER, MembershipStep
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import LogLost, Process, ProcessConfig
@@ -461,7 +461,7 @@ def _waits(answer: object) -> bool:
 
 
 def _is_step(record: m.Record) -> bool:
-    return isinstance(record, m.HomeEntry) and isinstance(record.entry, ROUTING_ENTRIES)
+    return isinstance(record, m.HomeEntry) and isinstance(record.entry, MembershipStep)
 
 
 def _set(event: asyncio.Event, value: bool) -> None:

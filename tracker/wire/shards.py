@@ -8,7 +8,7 @@ from tracker.core.insight.describe import ShardDescription, ShardRole
 from tracker.core.log import steps as r
 from tracker.core.membership.membership import Membership
 from tracker.core.model import FrontPin, Restart, WrittenOffCell
-from tracker.core.model.routing import RoutingEntry, RoutingTable
+from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, bare, choice, derived
 from tracker.wire.refusals import invalid
@@ -55,7 +55,7 @@ def _restart_from_pb(message: pb.Restart) -> Restart:
 
 
 RESTART = Codec(Restart, pb.Restart, _RESTART.to_pb, _restart_from_pb)
-_RULE = derived(RoutingEntry, pb.RoutingEntry)
+_RULE = derived(RoutingRule, pb.RoutingEntry)
 
 
 def _table_to_pb(table: RoutingTable) -> pb.RoutingTable:
@@ -89,12 +89,12 @@ PIN = derived(FrontPin, pb.PinRecord)
 NODE = derived(r.NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN)
 WRITTEN_OFF = derived(WrittenOffCell, pb.WrittenOffSnapshot)
 LATE = derived(r.LateSnapshot, pb.LateSnapshot)
-_WORDS = derived(r.LastWords, pb.LastWords, RESTART, LATE)
-_ASKED = derived(r.SlotsAsked, pb.SlotsAsked)
-_HIGHEST = derived(r.HighestSlots, pb.HighestSlots)
+_WORDS = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE)
+_ASKED = derived(r.RescaleProposed, pb.SlotsAsked)
+_HIGHEST = derived(r.SlotBounds, pb.HighestSlots)
 
 STEP = choice(
-    r.RoutingEntry,
+    r.MembershipStep,
     pb.ShardStep,
     "step",
     "a step of shards says nothing; is the other process of a newer version?",
@@ -105,11 +105,11 @@ STEP = choice(
     highest_slots=_HIGHEST,
     changed=bare(r.RoutingChanged, TABLE),
     nodes_moved=derived(r.NodesMoved, pb.NodesMoved, RESTART, NODE, CONTRIBUTION),
-    adopted=derived(r.RoutingAdopted, pb.RoutingAdopted),
+    adopted=derived(r.RoutingActivated, pb.RoutingAdopted),
     cells_moved=derived(r.CellsMoved, pb.CellsMoved, CELLS, UNIT, WRITTEN_OFF),
-    done=bare(r.RoutingDone, int),
+    done=bare(r.HandoverFinished, int),
     leaving=bare(r.ShardLeaving, int),
-    said=derived(r.ShardSaid, pb.ShardSaid, _WORDS),
+    said=derived(r.DepartureSummarized, pb.ShardSaid, _WORDS),
     left=derived(r.ShardLeft, pb.ShardLeft, _WORDS),
 )
 

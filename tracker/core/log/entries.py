@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.log.steps import RoutingEntry
+from tracker.core.log.steps import MembershipStep
 from tracker.core.model import Cells, Limits, NodeKey, PipelineSpec, Restart, Tick
 
 
@@ -115,5 +115,5 @@ Entry = (
     | KeyClosed
     | KeyDropped
     | WrittenOff
-    | RoutingEntry
+    | MembershipStep
 )

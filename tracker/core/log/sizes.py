@@ -11,13 +11,13 @@ from typing import TypeVar
 from tracker.core.log import Entry, KeyTick, PipelineRegistered, WrittenOff
 from tracker.core.log.steps import (
     CellsMoved,
-    HighestSlots,
-    LastWords,
+    DepartureSummarized,
+    DepartureSummary,
     NodesMoved,
     NodeSnapshot,
     RoutingChanged,
     ShardLeft,
-    ShardSaid,
+    SlotBounds,
 )
 from tracker.core.model import Batch, Cells, NodeKey, StagedContribution, Unit, WrittenOffCell
 from tracker.core.model.routing import RoutingTable
@@ -85,7 +85,7 @@ def staged_bytes(staged: tuple[str, StagedContribution]) -> int:
     return 2 * _PART_BYTES + sum(map(text_bytes, names)) + 5 * _NUMBER_BYTES + cells
 
 
-def words_bytes(words: LastWords) -> int:
+def words_bytes(words: DepartureSummary) -> int:
     numbers = 3 + len(words.said) + 4 * len(words.late) + 2 * len(words.written_off_items)
     parts = 3 + len(words.late) + len(words.written_off_items)
     return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
@@ -112,12 +112,12 @@ def _long_bytes(entry: Entry) -> int:
                 map(given_up_bytes, entry.written_off)
             )
             return text_bytes(entry.pipeline) + cells_bytes(entry.cells) + named
-        case ShardSaid():
+        case DepartureSummarized():
             return sum(map(words_bytes, entry.pipelines))
         case ShardLeft():
             applied = (_PART_BYTES + 2 * _NUMBER_BYTES) * len(entry.applied)
             return applied + sum(map(words_bytes, entry.pipelines))
-        case HighestSlots():
+        case SlotBounds():
             return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
         case RoutingChanged():
             return _table_bytes(entry.table)

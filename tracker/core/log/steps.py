@@ -7,6 +7,7 @@ one order, each once, and no crash can undo one. What the others answer stands i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from tracker.core.model import (
     Batch,
@@ -33,7 +34,7 @@ MAX_SHARDS = 64
 
 @dataclass(frozen=True, slots=True)
 class ShardJoining:
-    """A shard is to be told everything that homes log from here on. It owns nothing, and nobody waits
+    """A shard is to be sent everything that homes log from here on. It owns nothing, and nobody waits
     for it before it announces something."""
 
     shard: int
@@ -55,8 +56,8 @@ class ShardRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotsAsked:
-    """Every home is to say its highest slots, so that `shards` can own what lies beyond them.
+class RescaleProposed:
+    """The sequencer asks every home for its `SlotBounds`, so that `shards` can own what lies beyond them.
     evacuate: shards that go hand over their open cells at once instead of waiting for them."""
 
     version: int
@@ -73,16 +74,16 @@ class RoutingChanged:
 
 @dataclass(frozen=True, slots=True)
 class ShardLeaving:
-    """The shard owns nothing any more: it is to say its last."""
+    """The shard owns nothing any more: it is to log its departure summary."""
 
     shard: int
 
 
-# --- what the others say --------------------------------------------------------------------------
+# --- what the others log --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class HighestSlots:
+class SlotBounds:
     """By pipeline, the highest slot that a shard knows anything of."""
 
     version: int
@@ -110,7 +111,7 @@ class NodeSnapshot:
 @dataclass(frozen=True, slots=True, eq=False)
 class NodesMoved:
     """Nodes of a pipeline are at home at another shard from here on, with what is staged for them.
-    Told to other shards, it names none. restart: their generation."""
+    Sent to other shards, it names none. restart: their generation."""
 
     version: int
     pipeline: str
@@ -125,7 +126,7 @@ class NodesMoved:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingAdopted:
+class RoutingActivated:
     """This home has handed its nodes over; its entries from here on are split by the version.
     next_incarnation: what its next key would have been given."""
 
@@ -136,7 +137,7 @@ class RoutingAdopted:
 @dataclass(slots=True, eq=False)
 class CellsMoved:
     """Open cells, names of open units, and cells that were written off, which this shard has and does
-    not own: it lets go of them, and their owners take them. Told to another shard, it holds what that
+    not own: it lets go of them, and their owners take them. Sent to another shard, it holds what that
     one takes."""
 
     version: int
@@ -150,7 +151,7 @@ class CellsMoved:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingDone:
+class HandoverFinished:
     """This shard has no more to hand over under this version."""
 
     version: int
@@ -167,8 +168,8 @@ class LateSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class LastWords:
-    """What a shard that leaves has said of a pipeline in a generation: min times by segment number. And
+class DepartureSummary:
+    """What a shard that leaves has announced of a pipeline in a generation: min times by segment number. And
     its ledgers, which the sequencer's shard takes over; written_off_items: by segment number."""
 
     pipeline: str
@@ -183,41 +184,36 @@ class LastWords:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardSaid:
-    """Last words of a shard that leaves, where not all of them fit into one entry. It keeps its ledgers no
-    longer."""
+class DepartureSummarized:
+    """A part of the departure summaries of a shard that leaves, where one entry cannot hold them all. The
+    shard keeps their ledgers no longer."""
 
-    pipelines: tuple[LastWords, ...]
+    pipelines: tuple[DepartureSummary, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ShardLeft:
-    """The last entry of a shard's home log, with its last words, or the rest of them. applied: its vector;
-    whoever goes on without it must have heard as much from the others first."""
+    """The last entry of a shard's home log, with its departure summaries, or the rest of them. applied: its
+    vector; whoever goes on without it must have heard as much from the others first."""
 
     applied: tuple[tuple[int, int], ...]
-    pipelines: tuple[LastWords, ...]
+    pipelines: tuple[DepartureSummary, ...]
 
 
-RoutingEntry = (
+MembershipStep = (
     ShardJoining
     | ShardJoined
     | ShardRemoved
-    | SlotsAsked
+    | RescaleProposed
     | RoutingChanged
     | ShardLeaving
-    | HighestSlots
+    | SlotBounds
     | NodesMoved
-    | RoutingAdopted
+    | RoutingActivated
     | CellsMoved
-    | RoutingDone
-    | ShardSaid
+    | HandoverFinished
+    | DepartureSummarized
     | ShardLeft
 )
-ROUTING_ENTRIES = (
-    ShardJoining, ShardJoined, ShardRemoved, SlotsAsked, RoutingChanged, ShardLeaving,
-    HighestSlots, NodesMoved, RoutingAdopted, CellsMoved, RoutingDone, ShardSaid,
-    ShardLeft,
-)  # fmt: skip
-STEPS = frozenset(ROUTING_ENTRIES)
+STEPS = frozenset(get_args(MembershipStep))
 """The same, to be asked about an entry's type often."""

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tracker.core.log.steps import (
-    HighestSlots,
-    RoutingAdopted,
+    HandoverFinished,
+    MembershipStep,
+    RescaleProposed,
+    RoutingActivated,
     RoutingChanged,
-    RoutingDone,
-    RoutingEntry,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
-    SlotsAsked,
+    SlotBounds,
 )
 from tracker.core.model.routing import RoutingTable
 
@@ -43,8 +43,8 @@ class Membership:
     """Of shards that came later, as they said when they did."""
     former: dict[int, int] = field(default_factory=dict)
     """Shards that have left: the last number of each one's home log."""
-    asked: SlotsAsked | None = None
-    highest: dict[int, HighestSlots] = field(default_factory=dict)
+    asked: RescaleProposed | None = None
+    highest: dict[int, SlotBounds] = field(default_factory=dict)
     adopted: dict[int, dict[int, int]] = field(default_factory=dict)
     """By version and home, the number of the entry by which it adopted the version."""
     done: dict[int, set[int]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Membership:
             draining=set(self.draining),
         )
 
-    def apply(self, entry: RoutingEntry, home: int, number: int) -> None:
+    def apply(self, entry: MembershipStep, home: int, number: int) -> None:
         """Takes entry `number` of a home's log."""
         match entry:
             case ShardJoining():
@@ -88,15 +88,15 @@ class Membership:
             case ShardRemoved():
                 self.joining.pop(entry.shard, None)
                 self.addresses.pop(entry.shard, None)
-            case SlotsAsked():
+            case RescaleProposed():
                 self.asked, self.highest = entry, {}
-            case HighestSlots():
+            case SlotBounds():
                 self.highest[home] = entry
             case RoutingChanged():
                 self._change(entry.table)
-            case RoutingAdopted():
+            case RoutingActivated():
                 self.adopted.setdefault(entry.version, {})[home] = number
-            case RoutingDone():
+            case HandoverFinished():
                 self.done.setdefault(entry.version, set()).add(home)
                 if self.is_done:
                     self.previous = None
@@ -167,7 +167,7 @@ class Membership:
     def awaits(self, shard: int, entry: object) -> bool:
         """Whether an entry of a shard's log comes before the word that it has joined: until then it says
         no more than how far it has heard of slots."""
-        return shard in self.joining and not isinstance(entry, HighestSlots)
+        return shard in self.joining and not isinstance(entry, SlotBounds)
 
     def knows(self, shard: int) -> bool:
         """Whether the number is, or was, a shard's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from tracker.core.log import Entry
-from tracker.core.log.steps import ROUTING_ENTRIES, CellsMoved, NodesMoved, RoutingEntry, ShardSaid
+from tracker.core.log.steps import CellsMoved, DepartureSummarized, MembershipStep, NodesMoved
 from tracker.core.membership.membership import Membership
 from tracker.core.model.routing import RoutingTable
 
@@ -18,7 +18,7 @@ class Shards:
         self.membership = Membership.first(table)
         self.changing = False
         """Whether a change is under way, as far as this process has heard. Follows from the membership."""
-        self._accepted: deque[tuple[int, RoutingEntry, int, int]] = deque()
+        self._accepted: deque[tuple[int, MembershipStep, int, int]] = deque()
         """Steps that are appended and have not taken effect: (position, step, home, its number)."""
 
     @property
@@ -46,8 +46,8 @@ class Shards:
     def note_step(self, position: int, step: Entry, home: int, number: int) -> None:
         """A step was appended, by the record at this position. What moves nodes and cells changes nothing
         in the membership."""
-        if isinstance(step, ROUTING_ENTRIES) and not isinstance(
-            step, NodesMoved | CellsMoved | ShardSaid
+        if isinstance(step, MembershipStep) and not isinstance(
+            step, NodesMoved | CellsMoved | DepartureSummarized
         ):
             self._accepted.append((position, step, home, number))
 

@@ -13,19 +13,19 @@ from tracker.core.log.steps import (
     MAX_SHARDS,
     SEQUENCER,
     CellsMoved,
-    HighestSlots,
+    DepartureSummarized,
+    HandoverFinished,
+    MembershipStep,
     NodesMoved,
-    RoutingAdopted,
+    RescaleProposed,
+    RoutingActivated,
     RoutingChanged,
-    RoutingDone,
-    RoutingEntry,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
-    ShardSaid,
-    SlotsAsked,
+    SlotBounds,
 )
 from tracker.core.membership.membership import Membership
 from tracker.core.model import RefusalCode, Refused
@@ -36,7 +36,7 @@ MAX_NUMBER = 2**62
 MAX_ADDRESS_CHARACTERS = 300
 
 _OF_THE_SEQUENCER = (
-    ShardJoining, ShardJoined, ShardRemoved, SlotsAsked, RoutingChanged, ShardLeaving,
+    ShardJoining, ShardJoined, ShardRemoved, RescaleProposed, RoutingChanged, ShardLeaving,
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def table_of(known: Membership, home: int) -> RoutingTable | None:
     return known.table if newest == 0 or home in known.adopted_at else known.previous
 
 
-def check_step(known: Membership, own: int, step: RoutingEntry, home: int) -> None:
+def check_step(known: Membership, own: int, step: MembershipStep, home: int) -> None:
     """Raises Refused(INVALID) for a step of another home's log that the process of shard `own` could not
     take. The home itself is a member."""
     if isinstance(step, _OF_THE_SEQUENCER):
@@ -58,26 +58,26 @@ def check_step(known: Membership, own: int, step: RoutingEntry, home: int) -> No
         _check_led(known, step)
         return
     match step:
-        case HighestSlots():
+        case SlotBounds():
             asked = known.asked.version if known.asked is not None else None
             if own == SEQUENCER and step.version != asked:
                 raise _refused(step, home, f"it was asked for version {asked}")
             _check_version(known, step, home, step.version, (0, 1))
-        case RoutingAdopted():
+        case RoutingActivated():
             _check_adopts(known, own, step, home)
             _check_number(step, home, "next incarnation", step.next_incarnation)
         case NodesMoved():
             _check_adopts(known, own, step, home)
             _check_nodes(known, step, home)
-        case CellsMoved() | RoutingDone():
+        case CellsMoved() | HandoverFinished():
             _check_version(known, step, home, step.version, (-1, 0))
             if home in known.done.get(step.version, ()):
                 raise _refused(step, home, f"it has nothing more to hand over by {step.version}")
-        case ShardSaid() | ShardLeft():
+        case DepartureSummarized() | ShardLeft():
             _check_left(known, step, home)
 
 
-def _check_led(known: Membership, step: RoutingEntry) -> None:
+def _check_led(known: Membership, step: MembershipStep) -> None:
     match step:
         case ShardJoining():
             if step.shard != known.next_shard:
@@ -91,7 +91,7 @@ def _check_led(known: Membership, step: RoutingEntry) -> None:
         case ShardJoined() | ShardRemoved():
             if step.shard not in known.joining:
                 raise _refused(step, SEQUENCER, f"joining are {sorted(known.joining)}")
-        case SlotsAsked():
+        case RescaleProposed():
             if known.asked is not None:
                 raise _refused(step, SEQUENCER, f"version {known.asked.version} is being agreed on")
             _check_version(known, step, SEQUENCER, step.version, (1,))
@@ -106,7 +106,7 @@ def _check_led(known: Membership, step: RoutingEntry) -> None:
 
 
 def _check_owning(
-    known: Membership, step: RoutingEntry, newest: Iterable[int], owning: Iterable[int]
+    known: Membership, step: MembershipStep, newest: Iterable[int], owning: Iterable[int]
 ) -> None:
     """Those that own new slots are members, the sequencer among them; older ones may be a former shard's
     whose last words came early."""
@@ -120,7 +120,7 @@ def _check_owning(
 
 
 def _check_adopts(
-    known: Membership, own: int, step: RoutingAdopted | NodesMoved, home: int
+    known: Membership, own: int, step: RoutingActivated | NodesMoved, home: int
 ) -> None:
     """A home may be ahead by a table that is being made, except of the shard that makes it."""
     coming = own != SEQUENCER and (known.asked is not None or bool(known.draining))
@@ -150,7 +150,7 @@ def _check_nodes(known: Membership, step: NodesMoved, home: int) -> None:
             _check_number(step, home, what, number)
 
 
-def _check_left(known: Membership, step: ShardSaid | ShardLeft, home: int) -> None:
+def _check_left(known: Membership, step: DepartureSummarized | ShardLeft, home: int) -> None:
     if home == SEQUENCER or home in known.table.owning:
         raise _refused(step, home, f"it owns slots by version {known.table.version}")
     for other, number in step.applied if isinstance(step, ShardLeft) else ():
@@ -160,19 +160,19 @@ def _check_left(known: Membership, step: ShardSaid | ShardLeft, home: int) -> No
 
 
 def _check_version(
-    known: Membership, step: RoutingEntry, home: int, version: int, ahead: tuple[int, ...]
+    known: Membership, step: MembershipStep, home: int, version: int, ahead: tuple[int, ...]
 ) -> None:
     newest = known.table.version
     if version < 1 or version - newest not in ahead:
         raise _refused(step, home, f"it is of version {version}, and the table is of {newest}")
 
 
-def _check_number(step: RoutingEntry, home: int, what: str, number: int) -> None:
+def _check_number(step: MembershipStep, home: int, what: str, number: int) -> None:
     if not 0 <= number <= MAX_NUMBER:
         raise _refused(step, home, f"{what} {number} is not within 0 and {MAX_NUMBER}")
 
 
-def _refused(step: RoutingEntry, home: int, why: str) -> Refused:
+def _refused(step: MembershipStep, home: int, why: str) -> Refused:
     what = type(step).__name__
     shard = getattr(step, "shard", None)
     said = what if shard is None else f"{what} of shard {shard}"

@@ -21,7 +21,7 @@ from tracker.core.model.slots import LOWEST_SLOT
 
 
 @dataclass(frozen=True, slots=True)
-class RoutingEntry:
+class RoutingRule:
     """From `from_slot` on, block `slot // block_slots` belongs to `shards[block % len(shards)]`."""
 
     from_slot: int
@@ -43,10 +43,10 @@ class RoutingTable:
 
     def __init__(
         self,
-        entries: Iterable[RoutingEntry],
+        entries: Iterable[RoutingRule],
         *,
         version: int = 0,
-        pipelines: Mapping[str, Iterable[RoutingEntry]] | None = None,
+        pipelines: Mapping[str, Iterable[RoutingRule]] | None = None,
     ) -> None:
         self.version = version
         self._all = _Entries(entries)
@@ -62,7 +62,7 @@ class RoutingTable:
     @classmethod
     def uniform(cls, shards: int, block_slots: int = 64) -> RoutingTable:
         """One entry for ever: `shards` shards, numbered from 0, in blocks of `block_slots` slots."""
-        return cls([RoutingEntry(LOWEST_SLOT, block_slots, tuple(range(shards)))])
+        return cls([RoutingRule(LOWEST_SLOT, block_slots, tuple(range(shards)))])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RoutingTable):
@@ -83,7 +83,7 @@ class RoutingTable:
         return _table, (self.version, self.entries, self.pipelines)
 
     @property
-    def pipelines(self) -> dict[str, tuple[RoutingEntry, ...]]:
+    def pipelines(self) -> dict[str, tuple[RoutingRule, ...]]:
         """The pipelines that have entries of their own."""
         return {name: named.entries for name, named in self._named.items()}
 
@@ -121,7 +121,7 @@ class RoutingTable:
         nothing: those that stay take their places, and keep their own."""
         leaving, stay = set(gone), self.entries[-1].shards
 
-        def cleared(entry: RoutingEntry) -> RoutingEntry:
+        def cleared(entry: RoutingRule) -> RoutingRule:
             owners = entry.shards
             return replace(
                 entry,
@@ -170,7 +170,7 @@ class RoutingTable:
 class _Entries:
     """The entries of a pipeline."""
 
-    def __init__(self, entries: Iterable[RoutingEntry]) -> None:
+    def __init__(self, entries: Iterable[RoutingRule]) -> None:
         self.entries = tuple(entries)
         starts = [entry.from_slot for entry in self.entries]
         if not starts or starts[0] != LOWEST_SLOT or sorted(set(starts)) != starts:
@@ -182,7 +182,7 @@ class _Entries:
                 raise ValueError(f"a routing entry needs a block of >= 1 slot and shards: {entry}")
         self._starts = np.array(starts, np.int64)
 
-    def since(self, slot: int) -> tuple[RoutingEntry, ...]:
+    def since(self, slot: int) -> tuple[RoutingRule, ...]:
         """Those that hold for some slot from this one on; the first of them for all before."""
         kept = self.entries[bisect_right(self._starts, slot) - 1 :]
         return (replace(kept[0], from_slot=LOWEST_SLOT), *kept[1:])
@@ -203,19 +203,19 @@ class _Entries:
         return owners
 
 
-def _shortened(entries: list[RoutingEntry]) -> list[RoutingEntry]:
+def _shortened(entries: list[RoutingRule]) -> list[RoutingRule]:
     kept = entries[-MAX_ENTRIES:]
     return [replace(kept[0], from_slot=LOWEST_SLOT), *kept[1:]]
 
 
 def _table(
     version: int,
-    entries: tuple[RoutingEntry, ...],
-    pipelines: dict[str, tuple[RoutingEntry, ...]],
+    entries: tuple[RoutingRule, ...],
+    pipelines: dict[str, tuple[RoutingRule, ...]],
 ) -> RoutingTable:
     return RoutingTable(entries, version=version, pipelines=pipelines)
 
 
-def _deal(entry: RoutingEntry, slots: NDArray[np.int64]) -> NDArray[np.int32]:
+def _deal(entry: RoutingRule, slots: NDArray[np.int64]) -> NDArray[np.int32]:
     shards = np.array(entry.shards, np.int32)
     return shards[slots // entry.block_slots % len(shards)]

@@ -37,7 +37,7 @@ from tracker.core.log import (
     WrittenOff,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import ROUTING_ENTRIES, ShardJoining
+from tracker.core.log.steps import MembershipStep, ShardJoining
 from tracker.core.membership.shards import Shards
 from tracker.core.model import FrontPin, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER
@@ -102,7 +102,7 @@ class LogApplier:
                     or isinstance(record.entry, ShardJoining)
                 ):
                     self._replication.outbox.append(part)
-                if isinstance(record.entry, ROUTING_ENTRIES):
+                if isinstance(record.entry, MembershipStep):
                     self._rescaling.apply_step(
                         record.entry, self._shards.own, record.number, now_ns
                     )
@@ -111,7 +111,7 @@ class LogApplier:
                 self._apply_entry(part.part(self._shards.own), self._shards.own, now_ns)
             case ReceivedEntries():
                 for place, entry in enumerate(record.entries):
-                    if isinstance(entry, ROUTING_ENTRIES):
+                    if isinstance(entry, MembershipStep):
                         self._rescaling.apply_step(
                             entry, record.shard, record.first + place, now_ns
                         )

@@ -33,12 +33,12 @@ from tracker.core.log import (
     WrittenOff,
 )
 from tracker.core.log.steps import (
-    ROUTING_ENTRIES,
     CellsMoved,
-    LastWords,
+    DepartureSummarized,
+    DepartureSummary,
+    MembershipStep,
     NodesMoved,
     ShardLeft,
-    ShardSaid,
 )
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
@@ -121,7 +121,7 @@ class EntryJudge:
         """The entry is taken: those after it are judged by what it changes."""
         if isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, entry.spec)
-        elif isinstance(entry, ROUTING_ENTRIES):
+        elif isinstance(entry, MembershipStep):
             if self._known is self._shards.membership:
                 self._known = self._known.copy()
             self._known.apply(entry, self._sender, self._due)
@@ -148,10 +148,10 @@ class EntryJudge:
         """Raises Refused if the entry, of which all is known, can never be taken."""
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
-        elif isinstance(entry, ROUTING_ENTRIES):
+        elif isinstance(entry, MembershipStep):
             if isinstance(entry, NodesMoved | CellsMoved):
                 _check_moved(self._known_spec(entry.pipeline), entry)
-            elif isinstance(entry, ShardSaid | ShardLeft):
+            elif isinstance(entry, DepartureSummarized | ShardLeft):
                 for words in entry.pipelines:
                     _check_last_words(self._known_spec(words.pipeline), words)
             check_step(self._known, self._shards.own, entry, self._sender)
@@ -213,13 +213,13 @@ def _pipelines_of(entry: Entry) -> tuple[str, ...]:
     match entry:
         case KeyTick():
             return (entry.tick.pipeline,)
-        case ShardSaid() | ShardLeft():
+        case DepartureSummarized() | ShardLeft():
             return tuple(words.pipeline for words in entry.pipelines)
         case PipelineRegistered():
             return ()
         case NodesMoved() | CellsMoved():
             return (entry.pipeline,)
-    return () if isinstance(entry, ROUTING_ENTRIES) else (entry.pipeline,)
+    return () if isinstance(entry, MembershipStep) else (entry.pipeline,)
 
 
 def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
@@ -239,7 +239,7 @@ def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
     _check_segments(spec, [cell.segment for cell in entry.written_off])
 
 
-def _check_last_words(spec: PipelineSpec, words: LastWords) -> None:
+def _check_last_words(spec: PipelineSpec, words: DepartureSummary) -> None:
     if len(words.said) != len(spec.segments):
         raise _refused(spec.name, f"{len(words.said)} segments; it has {len(spec.segments)}")
     if words.restart is not None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tracker.core.log import Entry, KeyTick, WrittenOff
 from tracker.core.log.sizes import entry_bytes
-from tracker.core.log.steps import SEQUENCER, CellsMoved, NodesMoved, ShardLeft, ShardSaid
+from tracker.core.log.steps import SEQUENCER, CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
 from tracker.core.model import Cells, Tick, Unit
 from tracker.core.model.routing import RoutingTable
 
@@ -89,7 +89,7 @@ class OutboxEntry:
                 )
             case NodesMoved() if entry.home != shard:
                 return replace(entry, nodes=(), staged=())
-            case ShardSaid() | ShardLeft() if shard != SEQUENCER:
+            case DepartureSummarized() | ShardLeft() if shard != SEQUENCER:
                 words = [replace(w, late=(), written_off_items=()) for w in entry.pipelines]
                 return replace(entry, pipelines=tuple(words))
         return entry

@@ -10,11 +10,7 @@ from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.config import ProcessConfig
 from tracker.core.home.home import HomeNode
-from tracker.core.log import (
-    Announcement,
-    Effect,
-    UnitsArrived,
-)
+from tracker.core.log import Announcement, Effect, UnitsArrived
 from tracker.core.log.journal import Journal
 from tracker.core.log.sizes import (
     CELL_BYTES,
@@ -24,17 +20,9 @@ from tracker.core.log.sizes import (
     staged_bytes,
     unit_bytes,
 )
-from tracker.core.log.steps import (
-    MAX_CELLS_PER_MOVE,
-    CellsMoved,
-    LastWords,
-    NodesMoved,
-)
+from tracker.core.log.steps import MAX_CELLS_PER_MOVE, CellsMoved, DepartureSummary, NodesMoved
 from tracker.core.membership.shards import Shards
-from tracker.core.model import (
-    Cells,
-    Unit,
-)
+from tracker.core.model import Cells, Unit
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
@@ -157,7 +145,7 @@ class HandOver:
             pipeline.shard.names(segment).forget_below(pipeline.reached[segment])
             self._effects.append(UnitsArrived(entry.pipeline, segment))
 
-    def take_words(self, said_of: Iterable[LastWords], now_ns: int) -> None:
+    def take_words(self, said_of: Iterable[DepartureSummary], now_ns: int) -> None:
         """What a shard that leaves has announced binds those that stay, and what it has listed goes on. That
         some segments are complete, each finds out by itself, and takes them to be as far as the pipeline was:
         with what it has announced, all might be complete, and the registrar has not said so."""

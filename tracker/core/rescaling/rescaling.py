@@ -25,28 +25,25 @@ from tracker.core.log import (
     ShardNumber,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.sizes import (
-    pieces,
-    words_bytes,
-)
+from tracker.core.log.sizes import pieces, words_bytes
 from tracker.core.log.steps import (
     MAX_SHARDS,
     SEQUENCER,
     CellsMoved,
-    HighestSlots,
-    LastWords,
+    DepartureSummarized,
+    DepartureSummary,
+    HandoverFinished,
+    MembershipStep,
     NodesMoved,
-    RoutingAdopted,
+    RescaleProposed,
+    RoutingActivated,
     RoutingChanged,
-    RoutingDone,
-    RoutingEntry,
     ShardJoined,
     ShardJoining,
     ShardLeaving,
     ShardLeft,
     ShardRemoved,
-    ShardSaid,
-    SlotsAsked,
+    SlotBounds,
 )
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refusal, RefusalCode, Refused
@@ -170,7 +167,7 @@ class Rescaling:
                 "still draining; ask again, or let them hand over what is open with --evacuate",
             )
         else:
-            self.step(SlotsAsked(known.table.version + 1, target, event.evacuate))
+            self.step(RescaleProposed(known.table.version + 1, target, event.evacuate))
             self._rescales.append((event.request, target))
 
     def _target(self, number: int) -> tuple[int, ...]:
@@ -197,7 +194,7 @@ class Rescaling:
             )
         return tuple(sorted((*now, *spare[: number - len(now)])))
 
-    def step(self, entry: RoutingEntry) -> None:
+    def step(self, entry: MembershipStep) -> None:
         self._journal.append_home(entry)
         number = self._step_appended = self._journal.home_appended
         self._shards.note_step(self._journal.position, entry, self._shards.own, number)
@@ -214,16 +211,16 @@ class Rescaling:
         elif not self._shards.counts:
             return
         elif known.asked is not None and self._shards.own not in known.highest:
-            self.step(HighestSlots(known.asked.version, self._highest_slots()))
+            self.step(SlotBounds(known.asked.version, self._highest_slots()))
         elif known.table.version and self._shards.own not in known.adopted_at:
             if self._journal.committed >= self.handing_over_from:
                 self._hand_over.give_nodes()
-                adopted = RoutingAdopted(known.table.version, self._nodes.next_incarnation)
+                adopted = RoutingActivated(known.table.version, self._nodes.next_incarnation)
                 self.step(adopted)
         elif self._shards.hands_over_cells():
             if not any(pipeline.sweeping for pipeline in self._pipelines.values()):
                 self._hand_over.give_cells()
-                self.step(RoutingDone(known.table.version))
+                self.step(HandoverFinished(known.table.version))
         elif known.leaving == self._shards.own:
             self._leave_tracker()
         elif self._shards.own == SEQUENCER:
@@ -254,7 +251,7 @@ class Rescaling:
         for name, pipeline in self._pipelines.items():
             ledger = pipeline.shard.written_off
             words.append(
-                LastWords(
+                DepartureSummary(
                     name,
                     pipeline.restart,
                     tuple(pipeline.announced),
@@ -264,13 +261,13 @@ class Rescaling:
             )
         *before, last = [*pieces(words, words_bytes, self._config.max_bytes_per_move)] or [()]
         for some in before:
-            self.step(ShardSaid(some))
+            self.step(DepartureSummarized(some))
         self.step(ShardLeft(tuple(self._replication.applied().items()), last))
 
     def _lead(self, now_ns: int) -> None:
         """The sequencer's next step, when every shard has done its part of the one before."""
         known = self._shards.membership
-        step: RoutingEntry | None = None
+        step: MembershipStep | None = None
         if known.asked is not None:
             if known.members <= known.highest.keys():
                 step = RoutingChanged(self._next_table(known.asked))
@@ -289,7 +286,7 @@ class Rescaling:
         if step is not None:
             self.step(step)
 
-    def _step_of_joining(self, now_ns: int) -> RoutingEntry | None:
+    def _step_of_joining(self, now_ns: int) -> MembershipStep | None:
         for shard, (_, number) in self._shards.membership.joining.items():
             since_ns = self._joining_since_ns.setdefault(shard, now_ns)
             # It has confirmed what it can have only from its peer's state; the others count it.
@@ -309,7 +306,7 @@ class Rescaling:
         views = (pipeline.combiner.views[shard] for pipeline in self._pipelines.values())
         return all(v.heard and not any(low.open_slots for low in v.lows.values()) for v in views)
 
-    def _next_table(self, asked: SlotsAsked) -> RoutingTable:
+    def _next_table(self, asked: RescaleProposed) -> RoutingTable:
         known = self._shards.membership
         highest: dict[str, int] = {}
         for told in known.highest.values():
@@ -328,7 +325,7 @@ class Rescaling:
             table = table.without(gone, version=table.version)
         return table
 
-    def apply_step(self, entry: RoutingEntry, home: int, number: int, now_ns: int) -> None:
+    def apply_step(self, entry: MembershipStep, home: int, number: int, now_ns: int) -> None:
         known = self._shards.membership
         match entry:
             case ShardJoining() if entry.shard != self._shards.own:
@@ -345,7 +342,7 @@ class Rescaling:
                 self._hand_over.take_nodes(entry, home, now_ns)
             case CellsMoved():
                 self._hand_over.take_cells(entry, home)
-            case RoutingAdopted():
+            case RoutingActivated():
                 self._nodes.next_incarnation = max(
                     self._nodes.next_incarnation, entry.next_incarnation
                 )
@@ -358,12 +355,12 @@ class Rescaling:
                 self._send_nodes_away()
             case ShardLeaving():
                 self.handing_over_from = self._journal.position
-            case RoutingAdopted() if home == self._shards.own:
+            case RoutingActivated() if home == self._shards.own:
                 self._replication.split_by(known.table, number + 1)
-            case ShardSaid() if home == self._shards.own:
+            case DepartureSummarized() if home == self._shards.own:
                 for words in entry.pipelines:
                     self._pipelines[words.pipeline].shard.give_ledgers(words)
-            case ShardSaid():
+            case DepartureSummarized():
                 self._hand_over.take_words(entry.pipelines, now_ns)
             case ShardLeft() if home != self._shards.own:
                 self._part_from(entry, home, now_ns)

@@ -21,7 +21,7 @@ from tracker.core.log import (
     TouchedRun,
     WrittenOff,
 )
-from tracker.core.log.steps import CellsMoved, LastWords
+from tracker.core.log.steps import CellsMoved, DepartureSummary
 from tracker.core.model import (
     Cells,
     FrontId,
@@ -194,7 +194,7 @@ class ShardPipeline:
             if known and cell.watched and known == cell.checksum:
                 self._come_back(cell, known, items)
 
-    def give_ledgers(self, words: LastWords) -> None:
+    def give_ledgers(self, words: DepartureSummary) -> None:
         """Another shard counts from here on what was consumed late and written off here."""
         for late in words.late:
             entry = self.late[late.segment]
