@@ -30,6 +30,7 @@ QUESTIONS = [
     ("older process of a node", "tracker/core/admission/nodes.py", "Nodes.current"),
     ("restarted process know", "tracker/core/process/snapshot.py", "ProcessSnapshot"),
     ("shards tell each other", "tracker/core/log/frames.py", "ShardReport"),
+    ("frame of a peer", "tracker/core/process/checking.py", "EntryJudge"),
     ("when shards change", "tracker/core/rescaling/rescaling.py", "Rescaling.go_on"),
     ("checked before a query starts", "local_tracker/spark/plans.py", "Routes"),
     ("batch of a Spark query", "local_tracker/spark/ticks.py", "QueryTicks.tick"),
