@@ -80,11 +80,6 @@ class Running:
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def is_started(self) -> bool:
-        """Whether it was started, and neither killed nor ended by a call of this class since."""
-        return self._process is not None
-
     def start(self) -> None:
         assert self._process is None
         self.run += 1
