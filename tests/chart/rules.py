@@ -17,7 +17,6 @@ Rule = Callable[[Rendered], Iterator[str]]
 STOP_S = 10
 """How long a process may need to end in good order, beside what it sleeps before."""
 _SECRET = re.compile(r"(?i)(password|passwd|secret|token)=|://[^/\s]*@")
-_EXTERNAL = ("existingSecret", "clientSecret")
 
 
 def containers(spec: Object) -> list[Object]:

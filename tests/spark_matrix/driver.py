@@ -41,7 +41,6 @@ from tests.spark_matrix.sessions import make_session
 from tracker.client import NodeClient
 from tracker.core.model import TickContent
 
-POINTS = ("tasks", "sink", "commit", "tick", "sent", "durable")
 MISSED = 3
 AFTER = "after"
 """The segment of who reads the sink."""

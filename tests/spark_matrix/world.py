@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.history import Recorder, read
@@ -21,7 +20,7 @@ from tests.cluster.tracker import Tracker
 from tests.spark.support import SCHEMA, Fronts, parse_operator
 from tests.spark_matrix.recording import write_settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
-from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows, path_of
+from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows
 from tracker.client import Admin, LowmarkError, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent
 from tracker.core.model.ack_values import child_value
@@ -437,15 +436,6 @@ def consumed_names(query: Followed) -> list[str]:
                 if entry["batchId"] <= int(limit["logOffset"]):
                     found[entry["path"]] = None
     return list(found)
-
-
-def parquet_rows(names: Iterable[str], columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Rows of Parquet files."""
-    found: list[tuple[Any, ...]] = []
-    for name in names:
-        table = pq.ParquetFile(path_of(name)).read()
-        found += zip(*(table[column].to_pylist() for column in columns), strict=True)
-    return found
 
 
 def _some(rows: Sequence[tuple[Any, ...]]) -> str:
