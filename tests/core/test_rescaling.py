@@ -401,7 +401,7 @@ class LeaverAhead(Cluster):
     def _ahead(self, entry: Entry) -> Entry:
         if not isinstance(entry, ShardLeft):
             return entry
-        said = tuple(replace(words, said=self.last_words) for words in entry.pipelines)
+        said = tuple(replace(words, announced=self.last_words) for words in entry.pipelines)
         return replace(entry, pipelines=said)
 
 

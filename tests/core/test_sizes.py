@@ -126,7 +126,7 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
     cluster.settle()
     for name in names:
         leaving = cluster.pipeline(1, name)
-        leaving.reached = leaving.announced = leaving.said = [7, 7]
+        leaving.durable = leaving.announced = leaving.published = [7, 7]
         leaving.shard.late[1] = LateEntry(items=3, cells=2, last_slot=5)
     cluster.take_snapshot(1)
     cluster.handle(0, RESCALE)
@@ -142,7 +142,7 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
     assert len(said) > 4 and all(entry_bytes(entry) <= 500 + HEAD for entry in said)
     for name in names:
         stays = cluster.pipeline(0, name)
-        assert stays.said == stays.floors == [7, 7]
+        assert stays.published == stays.departed_floors == [7, 7]
         late = stays.shard.late[1]
         assert (late.items, late.cells, late.last_slot) == (3, 2, 5)
 

@@ -21,7 +21,7 @@ QUESTIONS = [
     ("a third store", "tracker/store/interface.py", "Store"),
     ("a third store", "tracker/store/__init__.py", "open_store"),
     ("a tick refused", "tracker/core/home/home.py", "HomePipeline.check"),
-    ("does min time move", "tracker/core/cut/combiner.py", "Combiner.candidates"),
+    ("does min time move", "tracker/core/cut/combiner.py", "Combiner.allowed_min_times"),
     ("heard before anything is announced", "tracker/core/cut/stable.py", "StableCut.is_reached"),
     ("Who owns a slot", "tracker/core/model/routing.py", "RoutingTable.owner"),
     ("home to a node", "tracker/core/model/routing.py", "RoutingTable.home"),

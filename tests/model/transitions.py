@@ -87,7 +87,7 @@ class Facts:
             node_times = {key.node_id: n for key, n in pipeline.shard.node_times.items()}
             cells = {(g, t): x for g, t, x, _ in pipeline.shard.cells.open_cells().rows()}
             candidates = (
-                pipeline.combiner.candidates(pipeline.vacant())
+                pipeline.combiner.allowed_min_times(pipeline.vacant())
                 if inside.may_announce(process)
                 else []
             )

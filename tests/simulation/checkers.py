@@ -210,7 +210,7 @@ def has_arrived(world: World, process: Process) -> bool:
     if world.spec.name not in inside.pipelines(process):
         return False  # a newcomer that has not begun
     said = process.min_times(world.spec.name)
-    reached, stand = inside.pipeline(process, world.spec.name).reached, standing(world)
+    reached, stand = inside.pipeline(process, world.spec.name).durable, standing(world)
     return all(
         min_time == true
         or segment in stand

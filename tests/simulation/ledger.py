@@ -116,7 +116,7 @@ class Ledger:
     ) -> None:
         """What a shard that leaves has announced, the others say from then on."""
         for words in entry.pipelines:
-            for segment, slot in enumerate(words.said):
+            for segment, slot in enumerate(words.announced):
                 known = said.setdefault(words.pipeline, {}).setdefault(segment, {})
                 known[slot] = words.generation
 
@@ -183,7 +183,7 @@ class Ledger:
             for saved in snapshot.pipelines
         }
         said = {
-            saved.spec.name: {segment: {slot: 0} for segment, slot in enumerate(saved.said)}
+            saved.spec.name: {segment: {slot: 0} for segment, slot in enumerate(saved.published)}
             for saved in snapshot.pipelines
         }
         applied = dict(snapshot.received) | membership.former

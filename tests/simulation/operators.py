@@ -108,7 +108,7 @@ class Operator:
         if not pipeline or sim.resting:
             return
         rng = sim.rng
-        from_slot = rng.choice([None, None, min(pipeline.said) + rng.randint(0, 8)])
+        from_slot = rng.choice([None, None, min(pipeline.published) + rng.randint(0, 8)])
         request = self._new_request()
         event = RestartPipeline(request, spec.name, pipeline.generation, from_slot, 0)
         sim.count("restarts_asked_for")

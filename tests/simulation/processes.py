@@ -54,8 +54,8 @@ from tracker.core.log.sizes import (
     given_up_bytes,
     node_bytes,
     staged_bytes,
+    summary_bytes,
     unit_bytes,
-    words_bytes,
 )
 from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
 from tracker.core.model import NodeKey, Refused
@@ -652,7 +652,7 @@ def _handed_over(entry: Entry) -> Iterator[list[int]]:
             yield list(map(unit_bytes, entry.consumed))
             yield list(map(given_up_bytes, entry.written_off))
         case DepartureSummarized() | ShardLeft():
-            yield list(map(words_bytes, entry.pipelines))
+            yield list(map(summary_bytes, entry.pipelines))
 
 
 def _short(thing: Any) -> str:

@@ -71,7 +71,7 @@ FORGOTTEN: dict[type, set[str]] = {
     Pipelines: {"dirty"},
     Shards: {"changing", "_accepted"},
     Reporter: {
-        "_holding", "_completing", "_report_number", "_held_frames", "step_untold", "_pins_position",
+        "_holding", "_completing", "_report_number", "_held_frames", "step_unreported", "_pins_position",
     },
     Nodes: {"_dropping"},
     Rescaling: {"handing_over_from", "_step_appended", "_rescales"},
@@ -88,7 +88,7 @@ AHEAD: dict[type, set[str]] = {
     Journal: {"position", "pending", "home_appended"},
     Pipelines: {"registering"},
     Nodes: {"next_incarnation"},
-    Pipeline: {"announced", "unsaid", "sweeping"},
+    Pipeline: {"announced", "unpublished", "sweeping"},
     HomePipeline: {"newest"},
     HomeNode: {"pending", "fronts"},
     ShardPipeline: {"unpinned"},

@@ -192,7 +192,7 @@ class Simulator(Processes):
             return True
         running = [shard.running for shard in self.present if shard.running is not None]
         name = world.spec.name
-        return len({tuple(inside.pipeline(r.process, name).reached) for r in running}) == 1
+        return len({tuple(inside.pipeline(r.process, name).durable) for r in running}) == 1
 
     def _is_tidy(self) -> bool:
         present = {node.name for node in self.nodes.values() if not node.finished}

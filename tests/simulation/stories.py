@@ -633,7 +633,7 @@ class Story:
 
         def is_logged() -> bool:
             pipeline = self._pipeline(node.home)
-            return pipeline is not None and pipeline.announced[0] > pipeline.said[0]
+            return pipeline is not None and pipeline.announced[0] > pipeline.published[0]
 
         yield is_logged
         if node.attached:

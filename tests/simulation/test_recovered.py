@@ -63,7 +63,7 @@ def _node(pipeline: Pipeline) -> dict[str, FrontClaim]:
         lambda p: setattr(p.shard, "begun", False),
         lambda p: p.shard.cells.apply(p.shard.cells.open_cells(), -1),
         lambda p: p.sweeping.update({0: 7}),
-        lambda p: p.floors.__setitem__(0, 7),
+        lambda p: p.departed_floors.__setitem__(0, 7),
         lambda p: p.home.waiting.update({("node", "a"): None}),
         lambda p: p.shard.unpinned.update({("node", "a"): None}),
         lambda p: p.shard.closed.update({p.home.nodes["node"].key: None}),

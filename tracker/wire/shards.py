@@ -89,7 +89,7 @@ PIN = derived(FrontPin, pb.PinRecord)
 NODE = derived(r.NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN)
 WRITTEN_OFF = derived(WrittenOffCell, pb.WrittenOffSnapshot)
 LATE = derived(r.LateSnapshot, pb.LateSnapshot)
-_WORDS = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE)
+_SUMMARY = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE, announced="said")
 _ASKED = derived(r.RescaleProposed, pb.SlotsAsked)
 _HIGHEST = derived(r.SlotBounds, pb.HighestSlots)
 
@@ -109,8 +109,8 @@ STEP = choice(
     cells_moved=derived(r.CellsMoved, pb.CellsMoved, CELLS, UNIT, WRITTEN_OFF),
     done=bare(r.HandoverFinished, int),
     leaving=bare(r.ShardLeaving, int),
-    said=derived(r.DepartureSummarized, pb.ShardSaid, _WORDS),
-    left=derived(r.ShardLeft, pb.ShardLeft, _WORDS),
+    said=derived(r.DepartureSummarized, pb.ShardSaid, _SUMMARY),
+    left=derived(r.ShardLeft, pb.ShardLeft, _SUMMARY),
 )
 
 # --- what a process has heard ---------------------------------------------------------------------

@@ -117,6 +117,7 @@ _PIPELINE = derived(
     ),
     derived(Vacancy, storage_pb.Vacancy),
     Codec(s.HistorySnapshot, storage_pb.HistorySnapshot, _history_to_pb, _history_from_pb),
+    published="said", durable="reached", departed_floors="floors",
 )  # fmt: skip
 
 

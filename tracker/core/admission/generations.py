@@ -54,7 +54,7 @@ class Generations:
                 SessionRefused(node.session, self._nodes.restarted(pipeline, node.key))
             )
             self._sessions.detach(node.session)
-        pipeline.moved_ns = [now_ns] * len(pipeline.said)
+        pipeline.moved_ns = [now_ns] * len(pipeline.published)
         self._reporter.forget_generation(name)
         self._pipelines.dirty[name] = None
         self._reporter.want_whole_reports(now_ns)

@@ -53,7 +53,7 @@ class Sessions:
     def tick_durable(self, session: Hashable, number: int) -> None:
         self._durable_ticks[session] = number
 
-    def tell_durable_ticks(self) -> None:
+    def report_durable_ticks(self) -> None:
         """Each stream is told its last durable tick, once."""
         for session, number in self._durable_ticks.items():
             self._effects.append(TicksDurable(session, number))
@@ -131,10 +131,10 @@ class Sessions:
             entry = self._ticks.judge(pipeline, node, event)
         except Refused as refused:
             if node is not None and refused.refusal.code is not RefusalCode.OUT_OF_ORDER:
-                node.note_refused(refused.refusal.message, event.content)
+                node.record_refused(refused.refusal.message, event.content)
             self._effects.append(TickRefused(event.session, event.number, refused.refusal))
             return
-        node.note_accepted()
+        node.record_accepted()
         self._journal.append_home(entry)
 
     def report_waits(self, event: ReportWaits, now_ns: int) -> None:
@@ -151,4 +151,4 @@ class Sessions:
             self.detach(event.session)
             return
         node.lives(now_ns)
-        node.note_waits(event.waits, now_ns)
+        node.record_waits(event.waits, now_ns)

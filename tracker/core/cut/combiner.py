@@ -58,7 +58,7 @@ class Combiner:
         self.unsettled_fronts: dict[FrontId, None] = {}
         """Fronts that some shard has and another has not: they hold min time where it is."""
         self._own_runs: deque[TouchedRun] = deque()
-        """The own shard's runs outside M: a whole report must tell them again."""
+        """The own shard's runs outside the stable cut: a whole report repeats them."""
         self._touched: list[list[tuple[int, int, int]]] = [[] for _ in range(graph.size)]
         """By segment a heap of (slot, home, last entry of the run)."""
         self._compact_above = [_SLACK_IN_HEAPS] * graph.size
@@ -67,7 +67,7 @@ class Combiner:
     # --- taking reports ---------------------------------------------------------------------------
 
     def add_shard(self, shard: int) -> None:
-        """A shard counts from here on: nothing can be said until it is heard."""
+        """A shard counts from here on: nothing is announced until it is heard."""
         if shard not in self.views:
             self.views[shard] = ShardView()
             for front in [*self.settled_fronts]:
@@ -81,7 +81,7 @@ class Combiner:
                 self._settle_front(front)
 
     def forget(self, shard: int) -> None:
-        """Drops all that was known of a shard; nothing can be said until it is heard again."""
+        """Drops all that was known of a shard; nothing is announced until it is heard again."""
         view = self.views[shard]
         self.views[shard] = ShardView()
         for front in view.fronts:
@@ -143,7 +143,7 @@ class Combiner:
     # --- the rule ---------------------------------------------------------------------------------
 
     def lowest_touched(self, segment: int) -> tuple[int, int, int] | None:
-        """(slot, home, last entry) of the run outside M that touched the lowest slot."""
+        """(slot, home, last entry) of the run outside the stable cut that touched the lowest slot."""
         touched = self._touched[segment]
         while touched and self._settled(touched[0][1], touched[0][2]):
             heapq.heappop(touched)
@@ -153,7 +153,7 @@ class Combiner:
         return touched[0] if touched else None
 
     def low(self, segment: int) -> int:
-        """The smaller of the lowest open slot at any shard and the lowest slot touched outside M."""
+        """The smaller of the lowest open slot at any shard and the lowest slot touched outside the cut."""
         touched = self.lowest_touched(segment)
         low = touched[0] if touched is not None else FOREVER
         for view in self.views.values():
@@ -177,8 +177,8 @@ class Combiner:
             promise = vacant.get(segment, FOREVER)
         return min(self.low(segment), promise)
 
-    def candidates(self, vacant: Mapping[int, int]) -> list[int | None]:
-        """By segment the min time that the reports allow; None where nothing may be said now."""
+    def allowed_min_times(self, vacant: Mapping[int, int]) -> list[int | None]:
+        """By segment the min time that the reports allow; None where nothing may be announced now."""
         if not all(view.heard for view in self.views.values()):
             return [None] * self.graph.size
         own = [self.own(u, vacant) for u in range(self.graph.size)]
@@ -221,7 +221,7 @@ class Combiner:
         return tuple(self._own_runs)
 
     def trim(self) -> bool:
-        """Lets go of the own shard's runs that are inside M; returns whether any shard's run may be
+        """Lets go of the own shard's runs inside the stable cut; returns whether any shard's run may be
         left outside."""
         runs = self._own_runs
         if len(runs) > _SLACK_IN_HEAPS:

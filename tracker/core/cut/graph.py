@@ -24,7 +24,7 @@ class SegmentGraph:
     """Shortest delays between the segments of one pipeline, numbered by their places."""
 
     def __init__(self, spec: PipelineSpec) -> None:
-        number = {name: place for place, name in enumerate(spec.segments)}
+        number = {name: index for index, name in enumerate(spec.segments)}
         self.size = len(spec.segments)
         ways: list[list[tuple[int, int]]] = [[] for _ in spec.segments]
         for edge in spec.edges:

@@ -83,8 +83,8 @@ class History:
             return Reached(slot, False, None, slot)
         for tier in self.tiers:
             if slot > tier.since:
-                place = bisect_left(tier.slots, slot)
-                if place < len(tier.slots):
-                    return Reached(slot, True, tier.at_ms[place], tier.slots[place])
+                index = bisect_left(tier.slots, slot)
+                if index < len(tier.slots):
+                    return Reached(slot, True, tier.at_ms[index], tier.slots[index])
                 break
         return Reached(slot, True, None, slot)

@@ -1,4 +1,4 @@
-"""M at one process: how far it has come, and how far it must come before anything is announced (rule 6)."""
+"""The stable cut (M) at one process, and how far it must come before anything is announced (rule 6)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ class StableCut:
     def __init__(self, shards: Iterable[int]) -> None:
         self.vectors = Vectors(shards)
         self._needed = dict.fromkeys(self.vectors.cut, 0)
-        """Lower bound of M before anything is announced: others have let go of runs by it."""
+        """Lower bound of the stable cut before anything is announced: peers may have let go of runs below it."""
         self.held_back = False
         """Whether announcements wait for that bound; once reached, every pipeline is looked at again."""
 
     def need(self, cut: Iterable[tuple[int, int]]) -> None:
-        """Nothing is announced before M has come as far."""
+        """Nothing is announced before the stable cut has come as far."""
         for home, number in cut:
             self._needed[home] = max(number, self._needed.get(home, 0))
         self.held_back = True
 
     @property
     def is_reached(self) -> bool:
-        """Whether M has come as far as is needed."""
+        """Whether the stable cut has come as far as is needed."""
         cut = self.vectors.cut
         return all(cut.get(home, 0) >= number for home, number in self._needed.items())
 
     def let_go_by(self) -> tuple[tuple[int, int], ...]:
-        """M as far as it has ever come, also before a restart: runs inside it are not kept."""
+        """The stable cut as far as it has ever come, also before a restart: runs inside it are not kept."""
         needed = self._needed
         return tuple(
             (home, max(number, needed.get(home, 0))) for home, number in self.vectors.cut.items()

@@ -1,4 +1,4 @@
-"""The vectors of all shards, and M, the consistent cut that they amount to (rules 5, 6)."""
+"""The vectors of all shards, and the stable cut, M, that they amount to (rules 5, 6)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 
 class Vectors:
-    """The vectors of all shards, and M. Shards and homes are the same numbers, but homes stay known
+    """The vectors of all shards, and the stable cut. Shards and homes are the same numbers, but homes stay known
     when their shards have left."""
 
     def __init__(self, shards: Iterable[int]) -> None:
         self._applied: dict[int, dict[int, int]] = {shard: {} for shard in shards}
         self.cut = dict.fromkeys(self._applied, 0)
-        """M: by home the entries of its log that every shard is known to have applied."""
+        """The stable cut: by home the entries of its log that every shard is known to have applied."""
 
     @property
     def shards(self) -> tuple[int, ...]:
@@ -20,13 +20,13 @@ class Vectors:
         return tuple(self._applied)
 
     def add_shard(self, shard: int) -> None:
-        """A shard counts from here on. M stays where it is: no entry in it has a part for the shard,
+        """A shard counts from here on. The cut stays where it is: no entry in it has a part for the shard,
         since none is given one before every process counts it."""
         self._applied.setdefault(shard, {})
         self.cut.setdefault(shard, 0)
 
     def remove_shard(self, shard: int) -> None:
-        """A shard has left; its home log is still part of M."""
+        """A shard has left; its home log is still part of the cut."""
         self._applied.pop(shard, None)
         self._move()
 
@@ -35,7 +35,7 @@ class Vectors:
         self.cut.setdefault(home, 0)
 
     def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
-        """A shard's vector has come this far; returns whether M has moved."""
+        """A shard's vector has come this far; returns whether the cut has moved."""
         self._applied[shard].update(applied)
         return self._move()
 

@@ -145,22 +145,22 @@ class HomeNode:
         same = (grant.incarnation, grant.number) == (claim.incarnation, claim.number)
         return grant.slot if same else None
 
-    def note_segments(self, content: TickContent, late: Cells) -> None:
+    def record_segments(self, content: TickContent, late: Cells) -> None:
         """Remembers in which segments a durable tick consumed and created."""
         self.creates.update(content.created.lowest_slots())
         self.consumes.update(content.consumed.lowest_slots())
         self.consumes.update(late.lowest_slots())
 
-    def note_refused(self, refusal: str, content: TickContent) -> None:
+    def record_refused(self, refusal: str, content: TickContent) -> None:
         """Remembers why a tick was refused, and who would be the reader of what it names."""
         self.refused = refusal
         named = content.consumed.segments.tolist() + [u.segment for u in content.units_consumed]
         self.refused_consumes = set(named)
 
-    def note_accepted(self) -> None:
+    def record_accepted(self) -> None:
         self.refused, self.refused_consumes = "", set()
 
-    def note_waits(self, waits: tuple[WaitCause, ...], now_ns: int) -> None:
+    def record_waits(self, waits: tuple[WaitCause, ...], now_ns: int) -> None:
         """Remembers what it waits for; since when, counts from the first of reports without a gap."""
         if not self.waits:
             self.waits_since_ns = now_ns

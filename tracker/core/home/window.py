@@ -88,7 +88,7 @@ class TickWindow(Generic[Token, Content]):
         first = self.durable + self._sent + 1
         unsent = islice(self._waiting, self._sent, None)
         self._sent = len(self._waiting)
-        return [(first + place, tick.content) for place, tick in enumerate(unsent)]
+        return [(first + index, tick.content) for index, tick in enumerate(unsent)]
 
     def committed(self, number: int) -> list[tuple[Token, int]]:
         """Ticks up to `number` are durable: returns the tokens of those that were not known to be,
@@ -117,27 +117,27 @@ class TickWindow(Generic[Token, Content]):
         if refusal.code is RefusalCode.OUT_OF_ORDER:
             self._rewind(number, refusal.expected - 1 - self.durable)
             return []
-        place = number - self.durable - 1
-        if not 0 <= place < self._sent:
+        index = number - self.durable - 1
+        if not 0 <= index < self._sent:
             raise ValueError(
                 f"the home refuses tick {number}, and ticks {self.durable + 1} to "
                 f"{self.durable + self._sent} are under way: {refusal.message}"
             )
-        self._rewind(number, place)
+        self._rewind(number, index)
         ticks = list(self._waiting)
         behind = Refusal(
             refusal.code,
             f"not committed, because it promises or leaves behind a tick that was refused: "
             f"{refusal.message}",
         )
-        out = [(ticks[place].token, refusal)]
-        out += [(tick.token, behind) for tick in ticks[place + 1 :] if tick.promises]
-        kept = [tick for tick in ticks[place + 1 :] if not tick.promises]
-        self._waiting = deque([*ticks[:place], *kept])
+        out = [(ticks[index].token, refusal)]
+        out += [(tick.token, behind) for tick in ticks[index + 1 :] if tick.promises]
+        kept = [tick for tick in ticks[index + 1 :] if not tick.promises]
+        self._waiting = deque([*ticks[:index], *kept])
         return out
 
     def _rewind(self, number: int, sent: int) -> None:
-        """Sends again from place `sent` on. What was sent behind `number` on this stream is stale."""
+        """Sends again from index `sent` on. What was sent behind `number` on this stream is stale."""
         if not 0 <= sent <= self._sent:
             raise ValueError(
                 f"the home expects tick {self.durable + sent + 1}, and ticks {self.durable + 1} to "

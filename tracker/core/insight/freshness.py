@@ -69,10 +69,10 @@ def percentiles(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     rows = np.sort(rows, axis=0)
     none = np.count_nonzero(rows == NONE_MS, axis=0)  # they come first, being less than all others
     some = len(rows) - none
-    places = [
+    indices = [
         none + np.maximum(-(-some * percent // 100) - 1, 0) for percent in (*PERCENTILES, 100)
     ]
-    return np.take_along_axis(rows, np.minimum(places, len(rows) - 1), axis=0)
+    return np.take_along_axis(rows, np.minimum(indices, len(rows) - 1), axis=0)
 
 
 class _Ring:
@@ -145,17 +145,17 @@ class Freshness:
         """The last sample of each segment, and of the whole under the empty name."""
         return tuple(zip(self._names, self._last, strict=True))
 
-    def samples(self, places: Sequence[int]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
-        """(seconds, a copy of the samples) of each window, of some places in `last`."""
-        return tuple((ring.seconds, ring.rows(places)) for ring in self._rings)
+    def samples(self, indices: Sequence[int]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
+        """(seconds, a copy of the samples) of each window, of some indices in `last`."""
+        return tuple((ring.seconds, ring.rows(indices)) for ring in self._rings)
 
     def read(self, within_ms: int) -> tuple[SegmentFreshness, ...]:
         """What the windows come to, by segment, the whole last."""
         return tuple(
             SegmentFreshness(
                 name,
-                self._last[place],
-                tuple(ring.levels(place, within_ms) for ring in self._rings),
+                self._last[index],
+                tuple(ring.levels(index, within_ms) for ring in self._rings),
             )
-            for place, name in enumerate(self._names)
+            for index, name in enumerate(self._names)
         )

@@ -86,7 +86,7 @@ def measure(state: Pipeline, at_home: Callable[[str], bool], now_ns: int) -> Pip
         state.home.staged_count,
         len(promises),
         _waiting(state),
-        tuple(_segment(state, number, newest, now_ns) for number in range(len(state.said))),
+        tuple(_segment(state, number, newest, now_ns) for number in range(len(state.published))),
         fronts,
     )
 
@@ -104,7 +104,7 @@ def _waiting(state: Pipeline) -> dict[str, int]:
 
 
 def _segment(state: Pipeline, number: int, newest: int | None, now_ns: int) -> SegmentMeasures:
-    shard, min_time = state.shard, state.said[number]
+    shard, min_time = state.shard, state.published[number]
     lag = None if newest is None or newest == LOWEST_SLOT else max(0, newest - min_time)
     return SegmentMeasures(
         state.spec.segments[number],

@@ -57,7 +57,7 @@ class Queries:
 
     def min_times(self, pipeline: str) -> tuple[int, ...]:
         """What has been said, by segment number; exclusive."""
-        return tuple(self._pipelines.named(pipeline).said)
+        return tuple(self._pipelines.named(pipeline).published)
 
     def pipeline_min_time(self, pipeline: str) -> int:
         """The least min time over the pipeline's segments, in its present generation."""
@@ -198,7 +198,7 @@ def _describe(state: Pipeline, now_ns: int) -> PipelineDescription:
         segments.append(
             SegmentDescription(
                 name,
-                state.said[segment],
+                state.published[segment],
                 min((low.slot for low in lows), default=FOREVER),
                 shown_items(sum(low.open_slots for low in lows)),
                 shown_items(sum(low.open_items for low in lows)),

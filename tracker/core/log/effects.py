@@ -71,7 +71,7 @@ class MembersChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeftTracker:
-    """This shard has left: every other one has all that it said. Its process may end."""
+    """This shard has left: every other one has all that it logged. Its process may end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class FrontGranted:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Min times that are durable and may be said: (segment, min time) that changed, and the least
+    """Min times that are durable and may be published: (segment, min time) that changed, and the least
     over all segments."""
 
     pipeline: str

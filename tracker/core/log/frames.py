@@ -85,8 +85,8 @@ class ShardReport:
     """Report `number` of a shard; `whole` ones start anew, others follow the number before.
 
     applied: (home, entries of its log that the shard has applied), the shard's vector: of every node
-    a prefix of its ticks. cut, in whole reports: the sender's M, by which it has let go of runs;
-    the receiver's own M must have come as far before it goes by this.
+    a prefix of its ticks. cut, in whole reports: the sender's stable cut, by which it has let go of runs;
+    the receiver's own must have come as far before it goes by this.
     """
 
     number: int

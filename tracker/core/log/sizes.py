@@ -85,8 +85,8 @@ def staged_bytes(staged: tuple[str, StagedContribution]) -> int:
     return 2 * _PART_BYTES + sum(map(text_bytes, names)) + 5 * _NUMBER_BYTES + cells
 
 
-def words_bytes(words: DepartureSummary) -> int:
-    numbers = 3 + len(words.said) + 4 * len(words.late) + 2 * len(words.written_off_items)
+def summary_bytes(words: DepartureSummary) -> int:
+    numbers = 3 + len(words.announced) + 4 * len(words.late) + 2 * len(words.written_off_items)
     parts = 3 + len(words.late) + len(words.written_off_items)
     return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
 
@@ -113,10 +113,10 @@ def _long_bytes(entry: Entry) -> int:
             )
             return text_bytes(entry.pipeline) + cells_bytes(entry.cells) + named
         case DepartureSummarized():
-            return sum(map(words_bytes, entry.pipelines))
+            return sum(map(summary_bytes, entry.pipelines))
         case ShardLeft():
             applied = (_PART_BYTES + 2 * _NUMBER_BYTES) * len(entry.applied)
-            return applied + sum(map(words_bytes, entry.pipelines))
+            return applied + sum(map(summary_bytes, entry.pipelines))
         case SlotBounds():
             return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
         case RoutingChanged():

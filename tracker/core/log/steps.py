@@ -174,7 +174,7 @@ class DepartureSummary:
 
     pipeline: str
     restart: Restart | None
-    said: tuple[int, ...]
+    announced: tuple[int, ...]
     late: tuple[LateSnapshot, ...] = ()
     written_off_items: tuple[tuple[int, int], ...] = ()
 

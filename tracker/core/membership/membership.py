@@ -32,7 +32,7 @@ class Membership:
 
     table: RoutingTable
     members: set[int]
-    """Shards that count in M. The own shard is one when it has heard that it is."""
+    """Shards that count in the stable cut. The own shard is one when it has heard that it is."""
     previous: RoutingTable | None = None
     """The table before, while some shard may have more to hand over."""
     next_shard: int = 0

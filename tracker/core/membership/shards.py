@@ -43,7 +43,7 @@ class Shards:
             and self.own not in known.done.get(version, ())
         )
 
-    def note_step(self, position: int, step: Entry, home: int, number: int) -> None:
+    def record_step(self, position: int, step: Entry, home: int, number: int) -> None:
         """A step was appended, by the record at this position. What moves nodes and cells changes nothing
         in the membership."""
         if isinstance(step, MembershipStep) and not isinstance(
@@ -65,6 +65,6 @@ class Shards:
             known.apply(step, home, number)
         return known
 
-    def note_change(self) -> None:
+    def record_change(self) -> None:
         """The membership has changed, or has come back."""
         self.changing = self.membership.is_busy or self.own in self.membership.former

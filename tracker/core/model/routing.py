@@ -126,8 +126,8 @@ class RoutingTable:
             return replace(
                 entry,
                 shards=tuple(
-                    stay[place % len(stay)] if shard in leaving else shard
-                    for place, shard in enumerate(owners)
+                    stay[index % len(stay)] if shard in leaving else shard
+                    for index, shard in enumerate(owners)
                 ),
             )
 
@@ -197,8 +197,8 @@ class _Entries:
             return _deal(newest, slots)
         which = np.searchsorted(self._starts, slots, side="right") - 1
         owners = np.empty(slots.shape, np.int32)
-        for place, entry in enumerate(self.entries):
-            chosen = which == place
+        for index, entry in enumerate(self.entries):
+            chosen = which == index
             owners[chosen] = _deal(entry, slots[chosen])
         return owners
 

@@ -54,11 +54,11 @@ class Pipeline:
         """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
         self.restart: Restart | None = None
         """How this generation began; None in the first."""
-        self.said = [spec.start_slot] * len(spec.segments)
-        """Min times that may be told to anyone: they grow through all generations."""
+        self.published = [spec.start_slot] * len(spec.segments)
+        """Min times that may be reported to anyone. They are durable, and grow through all generations."""
         width_ns = COARSE_STEP_NS if spec.time is TimeKind.NUMBER else spec.slack_ns
         self.history = [History(spec.start_slot, width_ns) for _ in spec.segments]
-        """When they were said, by segment number."""
+        """When they were announced, by segment number. Durable."""
         self._begin(spec.start_slot)
 
     def _begin(self, floor: int) -> None:
@@ -69,21 +69,21 @@ class Pipeline:
         self.home = HomePipeline(spec)
         self.combiner = Combiner(self.graph, self._vectors, self._own)
         self.announced = [floor] * len(spec.segments)
-        """Min times of this generation appended to the log: what pins and refusals go by, since they
-        will be said."""
-        self.reached = list(self.announced)
-        """Those of them that are durable."""
-        self.floors = [LOWEST_SLOT] * len(spec.segments)
-        """What shards that have left had said: no front is granted less."""
-        self._note_unsaid()
+        """Min times of this generation that are appended to the log. Pins and refusals go by them, since they
+        will be published. Invariant: floor <= durable <= announced."""
+        self.durable = list(self.announced)
+        """The part of `announced` that is durable."""
+        self.departed_floors = [LOWEST_SLOT] * len(spec.segments)
+        """Min times that departed shards had announced: no front is granted less. Durable."""
+        self._find_unpublished()
         self.unreported: dict[int, int] = {}
-        """Said since the last report to the other shards."""
+        """Min times published since the last report to the other shards. Not durable."""
         self.reported = False
-        """Whether the other shards have ever been told of this shard's part."""
+        """Whether this shard's part has ever been reported to the other shards. Not durable."""
         self.announced_due = False
-        """Whether what was said must be told now, though nothing else has changed."""
+        """Whether `unreported` must be reported now, though nothing else has changed. Not durable."""
         self.sweeping: dict[int, int] = {}
-        """By segment the slot below which cells are being moved to the late ledger."""
+        """By segment the slot below which the shard moves cells to the late ledger. Not durable."""
         self.front_heard_ns: dict[FrontId, int] = {}
         self.moved_ns = [0] * len(spec.segments)
         """When this process last moved a segment's min time, or started; for people."""
@@ -94,20 +94,20 @@ class Pipeline:
 
     @property
     def min_time(self) -> int:
-        """What may be told of the pipeline as a whole. It rests on this generation in every segment: one
+        """The published min time of the pipeline as a whole. It rests on this generation in every segment: one
         that had come further in the generation before counts with how far it is in this one."""
-        return min(*self.said, *self.reached)
+        return min(*self.published, *self.durable)
 
     def begin_generation(self, restart: Restart) -> None:
         """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
-        has said of the whole pipeline: so no front is granted less than anyone has heard of. Where it begins
-        here, it may begin elsewhere below that: the other shards are told. What was dropped is listed."""
+        has published of the whole pipeline: so no front is granted less than anyone has heard of. Elsewhere it
+        may begin below that: the slot is reported to the other shards. What was dropped is listed."""
         older, floor = self.shard, max(restart.from_slot, self.min_time)
         self.restarts.append(Dropped(restart, floor, _sums(older)))
         del self.restarts[:-MAX_LISTED_RESTARTS]
         self.restart = restart
         self._begin(floor)
-        self.unreported.update(enumerate(self.reached))
+        self.unreported.update(enumerate(self.durable))
         self.shard.carry_over(older)
         self.shard.mark_all_changed()
 
@@ -118,18 +118,18 @@ class Pipeline:
             self.limits_number = number
             self.spec = self.shard.spec = self.home.spec = self.spec.with_limits(limits)
 
-    def _note_unsaid(self) -> None:
-        """A generation that begins above what was said has that to say, too."""
-        self.unsaid = {s for s, slot in enumerate(self.reached) if self.said[s] < slot}
-        """Segments in which the slot that was announced last is still to be said."""
+    def _find_unpublished(self) -> None:
+        """A generation that begins above what was published has that to publish, too."""
+        self.unpublished = {s for s, slot in enumerate(self.durable) if self.published[s] < slot}
+        """Segments in which the slot that was announced last is still to be published."""
 
-    def resume(self, restarts: Sequence[Dropped], reached: Sequence[int]) -> None:
+    def resume(self, restarts: Sequence[Dropped], durable: Sequence[int]) -> None:
         """Takes up the generation that a snapshot is of."""
         self.restarts = list(restarts)
         if restarts:
             self.restart, self.floor = restarts[-1].restart, restarts[-1].floor
-        self.reached, self.announced = list(reached), list(reached)
-        self._note_unsaid()
+        self.durable, self.announced = list(durable), list(durable)
+        self._find_unpublished()
 
     def claims(self) -> dict[str, dict[str, FrontClaim]]:
         """By node its fronts, as this shard has applied them."""
@@ -153,49 +153,52 @@ class Pipeline:
         """(segment, min time) that the reports allow and that is beyond what was announced."""
         if not self.shard.begun:
             return ()
-        allowed = self.combiner.candidates(self.vacant())
+        allowed = self.combiner.allowed_min_times(self.vacant())
         if self.spec.open:
             allowed = self._held_open(allowed)
         return tuple(
             (segment, slot)
             for segment, slot in enumerate(allowed)
-            if slot is not None and slot >= self.announced[segment] + (segment not in self.unsaid)
+            if slot is not None
+            and slot >= self.announced[segment] + (segment not in self.unpublished)
         )
 
     def would_complete(self, news: Sequence[tuple[int, int]]) -> bool:
-        """Whether announcing so much more would say that the whole pipeline is complete."""
-        said = dict(news)
+        """Whether announcing so much more would declare the whole pipeline complete."""
+        announced = dict(news)
         return bool(news) and all(
-            said.get(segment, slot) == FOREVER for segment, slot in enumerate(self.announced)
+            announced.get(segment, slot) == FOREVER for segment, slot in enumerate(self.announced)
         )
 
     def vacant(self) -> dict[int, int]:
         """By segment with a vacant place, the slot at which it stands when no front is left in it: where
         those that left in order had promised; or where a front that joins will be pinned, at the process
-        that has said most. (A pipeline that is declared open is never complete, and keeps none.)"""
-        places = self.shard.vacancies
-        if not places:
+        that has announced most. (A pipeline that is declared open is never complete, and keeps none.)"""
+        vacancies = self.shard.vacancies
+        if not vacancies:
             return {}
         stands = []
         for segment, slot in enumerate(self.announced):
             heard = self.combiner.announced_anywhere(segment)
-            stands.append(max(slot, self.floors[segment], slot if heard is None else heard))
-        left = places.left
+            stands.append(
+                max(slot, self.departed_floors[segment], slot if heard is None else heard)
+            )
+        left = vacancies.left
         return {
             segment: max(left.get(segment, LOWEST_SLOT), self.graph.pin(stands, segment))
-            for segment in places.segments()
+            for segment in vacancies.segments()
         }
 
     def _held_open(self, allowed: Sequence[int | None]) -> list[int | None]:
         """An open pipeline is never complete: a segment in which nothing is, and that nothing can reach,
-        waits for the next front. It waits where that one will be pinned at least: what is said of the
+        waits for the next front. It waits where that one will be pinned at least: what is announced of the
         segments that it leads to already rules out everything below."""
-        said = [
+        stands = [
             before if slot is None or slot == FOREVER else max(before, slot)
             for before, slot in zip(self.announced, allowed, strict=True)
         ]
         return [
-            self.graph.pin(said, segment) if slot == FOREVER else slot
+            self.graph.pin(stands, segment) if slot == FOREVER else slot
             for segment, slot in enumerate(allowed)
         ]
 
@@ -224,7 +227,7 @@ class Pipeline:
             joining = (node_id, front, claim.incarnation, claim.number)
             if joining in self.combiner.settled_fronts:
                 del self.home.waiting[node_id, front]
-                floor = self.graph.pin(self.floors, claim.segment)
+                floor = self.graph.pin(self.departed_floors, claim.segment)
                 slot = max(floor, self.combiner.largest_pin(joining))
                 grants.append(FrontPin(node_id, front, slot, *joining[2:]))
         return tuple(grants)

@@ -26,7 +26,7 @@ def snapshot_for_newcomer(pipeline: Pipeline, applied: Mapping[int, int]) -> Pip
     shard = pipeline.shard
     return PipelineSnapshot(
         spec=pipeline.registered,
-        said=tuple(pipeline.said),
+        published=tuple(pipeline.published),
         begun=shard.begun,
         joined=tuple(shard.joined),
         cells=Cells.empty(),
@@ -44,9 +44,9 @@ def snapshot_for_newcomer(pipeline: Pipeline, applied: Mapping[int, int]) -> Pip
         nodes=(),
         staged=(),
         restarts=tuple(pipeline.restarts),
-        reached=tuple(pipeline.reached) if pipeline.restart is not None else (),
+        durable=tuple(pipeline.durable) if pipeline.restart is not None else (),
         history=tuple(_snapshot_history(pipeline)),
-        floors=tuple(pipeline.floors),
+        departed_floors=tuple(pipeline.departed_floors),
         limits=pipeline.spec.limits if pipeline.limits_number else None,
         limits_number=pipeline.limits_number,
         vacancies=shard.vacancies.places,
@@ -116,9 +116,9 @@ def snapshot_node(node: HomeNode) -> NodeSnapshot:
 def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pipeline:
     """The pipeline that a snapshot was taken of."""
     pipeline = Pipeline(saved.spec, vectors, own)
-    pipeline.said = list(saved.said)
-    pipeline.resume(saved.restarts, saved.reached or saved.said)
-    pipeline.floors = list(saved.floors) or pipeline.floors
+    pipeline.published = list(saved.published)
+    pipeline.resume(saved.restarts, saved.durable or saved.published)
+    pipeline.departed_floors = list(saved.departed_floors) or pipeline.departed_floors
     shard = pipeline.shard
     shard.begun = saved.begun
     shard.joined = dict.fromkeys(saved.joined)
@@ -160,8 +160,8 @@ def restore_pipeline(saved: PipelineSnapshot, vectors: Vectors, own: int) -> Pip
 
 
 def _restore_history(pipeline: Pipeline, saved: PipelineSnapshot) -> None:
-    for history, said in zip(pipeline.history, saved.said, strict=True):
-        history.newest = said
+    for history, newest in zip(pipeline.history, saved.published, strict=True):
+        history.newest = newest
     for kept in saved.history:
         pipeline.history[kept.segment].tiers[kept.tier].restore(kept.since, kept.steps)
 

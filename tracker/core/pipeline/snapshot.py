@@ -56,17 +56,17 @@ class HistorySnapshot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineSnapshot:
-    """One pipeline at a process. `said`: the announced min times by segment number; `runs`: entries
+    """One pipeline at a process. `published`: the announced min times by segment number; `runs`: entries
     of which it is not known that every shard has applied them; `written_off_items`: by segment
-    number; `restarts`: how its generations after the first began; `reached`: the min times announced in
-    the present one, if it is not the first; `floors`: by segment number, what shards that have left
-    had said; `early_units`: by segment number, names consumed before they were handed over; `spec`: as it
+    number; `restarts`: how its generations after the first began; `durable`: the min times announced in
+    the present one, if it is not the first; `departed_floors`: by segment number, what shards that have left
+    had announced; `early_units`: by segment number, names consumed before they were handed over; `spec`: as it
     was registered; `limits`: what it goes by since change `limits_number`, if they were changed;
     `vacancies`: places of fronts that were evicted; `left`: by segment number, the furthest promise of
     fronts that left in order."""
 
     spec: PipelineSpec
-    said: tuple[int, ...]
+    published: tuple[int, ...]
     begun: bool
     joined: tuple[tuple[str, str], ...]
     cells: Cells
@@ -80,9 +80,9 @@ class PipelineSnapshot:
     written_off: tuple[WrittenOffCell, ...] = ()
     written_off_items: tuple[tuple[int, int], ...] = ()
     restarts: tuple[Dropped, ...] = ()
-    reached: tuple[int, ...] = ()
+    durable: tuple[int, ...] = ()
     history: tuple[HistorySnapshot, ...] = ()
-    floors: tuple[int, ...] = ()
+    departed_floors: tuple[int, ...] = ()
     early_units: tuple[tuple[int, str], ...] = ()
     limits: Limits | None = None
     limits_number: int = 0

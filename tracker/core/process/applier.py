@@ -73,7 +73,7 @@ class LogApplier:
             self.apply(record, now_ns)
             if request is not None:
                 self._answer(record, request)
-        self._sessions.tell_durable_ticks()
+        self._sessions.report_durable_ticks()
         self._progress.after(now_ns)
         self._reporter.committed()
 
@@ -110,10 +110,10 @@ class LogApplier:
                 self._apply_at_home(record.number, record.entry, now_ns)
                 self._apply_entry(part.part(self._shards.own), self._shards.own, now_ns)
             case ReceivedEntries():
-                for place, entry in enumerate(record.entries):
+                for index, entry in enumerate(record.entries):
                     if isinstance(entry, MembershipStep):
                         self._rescaling.apply_step(
-                            entry, record.shard, record.first + place, now_ns
+                            entry, record.shard, record.first + index, now_ns
                         )
                     else:
                         self._apply_entry(entry, record.shard, now_ns)
@@ -216,7 +216,7 @@ class LogApplier:
             return  # of a generation that is over
         batch = tick.content.batch
         node.commit(tick.number, batch)
-        node.note_segments(tick.content, entry.late)
+        node.record_segments(tick.content, entry.late)
         for front in tick.content.leaves:
             node.grants.pop(front, None)
         if batch is not None:
@@ -252,7 +252,7 @@ class LogApplier:
                 self._reporter.publish(
                     Announcement(entry.pipeline, everything, entry.generation, entry.at_ms), now_ns
                 )
-                self._reporter.tell_announced(now_ns)
+                self._reporter.report_announced_in_time(now_ns)
                 self._pipelines.dirty[entry.pipeline] = None
             case KeyClosed():
                 self._pipelines[entry.pipeline].shard.close_key(entry, home)

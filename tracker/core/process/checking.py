@@ -153,7 +153,7 @@ class EntryJudge:
                 _check_moved(self._known_spec(entry.pipeline), entry)
             elif isinstance(entry, DepartureSummarized | ShardLeft):
                 for words in entry.pipelines:
-                    _check_last_words(self._known_spec(words.pipeline), words)
+                    _check_summary(self._known_spec(words.pipeline), words)
             check_step(self._known, self._shards.own, entry, self._sender)
         else:
             self._check_entry(self._known_spec(*_pipelines_of(entry)), entry)
@@ -239,9 +239,9 @@ def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
     _check_segments(spec, [cell.segment for cell in entry.written_off])
 
 
-def _check_last_words(spec: PipelineSpec, words: DepartureSummary) -> None:
-    if len(words.said) != len(spec.segments):
-        raise _refused(spec.name, f"{len(words.said)} segments; it has {len(spec.segments)}")
+def _check_summary(spec: PipelineSpec, words: DepartureSummary) -> None:
+    if len(words.announced) != len(spec.segments):
+        raise _refused(spec.name, f"{len(words.announced)} segments; it has {len(spec.segments)}")
     if words.restart is not None:
         _check_restart(spec, words.restart)
     _check_segments(spec, [late.segment for late in words.late])

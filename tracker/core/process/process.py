@@ -323,10 +323,10 @@ class Process(Queries):
             pipeline.shard.validate()
             pipeline.combiner.validate()
             before = pipeline.spec.start_slot
-            assert min(pipeline.said) >= before, f"{name}: {pipeline.said} is said"
-            for segment, reached in enumerate(pipeline.reached):
+            assert min(pipeline.published) >= before, f"{name}: {pipeline.published} is published"
+            for segment, reached in enumerate(pipeline.durable):
                 assert pipeline.floor <= reached <= pipeline.announced[segment], name
-                assert reached == pipeline.floor or reached <= pipeline.said[segment], name
+                assert reached == pipeline.floor or reached <= pipeline.published[segment], name
             table = pipeline.shard.cells
             if self._replication.links and any(table.open_slots) and self._owns_what_it_has():
                 owner = self._shards.routing.owner

@@ -95,7 +95,7 @@ class Receiver:
             self._journal.append(ReceivedEntries(shard, due, tuple(entries)))
             for index, entry in enumerate(entries):
                 if type(entry) in STEPS:
-                    self._shards.note_step(self._journal.position, entry, shard, due + index)
+                    self._shards.record_step(self._journal.position, entry, shard, due + index)
 
     def _take_confirmation(
         self, shard: int, link: Link, body: EntriesReceived, now_ns: int

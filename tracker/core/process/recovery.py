@@ -114,7 +114,7 @@ class Recovery:
             self._restore(snapshot)
             for pipeline in self._pipelines.values():
                 pipeline.shard.takes_names = self._shards.membership.hands_over
-            self._shards.note_change()
+            self._shards.record_change()
         for position, record in records:
             if position <= self._journal.committed:
                 continue
@@ -136,9 +136,9 @@ class Recovery:
             link.accepted = link.received
         for pipeline in self._pipelines.values():
             self._recover_home(pipeline, now_ns)
-            pipeline.moved_ns = [now_ns] * len(pipeline.said)
+            pipeline.moved_ns = [now_ns] * len(pipeline.published)
             pipeline.shard.mark_all_changed()
-            pipeline.unreported.update(enumerate(pipeline.reached))
+            pipeline.unreported.update(enumerate(pipeline.durable))
             self._pipelines.dirty[pipeline.spec.name] = None
         self._sessions.forget_durable_ticks()
         self._rescaling.handing_over_from = 0  # all that was appended has been applied
@@ -171,8 +171,8 @@ class Recovery:
         self._journal.home_last = snapshot.home_last
         self._nodes.next_incarnation = snapshot.next_incarnation
         first = snapshot.home_last - len(snapshot.outbox) + 1
-        for place, entry in enumerate(snapshot.outbox):
-            number = first + place
+        for index, entry in enumerate(snapshot.outbox):
+            number = first + index
             self._replication.outbox.append(
                 OutboxEntry(number, entry, self._replication.table_of(number))
             )

@@ -17,7 +17,7 @@ class ProcessSnapshot:
 
     home_last: number of its home log's last entry; outbox: the last entries, which some shard has
     not confirmed; confirmed and received: by other shard; closed: keys to drop once every shard has
-    confirmed an entry number; cut: M, by which runs were let go; membership: None for the shards that
+    confirmed an entry number; cut: the stable cut, by which runs were let go; membership: None for the shards that
     the process was started with; tables: by which its home log is split, each from an entry number on.
     """
 

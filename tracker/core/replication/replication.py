@@ -106,8 +106,8 @@ class Replication:
             start = first - self.outbox[0].number
             entries: list[Entry] = []
             size_bytes = 0
-            for place in range(start, len(self.outbox)):
-                item = self.outbox[place]
+            for index in range(start, len(self.outbox)):
+                item = self.outbox[index]
                 size_bytes += item.size_bytes
                 if len(entries) >= self._config.max_entries_per_frame or (
                     entries and size_bytes > self._config.max_bytes_per_frame

@@ -46,13 +46,13 @@ class Reporter:
     last_report_ns: int = 0
     """When a report was last made."""
     announced_due_ns: int | None = None
-    """By when the other shards are to be told what was announced."""
-    step_untold: bool = False
+    """By when what was announced is to be reported to the other shards."""
+    step_unreported: bool = False
     """Whether a step of a change was applied that the others wait to hear of."""
     _completing: dict[str, None] = field(default_factory=dict)
     """Pipelines that are complete, as far as is known here, which their registrar has yet to say."""
     _holding: dict[str, None] = field(default_factory=dict)
-    """Pipelines with runs outside M: they may have news whenever M moves."""
+    """Pipelines with runs outside the stable cut: they may have news whenever it moves."""
     _last_refresh_ns: int | None = None
     _report_number: int = 0
     _pins_position: int = 0
@@ -64,7 +64,7 @@ class Reporter:
     @property
     def is_due(self) -> bool:
         """Whether there is something to report or to announce."""
-        return bool(self._pipelines.dirty) or self.step_untold
+        return bool(self._pipelines.dirty) or self.step_unreported
 
     def committed(self) -> None:
         """More records are durable: reports that have waited for them go out."""
@@ -73,7 +73,7 @@ class Reporter:
             self._replication.send(shard, body)
 
     def want_whole_reports(self, now_ns: int) -> None:
-        """What the others have said of a pipeline so far was passed over: all of it is asked for."""
+        """What the others have reported of a pipeline so far was passed over: all of it is asked for."""
         for shard, link in self._replication.links.items():
             link.needs_whole = True
             link.wanted_ns = None
@@ -84,7 +84,7 @@ class Reporter:
         self._holding.pop(pipeline, None)
 
     def tell_announced_due(self, now_ns: int) -> None:
-        """What was announced and not told is told now, if it is time."""
+        """What was announced and not reported is reported now, if it is time."""
         if self.announced_due_ns is None or now_ns < self.announced_due_ns:
             return
         self.announced_due_ns = None
@@ -127,7 +127,7 @@ class Reporter:
         return pipeline is not None and report.generation <= pipeline.generation
 
     def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
-        """A shard's vector has moved: where M follows, pipelines that hold runs may have news."""
+        """A shard's vector has moved: where the stable cut follows, pipelines that hold runs may have news."""
         moved = self._cut.vectors.take(shard, applied)
         self._replication.let_part()
         if moved:
@@ -138,7 +138,7 @@ class Reporter:
 
     def _may_announce(self) -> bool:
         """Whether all that others have let go of runs by has been heard here too; and whether every
-        other shard counts this one, which has not said its last."""
+        other shard counts this one, which has not left yet."""
         if not self._shards.counts or self._shards.membership.leaving == self._shards.own:
             return False
         return self._cut.is_reached
@@ -193,11 +193,11 @@ class Reporter:
     def refresh(self, now_ns: int) -> None:
         """Reports what has changed here, and announces what all reports together allow."""
         self._last_refresh_ns = now_ns
-        self.step_untold = False
+        self.step_unreported = False
         dirty, self._pipelines.dirty = self._pipelines.dirty, {}
         news = [self._report(self._pipelines[name], now_ns) for name in dirty]
         self._tell([report for report in news if report is not None], now_ns)
-        dirty.update(self._pipelines.dirty)  # M has moved by the own vector
+        dirty.update(self._pipelines.dirty)  # the stable cut has moved by the own vector
         dirty.update(self._completing)  # whose registrar may be another one by now
         self._pipelines.dirty = {}
         for name in dirty:
@@ -223,7 +223,7 @@ class Reporter:
     def _report(self, pipeline: Pipeline, now_ns: int) -> PipelineReport | None:
         """Pins the fronts that are new, and takes the shard's changes into the own combiner: from
         here on the front is held in every min time that this process computes. None if nothing has
-        changed; what was announced is told along with something else, or when it is due."""
+        changed; what was announced is reported along with something else, or when it is due."""
         pins = pipeline.new_pins()
         if pins:
             for pin in pins:
@@ -254,7 +254,7 @@ class Reporter:
             return True
         if self._homes.decides_on(name):
             pipeline.announced = [FOREVER] * pipeline.graph.size
-            pipeline.unsaid.clear()
+            pipeline.unpublished.clear()
             self._journal.append_home(
                 PipelineCompleted(name, pipeline.generation, self._journal.unix_ms)
             )
@@ -262,8 +262,8 @@ class Reporter:
             self._completing[name] = None
         return False
 
-    def tell_announced(self, now_ns: int) -> None:
-        """What is announced is told to the other shards in time."""
+    def report_announced_in_time(self, now_ns: int) -> None:
+        """What is announced is reported to the other shards in time."""
         if self._replication.links and self.announced_due_ns is None:
             self.announced_due_ns = now_ns + self._config.announced_report_ms * MS
 
@@ -278,13 +278,13 @@ class Reporter:
         if changed:
             for segment, slot in changed:
                 pipeline.announced[segment] = slot
-                pipeline.unsaid.discard(segment)
+                pipeline.unpublished.discard(segment)
             self._journal.append(
                 Announcement(
                     pipeline.spec.name, changed, pipeline.generation, self._journal.unix_ms
                 )
             )
-            self.tell_announced(now_ns)
+            self.report_announced_in_time(now_ns)
         handing_over = (
             self._shards.changing and self._shards.hands_over_cells()
         )  # cells as they are now
@@ -300,17 +300,17 @@ class Reporter:
         if record.generation != pipeline.generation:
             return
         before = pipeline.min_time
-        told = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.said[s])
+        published = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.published[s])
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
-            pipeline.reached[segment] = max(slot, pipeline.reached[segment])
-            pipeline.unsaid.discard(segment)
-            if slot > pipeline.said[segment]:
+            pipeline.durable[segment] = max(slot, pipeline.durable[segment])
+            pipeline.unpublished.discard(segment)
+            if slot > pipeline.published[segment]:
                 pipeline.history[segment].note(slot, record.at_ms)
-            pipeline.said[segment] = max(slot, pipeline.said[segment])
+            pipeline.published[segment] = max(slot, pipeline.published[segment])
             pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)
             pipeline.shard.written_off.forget_below(segment, slot)
             pipeline.unreported[segment] = slot
-        if told or pipeline.min_time > before:
-            self._effects.append(Announced(record.pipeline, told, pipeline.min_time))
+        if published or pipeline.min_time > before:
+            self._effects.append(Announced(record.pipeline, published, pipeline.min_time))

@@ -142,24 +142,25 @@ class HandOver:
             return
         pipeline.shard.take_cells(entry, home)
         for segment in {unit.segment for unit in entry.units}:
-            pipeline.shard.names(segment).forget_below(pipeline.reached[segment])
+            pipeline.shard.names(segment).forget_below(pipeline.durable[segment])
             self._effects.append(UnitsArrived(entry.pipeline, segment))
 
-    def take_words(self, said_of: Iterable[DepartureSummary], now_ns: int) -> None:
+    def take_summaries(self, summaries: Iterable[DepartureSummary], now_ns: int) -> None:
         """What a shard that leaves has announced binds those that stay, and what it has listed goes on. That
         some segments are complete, each finds out by itself, and takes them to be as far as the pipeline was:
-        with what it has announced, all might be complete, and the registrar has not said so."""
-        for words in said_of:
+        with what it has announced, all might be complete, and the registrar has not logged that."""
+        for words in summaries:
             if words.restart is not None:
                 self._generations.begin_generation(words.pipeline, words.restart, now_ns)
             pipeline = self._pipelines[words.pipeline]
             if words.generation == pipeline.generation:
-                said = words.said
+                announced = words.announced
             else:
-                said = (min(words.said),) * len(words.said)
-            pipeline.floors = [max(pair) for pair in zip(pipeline.floors, said, strict=True)]
-            least = min(said)
-            known = [least if slot == FOREVER else slot for slot in said]
+                announced = (min(words.announced),) * len(words.announced)
+            floors = zip(pipeline.departed_floors, announced, strict=True)
+            pipeline.departed_floors = [max(pair) for pair in floors]
+            least = min(announced)
+            known = [least if slot == FOREVER else slot for slot in announced]
             news = tuple((s, slot) for s, slot in enumerate(known) if slot > pipeline.announced[s])
             if news:
                 self._reporter.publish(

@@ -25,7 +25,7 @@ from tracker.core.log import (
     ShardNumber,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.sizes import pieces, words_bytes
+from tracker.core.log.sizes import pieces, summary_bytes
 from tracker.core.log.steps import (
     MAX_SHARDS,
     SEQUENCER,
@@ -197,7 +197,7 @@ class Rescaling:
     def step(self, entry: MembershipStep) -> None:
         self._journal.append_home(entry)
         number = self._step_appended = self._journal.home_appended
-        self._shards.note_step(self._journal.position, entry, self._shards.own, number)
+        self._shards.record_step(self._journal.position, entry, self._shards.own, number)
 
     def go_on(self, now_ns: int) -> None:
         """Takes the next step of a change, if it is this shard's turn."""
@@ -242,7 +242,7 @@ class Rescaling:
         return tuple(highest)
 
     def _leave_tracker(self) -> None:
-        """Says the last, once nothing is left that this home has to answer for."""
+        """Logs the departure summaries, once nothing is left that this home has to answer for."""
         if self._journal.committed < self.handing_over_from or self._nodes.closed_keys:
             return
         if self._confirmations.waits:
@@ -259,7 +259,7 @@ class Rescaling:
                     tuple(ledger.items.items()),
                 )
             )
-        *before, last = [*pieces(words, words_bytes, self._config.max_bytes_per_move)] or [()]
+        *before, last = [*pieces(words, summary_bytes, self._config.max_bytes_per_move)] or [()]
         for some in before:
             self.step(DepartureSummarized(some))
         self.step(ShardLeft(tuple(self._replication.applied().items()), last))
@@ -318,7 +318,7 @@ class Rescaling:
             for name, slot in highest.items()
             if name in self._pipelines
         }
-        done = {name: min(self._pipelines[name].said) for name in from_slots}
+        done = {name: min(self._pipelines[name].published) for name in from_slots}
         table = known.table.resized(asked.shards, from_slots, done)
         if asked.evacuate:
             gone = set(known.table.shards) - set(asked.shards)
@@ -361,13 +361,13 @@ class Rescaling:
                 for words in entry.pipelines:
                     self._pipelines[words.pipeline].shard.give_ledgers(words)
             case DepartureSummarized():
-                self._hand_over.take_words(entry.pipelines, now_ns)
+                self._hand_over.take_summaries(entry.pipelines, now_ns)
             case ShardLeft() if home != self._shards.own:
                 self._part_from(entry, home, now_ns)
         for pipeline in self._pipelines.values():
             pipeline.shard.expect_names(known.hands_over)
-        self._shards.note_change()
-        self._reporter.step_untold = True
+        self._shards.record_change()
+        self._reporter.step_unreported = True
         if known.is_done and known.asked is None and self._rescales:
             for request, target in self._rescales:
                 if target == known.table.shards:
@@ -411,7 +411,7 @@ class Rescaling:
         self._cut.need(entry.applied)
         self._cut.vectors.remove_shard(shard)
         del self._replication.links[shard]
-        self._hand_over.take_words(entry.pipelines, now_ns)
+        self._hand_over.take_summaries(entry.pipelines, now_ns)
         for name, pipeline in self._pipelines.items():
             pipeline.combiner.remove_shard(shard)
             self._pipelines.dirty[name] = None

@@ -61,11 +61,11 @@ class CellTable:
     def _apply_one(self, segment: int, slot: int, checksum: int, count: int) -> None:
         page = slot >> _PAGE_BITS
         row = self._row(segment, page)
-        place = slot & (_PAGE - 1)
-        before = self._checksums.item(row, place)
+        offset = slot & (_PAGE - 1)
+        before = self._checksums.item(row, offset)
         after = before ^ checksum
-        self._checksums[row, place] = after
-        self._counts[row, place] += count
+        self._checksums[row, offset] = after
+        self._counts[row, offset] += count
         self.open_items[segment] += count
         change = bool(after) - bool(before)
         self.open_slots[segment] += change
@@ -98,8 +98,8 @@ class CellTable:
         row = self._rows[segment].get(slot >> _PAGE_BITS)
         if row is None:
             return 0, 0
-        place = slot & (_PAGE - 1)
-        return self._checksums.item(row, place), self._counts.item(row, place)
+        offset = slot & (_PAGE - 1)
+        return self._checksums.item(row, offset), self._counts.item(row, offset)
 
     def count_closed(self, segment: int, slots: NDArray[np.int64]) -> int:
         """How many of some slots, each named once, are not open."""
@@ -138,12 +138,12 @@ class CellTable:
             return Cells.empty()
         rows = np.array([self._rows[segment][page] for page in pages], np.intp)
         checksums = self._checksums[rows]
-        which, places = np.nonzero(checksums)
+        which, offsets = np.nonzero(checksums)
         return Cells(
             np.full(len(which), segment, np.int32),
-            (np.array(pages, np.int64)[which] << _PAGE_BITS) + places,
-            checksums[which, places],
-            self._counts[rows[which], places],
+            (np.array(pages, np.int64)[which] << _PAGE_BITS) + offsets,
+            checksums[which, offsets],
+            self._counts[rows[which], offsets],
         )
 
     def _row(self, segment: int, page: int) -> int:
@@ -177,16 +177,16 @@ class CellTable:
     def open_slot_numbers(self) -> list[int]:
         """The slots of all cells with a non-zero checksum, of whatever segment."""
         return [
-            (page << _PAGE_BITS) + place
+            (page << _PAGE_BITS) + offset
             for rows in self._rows
             for page, row in rows.items()
-            for place in self._checksums[row].nonzero()[0].tolist()
+            for offset in self._checksums[row].nonzero()[0].tolist()
         ]
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
         known = set(self._free)
-        places, filled = len(self._free), 0
+        rows_held, filled = len(self._free), 0
         for segment, rows in enumerate(self._rows):
             open_slots = 0
             for row in rows.values():
@@ -199,8 +199,8 @@ class CellTable:
             if rows:
                 assert rows.keys() <= set(self._page_heaps[segment]), "a page is not in the heap"
                 known.update(rows.values())
-                places += len(rows)
-        assert places == len(known) == len(self._checksums), "a row is lost"
+                rows_held += len(rows)
+        assert rows_held == len(known) == len(self._checksums), "a row is lost"
         assert filled == int(np.count_nonzero(self._checksums)), "a free row holds a checksum"
 
 

@@ -41,8 +41,8 @@ class WrittenOffLedger:
     def add(self, cell: WrittenOffCell) -> None:
         """A cell was cleared. One that was cleared before and came to hold a part of its items again
         (some were consumed after all) goes on as one entry."""
-        place = (cell.segment, cell.slot)
-        before = self.cells.pop(place, None)
+        at = (cell.segment, cell.slot)
+        before = self.cells.pop(at, None)
         self._count(cell.segment, cell.items)
         if before is not None and before.watched:
             cell = replace(
@@ -54,10 +54,10 @@ class WrittenOffLedger:
 
     def restore(self, cell: WrittenOffCell) -> None:
         """Lists a cell, last."""
-        place = (cell.segment, cell.slot)
-        self.cells[place] = cell
+        at = (cell.segment, cell.slot)
+        self.cells[at] = cell
         if cell.watched:
-            self._watched[place] = None
+            self._watched[at] = None
         while len(self.cells) > MAX_LISTED_CELLS:
             oldest = next(iter(self.cells))
             del self.cells[oldest]
@@ -65,9 +65,9 @@ class WrittenOffLedger:
 
     def give(self, cell: WrittenOffCell) -> None:
         """Another shard lists a cell from here on."""
-        place = (cell.segment, cell.slot)
-        if self.cells.pop(place, None) is not None:
-            self._watched.pop(place, None)
+        at = (cell.segment, cell.slot)
+        if self.cells.pop(at, None) is not None:
+            self._watched.pop(at, None)
             if not cell.came_back:
                 self._count(cell.segment, -cell.items)
 
@@ -89,7 +89,7 @@ class WrittenOffLedger:
 
     def forget_below(self, segment: int, slot: int) -> None:
         """Min time has passed: what is consumed below it goes to the late ledger as it is."""
-        self._let_go([place for place in self._watched if place[0] == segment and place[1] < slot])
+        self._let_go([at for at in self._watched if at[0] == segment and at[1] < slot])
 
     def forget_all(self) -> None:
         """The generation in which they were written off is over."""
@@ -97,14 +97,14 @@ class WrittenOffLedger:
 
     def consumed(self, cells: Cells) -> list[WrittenOffCell]:
         """The watched cells among those in which items were consumed."""
-        return [self.cells[place] for place in self._places(cells)]
+        return [self.cells[at] for at in self._places(cells)]
 
     def came_back(self, cell: WrittenOffCell) -> None:
         """A cell's items were consumed after all."""
-        place = (cell.segment, cell.slot)
+        at = (cell.segment, cell.slot)
         self._count(cell.segment, -cell.items)
-        self._watched.pop(place, None)
-        self.cells[place] = replace(cell, came_back=True, watched=False)
+        self._watched.pop(at, None)
+        self.cells[at] = replace(cell, came_back=True, watched=False)
 
     def _count(self, segment: int, items: int) -> None:
         self.items[segment] = kept_items(self.items.get(segment, 0) + items)
@@ -113,13 +113,13 @@ class WrittenOffLedger:
         pairs = zip(cells.segments.tolist(), cells.slots.tolist(), strict=True)
         return list(dict.fromkeys(pair for pair in pairs if pair in self._watched))
 
-    def _let_go(self, places: Iterable[Cell]) -> None:
-        for place in places:
-            del self._watched[place]
-            self.cells[place] = replace(self.cells[place], watched=False)
+    def _let_go(self, cells_at: Iterable[Cell]) -> None:
+        for at in cells_at:
+            del self._watched[at]
+            self.cells[at] = replace(self.cells[at], watched=False)
 
     def validate(self) -> None:
         """Raises AssertionError where an invariant does not hold."""
-        watched = {place for place, cell in self.cells.items() if cell.watched}
+        watched = {at for at, cell in self.cells.items() if cell.watched}
         assert watched == self._watched.keys(), "watched cells are miscounted"
         assert len(self.cells) <= MAX_LISTED_CELLS
