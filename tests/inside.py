@@ -41,12 +41,12 @@ def pipeline(process: Process, name: str = "p") -> Pipeline:
 
 def note_news(process: Process, name: str) -> None:
     """A pipeline is looked at before the next report."""
-    process._pipelines.dirty[name] = None
+    process._pipelines.mark(name)
 
 
 def has_news(process: Process) -> bool:
     """Whether a pipeline has something to report."""
-    return bool(process._pipelines.dirty)
+    return process._pipelines.has_news
 
 
 def evicts(process: Process) -> bool:

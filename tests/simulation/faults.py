@@ -48,7 +48,7 @@ def published_rule() -> Iterator[None]:
                 {f: (r.segment, r.heartbeat) for f, r in combiner.views[shard].fronts.items()},
             )
             combiner.__dict__.setdefault("waiting", {}).setdefault(shard, deque()).append(state)
-            self._pipelines.dirty[pipeline.spec.name] = None
+            self._pipelines.mark(pipeline.spec.name)
 
     def accept(combiner: Combiner) -> dict[int, _Reported]:
         accepted: dict[int, _Reported] = combiner.__dict__.setdefault("accepted", {})

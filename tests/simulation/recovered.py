@@ -68,13 +68,13 @@ FORGOTTEN: dict[type, set[str]] = {
     # M, and whom to wait for: what was heard of other shards, and what follows from it.
     StableCut: {"vectors", "_needed", "held_back"},
     # What is due; positions and numbers of what was appended, by which a thing is not done twice.
-    Pipelines: {"dirty"},
+    Pipelines: {"_dirty"},
     Shards: {"changing", "_accepted"},
     Reporter: {
         "_holding", "_completing", "_report_number", "_held_frames", "step_unreported", "_pins_position",
     },
     Nodes: {"_dropping"},
-    Rescaling: {"handing_over_from", "_step_appended", "_rescales"},
+    Rescaling: {"_handing_over_from", "_step_appended", "_rescales"},
     # What the store was seen to have done when.
     Silence: {"_store_mark"},
     Pipeline: {"_vectors", "combiner", "unreported", "reported", "announced_due"},

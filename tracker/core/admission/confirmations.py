@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from tracker.core.log import (
     Answer,
     Effect,
+    LimitsChanged,
+    PipelineRegistered,
     Restart,
 )
 from tracker.core.log.journal import Journal
@@ -33,6 +35,18 @@ class Confirmations:
     def waits(self) -> bool:
         """Whether anybody waits for an answer."""
         return bool(self.registrations or self._requests)
+
+    def await_registration(self, pipeline: str, requests: list[Hashable]) -> None:
+        """Answers when every shard has the entry that is appended next."""
+        self.registrations[pipeline] = (self._journal.home_appended + 1, requests)
+
+    def restore(self) -> None:
+        """Registrations that some shard has not confirmed are waited for, though nobody asks any more."""
+        for item in self._replication.outbox:
+            if isinstance(item.entry, PipelineRegistered):
+                self.registrations[item.entry.spec.name] = (item.number, [])
+            elif isinstance(item.entry, LimitsChanged):
+                self.registrations[item.entry.pipeline] = (item.number, [])
 
     def tell(self, everywhere: int) -> None:
         """Every shard has all entries up to this one: who waits for them is answered."""

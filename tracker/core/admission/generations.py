@@ -38,7 +38,7 @@ class Generations:
         pipeline = Pipeline(spec, self._cut.vectors, self._shards.own)
         self._pipelines.add(pipeline)
         pipeline.moved_ns = [now_ns] * len(spec.segments)
-        self._pipelines.dirty[spec.name] = None
+        self._pipelines.mark(spec.name)
         self._reporter.want_whole_reports(now_ns)
 
     def begin_generation(self, name: str, restart: Restart, now_ns: int) -> None:
@@ -56,5 +56,5 @@ class Generations:
             self._sessions.detach(node.session)
         pipeline.moved_ns = [now_ns] * len(pipeline.published)
         self._reporter.forget_generation(name)
-        self._pipelines.dirty[name] = None
+        self._pipelines.mark(name)
         self._reporter.want_whole_reports(now_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracker.core.admission.confirmations import Confirmations
@@ -60,6 +61,19 @@ class Nodes:
                 break
             self._dropping += 1
             self._journal.append_home(KeyDropped(name, key))
+
+    def reserve(self, incarnation: int) -> None:
+        """Keys up to before this incarnation are given."""
+        self.next_incarnation = max(self.next_incarnation, incarnation)
+
+    def closed(self, number: int, pipeline: str, key: NodeKey) -> None:
+        """Entry `number` has closed a key."""
+        self.closed_keys.append((number, pipeline, key))
+
+    def restore(self, next_incarnation: int, closed: Iterable[tuple[int, str, NodeKey]]) -> None:
+        """Takes up what a snapshot says."""
+        self.next_incarnation = next_incarnation
+        self.closed_keys.extend(closed)
 
     def dropped(self, key: NodeKey) -> None:
         """A dropping entry is durable."""

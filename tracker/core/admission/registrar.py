@@ -76,10 +76,7 @@ class Registrar:
                     f"the limit max_pipelines is {self._config.max_pipelines}",
                 )
             self._pipelines.registering[spec.name] = spec
-            self._confirmations.registrations[spec.name] = (
-                self._journal.home_appended + 1,
-                [event.request],
-            )
+            self._confirmations.await_registration(spec.name, [event.request])
             self._journal.append_home(PipelineRegistered(spec))
             return
         if known != spec:
@@ -104,7 +101,7 @@ class Registrar:
             raise _registered_otherwise(known, spec)
         check_delays(spec)
         requests.append(event.request)
-        self._confirmations.registrations[spec.name] = self._journal.home_appended + 1, requests
+        self._confirmations.await_registration(spec.name, requests)
         self._journal.append_home(LimitsChanged(spec.name, number + 1, spec.limits))
 
     def _newest_limits(self, pipeline: Pipeline) -> tuple[int, PipelineSpec]:

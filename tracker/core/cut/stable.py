@@ -24,6 +24,10 @@ class StableCut:
             self._needed[home] = max(number, self._needed.get(home, 0))
         self.held_back = True
 
+    def release(self) -> None:
+        """M has come as far, and announcements go on."""
+        self.held_back = False
+
     @property
     def is_reached(self) -> bool:
         """Whether the stable cut has come as far as is needed."""

@@ -62,6 +62,18 @@ class Journal:
             self.committed, record, request = self.pending.popleft()
             yield record, request
 
+    def apply_home(self, number: int) -> None:
+        """An entry of the home log takes effect."""
+        self.home_last = number
+
+    def restore(self, position: int, home_last: int) -> None:
+        """A snapshot is of the log up to here."""
+        self.committed, self.home_last = position, home_last
+
+    def replayed(self, position: int) -> None:
+        """Recovery has applied the record at this position."""
+        self.committed = position
+
     def restored(self) -> None:
         """All that the log has was applied: what comes next follows it."""
         self.position, self.home_appended = self.committed, self.home_last

@@ -65,6 +65,14 @@ class Shards:
             known.apply(step, home, number)
         return known
 
+    def part(self) -> None:
+        """This shard has left, and everybody knows."""
+        self.changing = False
+
+    def restore(self, membership: Membership) -> None:
+        """Takes up what a snapshot says."""
+        self.membership = membership
+
     def record_change(self) -> None:
         """The membership has changed, or has come back."""
         self.changing = self.membership.is_busy or self.own in self.membership.former

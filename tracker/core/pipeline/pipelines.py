@@ -16,7 +16,7 @@ class Pipelines(dict[str, Pipeline]):
         """Those that evict silent fronts, in the order in which they were registered."""
         self.registering: dict[str, PipelineSpec] = {}
         """Appended registrations that are not durable yet."""
-        self.dirty: dict[str, None] = {}
+        self._dirty: dict[str, None] = {}
         """Those that something may have to be reported or announced of."""
 
     def add(self, pipeline: Pipeline) -> None:
@@ -35,6 +35,24 @@ class Pipelines(dict[str, Pipeline]):
                 f"{len(self)} pipelines); register it first",
             )
         return pipeline
+
+    def mark(self, *names: str) -> None:
+        """Something may have to be reported or announced of these."""
+        self._dirty.update(dict.fromkeys(names))
+
+    def unmark(self, name: str) -> None:
+        """What there was to report of it is reported."""
+        del self._dirty[name]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether any is marked."""
+        return bool(self._dirty)
+
+    def marked(self) -> dict[str, None]:
+        """Those that are marked, in that order; none is, from here on."""
+        marked, self._dirty = self._dirty, {}
+        return marked
 
     def known(self) -> set[str]:
         """The names of all, also of those whose registration is not durable yet."""

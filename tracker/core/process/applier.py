@@ -94,14 +94,9 @@ class LogApplier:
         """What a durable record changes; the same when it was just committed and in recovery."""
         match record:
             case HomeEntry():
-                self._journal.home_last = record.number
+                self._journal.apply_home(record.number)
                 part = OutboxEntry(record.number, record.entry, self._replication.tables[-1][1])
-                if (
-                    self._replication.links
-                    or self._replication.outbox
-                    or isinstance(record.entry, ShardJoining)
-                ):
-                    self._replication.outbox.append(part)
+                self._replication.record(part)
                 if isinstance(record.entry, MembershipStep):
                     self._rescaling.apply_step(
                         record.entry, self._shards.own, record.number, now_ns
@@ -139,7 +134,7 @@ class LogApplier:
                     del pipeline.sweeping[
                         record.segment
                     ]  # what comes late from now on, is swept too
-                self._pipelines.dirty[record.pipeline] = None
+                self._pipelines.mark(record.pipeline)
             case Staged():
                 pipeline = self._pipelines[record.pipeline]
                 if record.generation == pipeline.generation:
@@ -165,9 +160,7 @@ class LogApplier:
         match entry:
             case KeyOpened():
                 home = self._pipelines[entry.pipeline].home
-                self._nodes.next_incarnation = max(
-                    self._nodes.next_incarnation, entry.key.incarnation + 1
-                )
+                self._nodes.reserve(entry.key.incarnation + 1)
                 if entry.generation != self._pipelines[entry.pipeline].generation:
                     return  # appended before this process had begun the present one
                 node = HomeNode(entry.key, entry.kind, owner=entry.owner)
@@ -178,7 +171,7 @@ class LogApplier:
                     node.batches = older.batches
                     node.consumes, node.creates = older.consumes, older.creates
                     node.fronts, node.grants = older.fronts, older.grants
-                    self._nodes.closed_keys.append((number, entry.pipeline, older.key))
+                    self._nodes.closed(number, entry.pipeline, older.key)
                     if older.session is not None:
                         self._sessions.end(older, self._nodes.fenced(entry.pipeline, entry.key))
                 home.nodes[entry.key.node_id] = node
@@ -191,7 +184,7 @@ class LogApplier:
                         gone.retired = entry.retired
                         if gone.session is not None:
                             self._sessions.end(gone, self._nodes.fenced(entry.pipeline, entry.key))
-                self._nodes.closed_keys.append((number, entry.pipeline, entry.key))
+                self._nodes.closed(number, entry.pipeline, entry.key)
             case WrittenOff():
                 home = self._pipelines[entry.pipeline].home
                 known = home.nodes.get(entry.node_id)
@@ -234,14 +227,14 @@ class LogApplier:
                 shard = self._pipelines[entry.tick.pipeline].shard
                 for segment in shard.apply_tick(entry, home):
                     self._effects.append(UnitsArrived(entry.tick.pipeline, segment))
-                self._pipelines.dirty[entry.tick.pipeline] = None
+                self._pipelines.mark(entry.tick.pipeline)
             case KeyOpened():
                 if entry.restart is not None:
                     self._generations.begin_generation(entry.pipeline, entry.restart, now_ns)
                 pipeline = self._pipelines[entry.pipeline]
                 if entry.generation == pipeline.generation:
                     pipeline.shard.open_key(entry)
-                self._pipelines.dirty[entry.pipeline] = None
+                self._pipelines.mark(entry.pipeline)
             case PipelineRestarted():
                 self._generations.begin_generation(entry.pipeline, entry.restart, now_ns)
             case LimitsChanged():
@@ -253,17 +246,17 @@ class LogApplier:
                     Announcement(entry.pipeline, everything, entry.generation, entry.at_ms), now_ns
                 )
                 self._reporter.report_announced_in_time(now_ns)
-                self._pipelines.dirty[entry.pipeline] = None
+                self._pipelines.mark(entry.pipeline)
             case KeyClosed():
                 self._pipelines[entry.pipeline].shard.close_key(entry, home)
-                self._pipelines.dirty[entry.pipeline] = None
+                self._pipelines.mark(entry.pipeline)
             case KeyDropped():
                 self._pipelines[entry.pipeline].shard.drop_key(entry)
-                self._pipelines.dirty[entry.pipeline] = None
+                self._pipelines.mark(entry.pipeline)
             case WrittenOff():
                 pipeline = self._pipelines[entry.pipeline]
                 if entry.generation == pipeline.generation:
                     pipeline.shard.write_off(entry, home)
-                self._pipelines.dirty[entry.pipeline] = None
+                self._pipelines.mark(entry.pipeline)
             case PipelineRegistered():
                 self._generations.begin_pipeline(entry.spec, now_ns)

@@ -9,10 +9,9 @@ from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import Effect, LimitsChanged, PipelineRegistered, Record
+from tracker.core.log import Effect, Record
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import SEQUENCER
-from tracker.core.membership.membership import Membership
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.pipeline.pipeline import Pipeline
@@ -20,9 +19,7 @@ from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.pipeline.restore import restore_pipeline, snapshot_for_newcomer, snapshot_pipeline
 from tracker.core.process.applier import LogApplier
 from tracker.core.process.snapshot import ProcessSnapshot
-from tracker.core.replication.links import Link
 from tracker.core.replication.lost import LogLost
-from tracker.core.replication.parts import OutboxEntry
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.rescaling import Rescaling
@@ -125,13 +122,9 @@ class Recovery:
                 )
             self._applier.apply(record, now_ns)
             self._effects.clear()
-            self._journal.committed = position
+            self._journal.replayed(position)
         self._journal.restored()
-        for item in self._replication.outbox:
-            if isinstance(item.entry, PipelineRegistered):
-                self._confirmations.registrations[item.entry.spec.name] = (item.number, [])
-            elif isinstance(item.entry, LimitsChanged):
-                self._confirmations.registrations[item.entry.pipeline] = (item.number, [])
+        self._confirmations.restore()
         for link in self._replication.links.values():
             link.accepted = link.received
         for pipeline in self._pipelines.values():
@@ -139,9 +132,9 @@ class Recovery:
             pipeline.moved_ns = [now_ns] * len(pipeline.published)
             pipeline.shard.mark_all_changed()
             pipeline.unreported.update(enumerate(pipeline.durable))
-            self._pipelines.dirty[pipeline.spec.name] = None
+            self._pipelines.mark(pipeline.spec.name)
         self._sessions.forget_durable_ticks()
-        self._rescaling.handing_over_from = 0  # all that was appended has been applied
+        self._rescaling.restored()
         self._effects.clear()
 
     def _recover_home(self, pipeline: Pipeline, now_ns: int) -> None:
@@ -157,31 +150,16 @@ class Recovery:
             if node.key not in closed and not node.evicted:
                 pipeline.home.newest[node.key.node_id] = node.key
 
-    def _restore_membership(self, membership: Membership) -> None:
-        self._shards.membership = membership
-        others = {*membership.members, *membership.joining} - {self._shards.own}
-        self._replication.links = {other: Link() for other in sorted(others)}
-        self._cut.restore(sorted(membership.members | {self._shards.own}), membership.former)
-
     def _restore(self, snapshot: ProcessSnapshot) -> None:
         if snapshot.membership is not None:
-            self._restore_membership(snapshot.membership.copy())
-            self._replication.tables = list(snapshot.tables)
-        self._journal.committed = snapshot.position
-        self._journal.home_last = snapshot.home_last
-        self._nodes.next_incarnation = snapshot.next_incarnation
-        first = snapshot.home_last - len(snapshot.outbox) + 1
-        for index, entry in enumerate(snapshot.outbox):
-            number = first + index
-            self._replication.outbox.append(
-                OutboxEntry(number, entry, self._replication.table_of(number))
-            )
-        for shard, number in snapshot.confirmed:
-            self._replication.links[shard].confirmed = self._replication.links[shard].sent = number
-        for shard, number in snapshot.received:
-            if shard in self._replication.links:
-                self._replication.links[shard].received = number
-        self._nodes.closed_keys.extend(snapshot.closed)
+            membership = snapshot.membership.copy()
+            known = {*membership.members, *membership.joining, self._shards.own}
+            self._shards.restore(membership)
+            self._replication.restore_links(sorted(known - {self._shards.own}), snapshot.tables)
+            self._cut.restore(sorted(membership.members | {self._shards.own}), membership.former)
+        self._journal.restore(snapshot.position, snapshot.home_last)
+        self._nodes.restore(snapshot.next_incarnation, snapshot.closed)
+        self._replication.restore(snapshot.outbox, snapshot.confirmed, snapshot.received)
         self._cut.need(snapshot.cut)
         for saved in snapshot.pipelines:
             pipeline = restore_pipeline(saved, self._cut.vectors, self._shards.own)

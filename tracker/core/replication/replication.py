@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 
 from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
@@ -18,6 +19,7 @@ from tracker.core.log import (
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import (
     SEQUENCER,
+    ShardJoining,
 )
 from tracker.core.membership.shards import Shards
 from tracker.core.model.routing import RoutingTable
@@ -58,6 +60,41 @@ class Replication:
     def is_congested(self) -> bool:
         """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
         return len(self.outbox) > self._config.max_unconfirmed_entries
+
+    def record(self, entry: OutboxEntry) -> None:
+        """An own entry is durable: the others, where there are any, are sent their parts."""
+        if self.links or self.outbox or isinstance(entry.entry, ShardJoining):
+            self.outbox.append(entry)
+
+    def open_link(self, shard: int, held: int) -> None:
+        """A shard is to be told everything after entry `held`."""
+        self.links[shard] = Link(confirmed=held, sent=held)
+
+    def close_link(self, shard: int) -> None:
+        del self.links[shard]
+
+    def restore_links(
+        self, others: Iterable[int], tables: Iterable[tuple[int, RoutingTable]]
+    ) -> None:
+        """Begins anew with the shards and tables that a snapshot knows."""
+        self.links = {other: Link() for other in others}
+        self.tables = list(tables)
+
+    def restore(
+        self,
+        entries: Sequence[Entry],
+        confirmed: Iterable[tuple[int, int]],
+        received: Iterable[tuple[int, int]],
+    ) -> None:
+        """Takes up the last entries of the home log, and how far each link had come."""
+        first = self._journal.home_last - len(entries) + 1
+        for number, entry in enumerate(entries, first):
+            self.outbox.append(OutboxEntry(number, entry, self.table_of(number)))
+        for shard, number in confirmed:
+            self.links[shard].confirmed = self.links[shard].sent = number
+        for shard, number in received:
+            if shard in self.links:
+                self.links[shard].received = number
 
     def let_go(self) -> None:
         """Drops the own entries that need not be sent to anyone any more."""

@@ -64,7 +64,11 @@ class Reporter:
     @property
     def is_due(self) -> bool:
         """Whether there is something to report or to announce."""
-        return bool(self._pipelines.dirty) or self.step_unreported
+        return self._pipelines.has_news or self.step_unreported
+
+    def record_step(self) -> None:
+        """A step of a change was applied: the others wait to hear of it."""
+        self.step_unreported = True
 
     def committed(self) -> None:
         """More records are durable: reports that have waited for them go out."""
@@ -91,7 +95,7 @@ class Reporter:
         for name, pipeline in self._pipelines.items():
             if pipeline.unreported:
                 pipeline.announced_due = True
-                self._pipelines.dirty[name] = None
+                self._pipelines.mark(name)
 
     def take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
         known = all(self._is_known(report) for report in body.pipelines)
@@ -131,10 +135,10 @@ class Reporter:
         moved = self._cut.vectors.take(shard, applied)
         self._replication.let_part()
         if moved:
-            self._pipelines.dirty.update(self._holding)
+            self._pipelines.mark(*self._holding)
             if self._cut.held_back and self._may_announce():
-                self._cut.held_back = False
-                self._pipelines.dirty.update(dict.fromkeys(self._pipelines))
+                self._cut.release()
+                self._pipelines.mark(*self._pipelines)
 
     def _may_announce(self) -> bool:
         """Whether all that others have let go of runs by has been heard here too; and whether every
@@ -156,7 +160,7 @@ class Reporter:
             pipeline.front_heard_ns[front.id] = now_ns
         for left in report.left:
             pipeline.front_heard_ns.pop(left, None)
-        self._pipelines.dirty[report.pipeline] = None
+        self._pipelines.mark(report.pipeline)
 
     def want_report(self, shard: int, now_ns: int) -> None:
         link = self._replication.links[shard]
@@ -194,12 +198,11 @@ class Reporter:
         """Reports what has changed here, and announces what all reports together allow."""
         self._last_refresh_ns = now_ns
         self.step_unreported = False
-        dirty, self._pipelines.dirty = self._pipelines.dirty, {}
+        dirty = self._pipelines.marked()
         news = [self._report(self._pipelines[name], now_ns) for name in dirty]
         self._tell([report for report in news if report is not None], now_ns)
-        dirty.update(self._pipelines.dirty)  # the stable cut has moved by the own vector
+        dirty.update(self._pipelines.marked())  # the stable cut has moved by the own vector
         dirty.update(self._completing)  # whose registrar may be another one by now
-        self._pipelines.dirty = {}
         for name in dirty:
             self._announce(self._pipelines[name], now_ns)
 
@@ -239,7 +242,7 @@ class Reporter:
         pipeline.reported, pipeline.announced_due = True, False
         pipeline.unreported.clear()
         self._combine(pipeline, self._shards.own, report, False, now_ns)
-        del self._pipelines.dirty[pipeline.spec.name]
+        self._pipelines.unmark(pipeline.spec.name)
         return report
 
     def _is_settled(self, pipeline: Pipeline, news: Sequence[tuple[int, int]]) -> bool:

@@ -112,7 +112,7 @@ class HandOver:
         if entry.generation != pipeline.generation:
             return  # their keys are over
         nodes, claims = pipeline.home, pipeline.claims()
-        self._pipelines.dirty[entry.pipeline] = None  # some may be granted here what they wait for
+        self._pipelines.mark(entry.pipeline)  # some may be granted here what they wait for
         for saved in entry.nodes:
             node_id = saved.key.node_id
             if home == self._shards.own:
@@ -134,7 +134,7 @@ class HandOver:
         """Cells and names leave this shard, or come to it. Both touch the cells, as by a tick: so they
         are held until every shard is known to have gone by the entry (rule 6)."""
         pipeline = self._pipelines[entry.pipeline]
-        self._pipelines.dirty[entry.pipeline] = None
+        self._pipelines.mark(entry.pipeline)
         if entry.generation != pipeline.generation:
             return
         if home == self._shards.own:
@@ -175,7 +175,7 @@ class HandOver:
             for segment, items in words.written_off_items:
                 pipeline.shard.written_off.add_items(segment, items)
                 pipeline.shard.changes.segments[segment] = None
-            self._pipelines.dirty[words.pipeline] = None
+            self._pipelines.mark(words.pipeline)
 
 
 def _cells_in_pieces(cells: Cells, most_bytes: int) -> Iterator[Cells]:

@@ -51,7 +51,6 @@ from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.pipeline.restore import snapshot_late
-from tracker.core.replication.links import Link
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.hand_over import HandOver
@@ -76,7 +75,7 @@ class Rescaling:
     _step_appended: int = 0
     """Number of the own entry by which this process goes on with a change of the shards: until it
     is durable it does nothing more about it."""
-    handing_over_from: int = 0
+    _handing_over_from: int = 0
     """Position of the last record that may change nodes that are to be handed over."""
     _joining_since_ns: dict[int, int] = field(default_factory=dict)
     _rescales: list[tuple[Hashable, tuple[int, ...]]] = field(default_factory=list)
@@ -199,6 +198,10 @@ class Rescaling:
         number = self._step_appended = self._journal.home_appended
         self._shards.record_step(self._journal.position, entry, self._shards.own, number)
 
+    def restored(self) -> None:
+        """Recovery has applied all that was appended."""
+        self._handing_over_from = 0
+
     def go_on(self, now_ns: int) -> None:
         """Takes the next step of a change, if it is this shard's turn."""
         known = self._shards.membership
@@ -206,14 +209,14 @@ class Rescaling:
             return
         if self._shards.own in known.former:
             if self._replication.links[SEQUENCER].confirmed >= self._journal.home_last:
-                self._shards.changing = False
+                self._shards.part()
                 self._effects.append(LeftTracker())
         elif not self._shards.counts:
             return
         elif known.asked is not None and self._shards.own not in known.highest:
             self.step(SlotBounds(known.asked.version, self._highest_slots()))
         elif known.table.version and self._shards.own not in known.adopted_at:
-            if self._journal.committed >= self.handing_over_from:
+            if self._journal.committed >= self._handing_over_from:
                 self._hand_over.give_nodes()
                 adopted = RoutingActivated(known.table.version, self._nodes.next_incarnation)
                 self.step(adopted)
@@ -243,7 +246,7 @@ class Rescaling:
 
     def _leave_tracker(self) -> None:
         """Logs the departure summaries, once nothing is left that this home has to answer for."""
-        if self._journal.committed < self.handing_over_from or self._nodes.closed_keys:
+        if self._journal.committed < self._handing_over_from or self._nodes.closed_keys:
             return
         if self._confirmations.waits:
             return
@@ -332,10 +335,10 @@ class Rescaling:
                 held = self._replication.held_everywhere()
                 if home == self._shards.own:
                     held = min(held, number - 1)
-                self._replication.links[entry.shard] = Link(confirmed=held, sent=held)
+                self._replication.open_link(entry.shard, held)
                 self._effects.append(MembersChanged(entry.shard, entry.address))
             case ShardRemoved() if entry.shard in self._replication.links:
-                del self._replication.links[entry.shard]
+                self._replication.close_link(entry.shard)
                 self._joining_since_ns.pop(entry.shard, None)
                 self._effects.append(MembersChanged(entry.shard, None))
             case NodesMoved():
@@ -343,18 +346,16 @@ class Rescaling:
             case CellsMoved():
                 self._hand_over.take_cells(entry, home)
             case RoutingActivated():
-                self._nodes.next_incarnation = max(
-                    self._nodes.next_incarnation, entry.next_incarnation
-                )
+                self._nodes.reserve(entry.next_incarnation)
         known.apply(entry, home, number)
         match entry:
             case ShardJoined():
                 self._count_shard(entry.shard, number, now_ns)
             case RoutingChanged():
-                self.handing_over_from = self._journal.position
+                self._handing_over_from = self._journal.position
                 self._send_nodes_away()
             case ShardLeaving():
-                self.handing_over_from = self._journal.position
+                self._handing_over_from = self._journal.position
             case RoutingActivated() if home == self._shards.own:
                 self._replication.split_by(known.table, number + 1)
             case DepartureSummarized() if home == self._shards.own:
@@ -367,7 +368,7 @@ class Rescaling:
         for pipeline in self._pipelines.values():
             pipeline.shard.expect_names(known.hands_over)
         self._shards.record_change()
-        self._reporter.step_unreported = True
+        self._reporter.record_step()
         if known.is_done and known.asked is None and self._rescales:
             for request, target in self._rescales:
                 if target == known.table.shards:
@@ -394,7 +395,7 @@ class Rescaling:
                 if link.needs_whole:
                     link.wanted_ns = None
                     self._reporter.want_report(other, now_ns)
-        self._pipelines.dirty.update(dict.fromkeys(self._pipelines))
+        self._pipelines.mark(*self._pipelines)
 
     def _send_nodes_away(self) -> None:
         """Ends the streams of nodes that are at home elsewhere from now on."""
@@ -410,11 +411,11 @@ class Rescaling:
         """A shard has left. What it announced binds those that stay: it may have been the first to."""
         self._cut.need(entry.applied)
         self._cut.vectors.remove_shard(shard)
-        del self._replication.links[shard]
+        self._replication.close_link(shard)
         self._hand_over.take_summaries(entry.pipelines, now_ns)
         for name, pipeline in self._pipelines.items():
             pipeline.combiner.remove_shard(shard)
-            self._pipelines.dirty[name] = None
+            self._pipelines.mark(name)
         self._replication.let_part()
         self._effects.append(MembersChanged(shard, None))
 
