@@ -12,13 +12,30 @@ from collections.abc import Collection, Hashable, Sized
 from tracker.core.admission.silence import _evict_after_ms
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.vectors import Vectors
+from tracker.core.insight.queries import Queries
 from tracker.core.log import Record
 from tracker.core.log.steps import MembershipStep
 from tracker.core.model import NodeKey
+from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
 
 evict_after_ms = _evict_after_ms
+
+
+def _components(process: Process) -> frozenset[type]:
+    """The classes of what a process is put together from: what it holds, and what holds one of these."""
+    names = [*vars(process), *Queries.__slots__]
+    held = [getattr(process, name) for name in names if name not in ("config", "_effects")]
+    beside = [getattr(part, name) for part in held for name in getattr(part, "__slots__", ())]
+    rooms = ("tracker.core.admission.", "tracker.core.rescaling.")
+    return frozenset(
+        map(type, [*held, *(part for part in beside if type(part).__module__.startswith(rooms))])
+    )
+
+
+COMPONENTS = _components(Process(0, RoutingTable.uniform(1), 1))
+"""The classes of components. They know one another."""
 
 
 class JustRecovered(Process):

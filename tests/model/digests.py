@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-_LEFT_OUT = {"routing", "config", "graph", "spec", "_routing", "_owners", "_out"} | {
-    "_wake_ns", "_last_report_ns", "_announced_due_ns", "_evict_check_ns",
+from tests import inside
+
+_LEFT_OUT = {"routing", "config", "graph", "spec", "_routing", "_owners", "_config", "_effects"} | {
+    "_wake_ns", "last_report_ns", "announced_due_ns", "check_ns",
     "progress_ns", "front_heard_ns", "last_heard_ns", "last_alive_ns", "silent_ns", "suspected",
-    "_handled_ns", "_evict_checked_ns", "_deaf_until_ns", "_store_mark",
+    "_handled_ns", "_checked_ns", "_deaf_until_ns", "_store_mark",
     "_segment_span", "_lowest_slots", "_highest_slot",
 }  # fmt: skip
 """Fields that never differ, are emptied before anything looks, are kept of others once they were asked
@@ -33,7 +35,7 @@ def _plain(value: Any) -> Any:
     if kind is tuple or kind is list or kind is deque:
         return tuple([_plain(each) for each in value])
     if kind is dict or kind is OrderedDict:
-        return sorted([(repr(_plain(k)), repr(_plain(v))) for k, v in value.items()])
+        return _table(value)
     if kind is set:
         return sorted([repr(_plain(each)) for each in value])
     if kind is np.ndarray:
@@ -43,8 +45,16 @@ def _plain(value: Any) -> Any:
     names = _field_names(kind)
     fields = getattr(value, "__dict__", None)
     if fields is not None:
-        names = tuple(name for name in fields if name not in _LEFT_OUT)
-    return (kind.__name__, *[_plain(getattr(value, name)) for name in names])
+        names += tuple(name for name in fields if name not in _LEFT_OUT)
+    held = [getattr(value, name) for name in names]
+    if kind in inside.COMPONENTS:  # they know one another: each counts as the process holds it
+        held = [each for each in held if type(each) not in inside.COMPONENTS]
+    table = _table(value) if isinstance(value, dict) else ()
+    return (kind.__name__, *table, *[_plain(each) for each in held])
+
+
+def _table(value: dict[Any, Any]) -> list[tuple[str, str]]:
+    return sorted([(repr(_plain(k)), repr(_plain(v))) for k, v in value.items()])
 
 
 def _field_names(kind: type) -> tuple[str, ...]:

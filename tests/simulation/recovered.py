@@ -18,12 +18,9 @@ import numpy as np
 from tests import inside
 from tests.simulation.checkers import Failure
 from tracker.core.admission.confirmations import Confirmations
-from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
-from tracker.core.admission.registrar import Registrar
 from tracker.core.admission.sessions import Sessions
 from tracker.core.admission.silence import Silence
-from tracker.core.admission.ticks import TickJudge
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.cut.stable import StableCut
@@ -32,16 +29,9 @@ from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Cells
 from tracker.core.model.routing import RoutingTable
-from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process import Process
-from tracker.core.process.applier import LogApplier
-from tracker.core.process.checking import FrameCheck
-from tracker.core.process.progress import Progress
-from tracker.core.process.receiver import Receiver
-from tracker.core.process.recovery import Recovery
-from tracker.core.process.timers import Timers
 from tracker.core.replication.links import Link
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
@@ -54,7 +44,7 @@ from tracker.core.shard.written_off import WrittenOffLedger
 
 FORGOTTEN: dict[type, set[str]] = {
     # What holds the components, and no state of its own; what this run of the process is.
-    Process: {"config", "_effects"},
+    Process: {"config"},
     Replication: {
         "epoch",
         # What they hold of this one's log: the outbox and the tables for it.
@@ -96,12 +86,6 @@ AHEAD: dict[type, set[str]] = {
     Link: {"accepted"},
 }
 """What also counts records that were appended and are not durable: compared where none was lost."""
-COMPONENTS = {
-    Confirmations, FrameCheck, Generations, HandOver, Homes, Journal, LogApplier, Nodes, Pipelines,
-    Progress, Receiver, Recovery, Registrar, Replication, Reporter, Rescaling, Sessions, Shards,
-    Silence, StableCut, TickJudge, Timers,
-}  # fmt: skip
-"""What a process is put together from. They know one another."""
 SHARED = {"_config", "_effects"}
 ORDERED = {(HomePipeline, "nodes"), (WrittenOffLedger, "cells")}
 """Tables whose order decides who is forgotten first."""
@@ -146,6 +130,8 @@ def _fields(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
             yield from _fields(f"{path}[{key!r}]", each, whole)
         if isinstance(value, OrderedDict):
             yield f"{path} in order", [*value]
+        elif kind is not dict:
+            yield from _fields_of_object(path, value, whole)
     elif isinstance(value, (set, frozenset)):
         yield path, sorted(value)
     elif hasattr(kind, "__dataclass_fields__") or kind.__module__.startswith("tracker."):
@@ -165,7 +151,7 @@ def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str,
         if name in left_out or name.endswith("_ns"):
             continue
         held = getattr(value, name)
-        if kind in COMPONENTS and (name in SHARED or type(held) in COMPONENTS):
+        if name in SHARED or (kind in inside.COMPONENTS and type(held) in inside.COMPONENTS):
             continue  # compared once, as the process holds it
         if name == "units" and kind is ShardPipeline:
             held = {segment: names for segment, names in held.items() if len(names) or names.early}
