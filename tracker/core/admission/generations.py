@@ -32,6 +32,7 @@ class Generations:
     _effects: list[Effect]
 
     def begin_pipeline(self, spec: PipelineSpec, now_ns: int) -> None:
+        """A registered pipeline begins here, unless one of its name is there."""
         self._pipelines.registering.pop(spec.name, None)
         if spec.name in self._pipelines:
             return

@@ -82,6 +82,7 @@ class Nodes:
         self._dropping = max(0, self._dropping - 1)
 
     def join(self, event: JoinNode) -> None:
+        """Opens a new key for a node, and closes its older one; raises Refused, changing nothing."""
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
         home = pipeline.home
         lengths = len(event.node_id), len(event.kind), len(event.owner)
@@ -140,6 +141,7 @@ class Nodes:
         self._journal.append_home(KeyClosed(pipeline, key, last, evicted, retired))
 
     def leave(self, event: LeaveNode) -> None:
+        """Closes the key of a node that has no fronts left; raises Refused otherwise."""
         pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
         node = self.current(pipeline, event.key)
         if node.fronts:
@@ -182,6 +184,7 @@ class Nodes:
         self._confirmations.answer(event.request, None)
 
     def stage(self, event: StageContributions) -> None:
+        """Stages what task attempts contributed, each once; raises Refused, changing nothing."""
         pipeline = self._homes.at_home(event.pipeline, event.node_id)
         if event.node_id not in pipeline.home.newest:
             self.check_ended(pipeline, event.node_id)
@@ -260,6 +263,7 @@ class Nodes:
             )
 
     def restarted(self, pipeline: Pipeline, key: NodeKey) -> Refusal:
+        """Why a key of an older generation is refused."""
         return Refusal(
             RefusalCode.FENCED,
             f"pipeline {pipeline.spec.name!r} was restarted: generation {pipeline.generation} begins at "
@@ -268,6 +272,7 @@ class Nodes:
         )
 
     def fenced(self, pipeline: str, key: NodeKey) -> Refusal:
+        """Why a stream of a key that has ended is refused."""
         return Refusal(
             RefusalCode.FENCED,
             f"pipeline {pipeline!r}: node {key.node_id!r} was evicted or retired, or has joined anew "

@@ -56,6 +56,7 @@ class Registrar:
     _effects: list[Effect]
 
     def register(self, event: RegisterPipeline) -> None:
+        """Registers a pipeline, once, however often it is asked for; raises Refused, changing nothing."""
         spec = event.spec
         self._homes.need_registrar(spec.name, "registered with")
         check_spec(spec)

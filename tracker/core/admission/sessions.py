@@ -51,6 +51,7 @@ class Sessions:
         return [*self._sessions.items()]
 
     def tick_durable(self, session: Hashable, number: int) -> None:
+        """A tick of this stream is durable."""
         self._durable_ticks[session] = number
 
     def report_durable_ticks(self) -> None:
@@ -64,6 +65,7 @@ class Sessions:
         self._durable_ticks.clear()
 
     def attach(self, event: AttachSession, now_ns: int) -> None:
+        """Begins a stream of a node's current key, instead of an older one; or refuses it."""
         try:
             pipeline = self._homes.at_home(event.pipeline, event.key.node_id)
             node = self._nodes.current(pipeline, event.key)
@@ -89,10 +91,12 @@ class Sessions:
                 self._effects.append(FrontGranted(event.session, pipeline.grant(node, front)))
 
     def end(self, node: HomeNode, refusal: Refusal) -> None:
+        """Ends the stream of a node, and says why."""
         self._effects.append(SessionRefused(node.session, refusal))
         self.detach(node.session)
 
     def detach(self, session: Hashable) -> None:
+        """A stream is gone; without one, this does nothing."""
         attached = self._sessions.pop(session, None)
         self._durable_ticks.pop(session, None)
         if attached is None:
@@ -113,6 +117,7 @@ class Sessions:
             node.lives(now_ns)
 
     def submit(self, event: SubmitTick, now_ns: int) -> None:
+        """Judges a tick and appends what it becomes, or refuses it (rule 1); a repeated one is answered again."""
         attached = self._sessions.get(event.session)
         if attached is None:
             refusal = Refusal(RefusalCode.FENCED, "this stream of ticks is over; attach again")
@@ -138,6 +143,7 @@ class Sessions:
         self._journal.append_home(entry)
 
     def report_waits(self, event: ReportWaits, now_ns: int) -> None:
+        """Keeps what the node of a stream waits for, for people; ends a stream that says too much."""
         attached = self._sessions.get(event.session)
         if attached is None:
             return  # a newer session speaks for the node, or it has left

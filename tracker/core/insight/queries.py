@@ -53,6 +53,7 @@ class Queries:
         return [self._pipelines[name].spec for name in sorted(self._pipelines)]
 
     def spec(self, pipeline: str) -> PipelineSpec:
+        """A pipeline as it is now; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         return self._pipelines.named(pipeline).spec
 
     def min_times(self, pipeline: str) -> tuple[int, ...]:
@@ -70,6 +71,7 @@ class Queries:
         return max((slot for slot, _ in fronts if slot != FOREVER), default=LOWEST_SLOT)
 
     def describe(self, pipeline: str, now_ns: int) -> PipelineDescription:
+        """What people are shown of a pipeline."""
         return _describe(self._pipelines.named(pipeline), now_ns)
 
     def measure(self, pipeline: str, now_ns: int) -> PipelineMeasures:

@@ -20,6 +20,7 @@ class Homes:
     _cut: StableCut
 
     def at_home(self, pipeline: str, node_id: str) -> Pipeline:
+        """The pipeline of a node that is at home here; raises Refused(NOT_HOME or NOT_READY) where it is not, yet."""
         state = self._pipelines.named(pipeline)
         home = self._shards.routing.home(pipeline, node_id)
         if home != self._shards.own:

@@ -18,6 +18,7 @@ class Progress:
     _confirmations: Confirmations
 
     def after(self, now_ns: int) -> None:
+        """To be called after either."""
         everywhere = self._replication.confirmed_everywhere()
         self._replication.let_go()
         self._nodes.drop_closed(everywhere)

@@ -39,6 +39,7 @@ class Receiver:
     _progress: Progress
 
     def connect(self, shard: int, now_ns: int) -> None:
+        """A link is up (again): what was sent before may be lost, so both sides begin from what is confirmed."""
         link = self._replication.links.get(shard)
         if link is None:
             return  # it has left
@@ -51,6 +52,7 @@ class Receiver:
         self._replication.pump(shard, now_ns)
 
     def take_frame(self, frame: Frame, now_ns: int) -> None:
+        """Takes a frame, or passes over one of a former owner, or of a shard that has left."""
         link = self._replication.links.get(frame.shard)
         if link is None:
             if isinstance(frame.body, Entries):

@@ -71,6 +71,7 @@ class Replication:
         self.links[shard] = Link(confirmed=held, sent=held)
 
     def close_link(self, shard: int) -> None:
+        """A shard has left, or never came."""
         del self.links[shard]
 
     def restore_links(
@@ -130,6 +131,7 @@ class Replication:
         return min([self._journal.home_last, *(link.confirmed for link in self.links.values())])
 
     def send(self, shard: int, body: FrameBody) -> None:
+        """Sends a frame to a shard whose link is up; to others, nothing."""
         link = self.links.get(shard)
         if link is not None and link.connected:
             self._effects.append(Send(shard, Frame(self._shards.own, self.epoch, body)))
@@ -157,6 +159,7 @@ class Replication:
             self.send(shard, Entries(first, tuple(entries)))
 
     def let_part(self) -> None:
+        """Confirms final entries that all who stay have by now."""
         for shard in tuple(self.parting):
             self.confirm_last_of(shard)
 

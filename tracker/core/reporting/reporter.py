@@ -98,6 +98,7 @@ class Reporter:
                 self._pipelines.mark(name)
 
     def take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
+        """Takes a report that follows the one before, or a whole one; else asks for a whole one (rule 5)."""
         known = all(self._is_known(report) for report in body.pipelines)
         known = known and not self.unknown_homes(body)
         if body.number < link.report_number or (
@@ -163,6 +164,7 @@ class Reporter:
         self._pipelines.mark(report.pipeline)
 
     def want_report(self, shard: int, now_ns: int) -> None:
+        """Asks a shard for a whole report, now and then until it comes."""
         link = self._replication.links[shard]
         interval_ns = self._config.retransmit_ms * MS
         if link.wanted_ns is None or now_ns - link.wanted_ns >= interval_ns:
@@ -170,6 +172,7 @@ class Reporter:
             self._replication.send(shard, ReportWanted())
 
     def send_whole_report(self, shard: int) -> None:
+        """Sends a shard all that there is to report."""
         reports = tuple(
             replace(pipeline.combiner.whole_report(name), generation=pipeline.generation)
             for name, pipeline in self._pipelines.items()
@@ -186,10 +189,12 @@ class Reporter:
             self._replication.send(shard, report)
 
     def refresh_if_due(self, now_ns: int) -> None:
+        """Reports and announces, if there is news and the last time is long enough ago."""
         if self.is_due and now_ns >= self.refresh_due(now_ns):
             self.refresh(now_ns)
 
     def refresh_due(self, now_ns: int) -> int:
+        """When to do so next, in nanoseconds."""
         if self._last_refresh_ns is None:
             return now_ns
         return self._last_refresh_ns + self._config.report_interval_ms * MS
@@ -299,6 +304,7 @@ class Reporter:
             self._journal.append(FrontsGranted(pipeline.spec.name, grants, pipeline.generation))
 
     def publish(self, record: Announcement, now_ns: int) -> None:
+        """Min times are durable, and may be told to anyone; they never go back."""
         pipeline = self._pipelines[record.pipeline]
         if record.generation != pipeline.generation:
             return

@@ -82,6 +82,7 @@ class Rescaling:
     """Requests for a number of shards, and the shards that they wait for."""
 
     def request(self, event: JoinShard | RescaleShards) -> None:
+        """Answers or begins what is asked of the sequencer; refuses it elsewhere."""
         try:
             if self._shards.own != SEQUENCER:
                 raise Refused(
@@ -194,6 +195,7 @@ class Rescaling:
         return tuple(sorted((*now, *spare[: number - len(now)])))
 
     def step(self, entry: MembershipStep) -> None:
+        """Appends the next step, and takes no other before it is durable."""
         self._journal.append_home(entry)
         number = self._step_appended = self._journal.home_appended
         self._shards.record_step(self._journal.position, entry, self._shards.own, number)
@@ -329,6 +331,7 @@ class Rescaling:
         return table
 
     def apply_step(self, entry: MembershipStep, home: int, number: int, now_ns: int) -> None:
+        """What entry `number` of a home's log changes, if it is a step by which shards come or go."""
         known = self._shards.membership
         match entry:
             case ShardJoining() if entry.shard != self._shards.own:

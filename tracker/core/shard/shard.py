@@ -106,10 +106,12 @@ class ShardPipeline:
     # --- applying entries -------------------------------------------------------------------------
 
     def open_key(self, entry: KeyOpened) -> None:
+        """A key begins, at node time 0."""
         self.node_times[entry.key] = 0
         self.kinds[entry.key] = entry.kind
 
     def close_key(self, entry: KeyClosed, home: int) -> None:
+        """A key ends, and where it was evicted, its fronts with it."""
         if entry.key not in self.node_times:
             return  # of a generation that is over: its fronts are not those that there are now
         self.closed[entry.key] = None
@@ -122,6 +124,7 @@ class ShardPipeline:
             self.vacancies.retired(entry.key.node_id)
 
     def drop_key(self, entry: KeyDropped) -> None:
+        """A closed key is forgotten."""
         if self.node_times.pop(entry.key, None) is None:
             return
         del self.kinds[entry.key]
