@@ -6,15 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import (
-    DEFAULT_TARGET,
-    AsJson,
-    Target,
-    connect,
-    fail,
-    show,
-    show_waiting,
-)
+from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect, fail, show, show_waiting
 from tracker.cli.render.shards import routing_json, routing_table
 from tracker.client import RefusedError
 from tracker.core.insight.describe import ShardRole

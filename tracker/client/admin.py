@@ -14,11 +14,7 @@ from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
-from tracker.core.insight.describe import (
-    PipelineDescription,
-    RoutingDescription,
-    ShardRole,
-)
+from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness

@@ -12,13 +12,7 @@ from tracker.core.insight.explain import MAX_STRIP_BINS, NodeExplanation
 from tracker.core.insight.freshness import SegmentFreshness
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
-from tracker.view.model import (
-    Standing,
-    fronts_of,
-    newest_promise,
-    nodes_of,
-    standings_of,
-)
+from tracker.view.model import Standing, fronts_of, newest_promise, nodes_of, standings_of
 from tracker.view.pipelines import lags_json, time_text
 
 MAX_SHOWN_SEGMENTS = 200

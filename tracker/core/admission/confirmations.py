@@ -6,13 +6,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from tracker.core.log import (
-    Answer,
-    Effect,
-    LimitsChanged,
-    PipelineRegistered,
-    Restart,
-)
+from tracker.core.log import Answer, Effect, LimitsChanged, PipelineRegistered, Restart
 from tracker.core.log.journal import Journal
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication

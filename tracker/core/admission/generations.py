@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.sessions import Sessions
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import (
-    Effect,
-    Restart,
-    SessionRefused,
-)
+from tracker.core.log import Effect, Restart, SessionRefused
 from tracker.core.membership.shards import Shards
 from tracker.core.model import PipelineSpec
 from tracker.core.pipeline.pipeline import Pipeline

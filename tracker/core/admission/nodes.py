@@ -24,12 +24,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
-from tracker.core.model import (
-    NodeKey,
-    Refusal,
-    RefusalCode,
-    Refused,
-)
+from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline

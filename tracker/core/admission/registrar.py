@@ -18,11 +18,7 @@ from tracker.core.log import (
     RestartPipeline,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.model import (
-    PipelineSpec,
-    RefusalCode,
-    Refused,
-)
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT, add_delay
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline

@@ -21,12 +21,7 @@ from tracker.core.log import (
     TicksDurable,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.model import (
-    NodeKey,
-    Refusal,
-    RefusalCode,
-    Refused,
-)
+from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
 from tracker.core.model.waits import check_waits
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipelines import Pipelines

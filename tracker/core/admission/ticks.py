@@ -6,20 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tracker.core.home.home import RAISE_LIMIT, HomeNode
-from tracker.core.log import (
-    KeyTick,
-    SegmentLow,
-    SubmitTick,
-)
+from tracker.core.log import KeyTick, SegmentLow, SubmitTick
 from tracker.core.membership.shards import Shards
-from tracker.core.model import (
-    Cells,
-    RefusalCode,
-    Refused,
-    Tick,
-    TickContent,
-    Unit,
-)
+from tracker.core.model import Cells, RefusalCode, Refused, Tick, TickContent, Unit
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import new_cells

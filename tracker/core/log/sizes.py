@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from tracker.core.log import Entry, KeyTick, PipelineRegistered, WrittenOff
-from tracker.core.log.steps import (
-    CellsMoved,
-    DepartureSummarized,
-    DepartureSummary,
-    NodesMoved,
-    NodeSnapshot,
-    RoutingChanged,
-    ShardLeft,
-    SlotBounds,
-)
+from tracker.core.log import Entry, KeyTick, PipelineRegistered, WrittenOff, steps
 from tracker.core.model import Batch, Cells, NodeKey, StagedContribution, Unit, WrittenOffCell
 from tracker.core.model.routing import RoutingTable
 
@@ -66,7 +56,7 @@ def given_up_bytes(cell: WrittenOffCell) -> int:
     return _PART_BYTES + text_bytes(cell.node_id) + 7 * _NUMBER_BYTES
 
 
-def node_bytes(node: NodeSnapshot) -> int:
+def node_bytes(node: steps.NodeSnapshot) -> int:
     grants = sum(
         _PART_BYTES + text_bytes(pin.node_id) + text_bytes(pin.front) + 4 * _NUMBER_BYTES
         for pin in node.grants
@@ -85,7 +75,7 @@ def staged_bytes(staged: tuple[str, StagedContribution]) -> int:
     return 2 * _PART_BYTES + sum(map(text_bytes, names)) + 5 * _NUMBER_BYTES + cells
 
 
-def summary_bytes(words: DepartureSummary) -> int:
+def summary_bytes(words: steps.DepartureSummary) -> int:
     numbers = 3 + len(words.announced) + 4 * len(words.late) + 2 * len(words.written_off_items)
     parts = 3 + len(words.late) + len(words.written_off_items)
     return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
@@ -104,22 +94,22 @@ def _long_bytes(entry: Entry) -> int:
             return _registered_bytes(entry)
         case WrittenOff():
             return sum(map(text_bytes, (entry.pipeline, entry.node_id))) + cells_bytes(entry.cells)
-        case NodesMoved():
+        case steps.NodesMoved():
             things = sum(map(node_bytes, entry.nodes)) + sum(map(staged_bytes, entry.staged))
             return text_bytes(entry.pipeline) + things
-        case CellsMoved():
+        case steps.CellsMoved():
             named = sum(map(unit_bytes, entry.units + entry.consumed)) + sum(
                 map(given_up_bytes, entry.written_off)
             )
             return text_bytes(entry.pipeline) + cells_bytes(entry.cells) + named
-        case DepartureSummarized():
+        case steps.DepartureSummarized():
             return sum(map(summary_bytes, entry.pipelines))
-        case ShardLeft():
+        case steps.ShardLeft():
             applied = (_PART_BYTES + 2 * _NUMBER_BYTES) * len(entry.applied)
             return applied + sum(map(summary_bytes, entry.pipelines))
-        case SlotBounds():
+        case steps.SlotBounds():
             return sum(_PART_BYTES + text_bytes(name) + _NUMBER_BYTES for name, _ in entry.slots)
-        case RoutingChanged():
+        case steps.RoutingChanged():
             return _table_bytes(entry.table)
     key = getattr(entry, "key", None)
     names = [getattr(entry, name, "") for name in ("pipeline", "kind", "owner", "address")]

@@ -10,19 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tracker.core.log.steps import (
-    HandoverFinished,
-    MembershipStep,
-    RescaleProposed,
-    RoutingActivated,
-    RoutingChanged,
-    ShardJoined,
-    ShardJoining,
-    ShardLeaving,
-    ShardLeft,
-    ShardRemoved,
-    SlotBounds,
-)
+from tracker.core.log import steps
 from tracker.core.model.routing import RoutingTable
 
 
@@ -43,8 +31,8 @@ class Membership:
     """Of shards that came later, as they said when they did."""
     former: dict[int, int] = field(default_factory=dict)
     """Shards that have left: the last number of each one's home log."""
-    asked: RescaleProposed | None = None
-    highest: dict[int, SlotBounds] = field(default_factory=dict)
+    asked: steps.RescaleProposed | None = None
+    highest: dict[int, steps.SlotBounds] = field(default_factory=dict)
     adopted: dict[int, dict[int, int]] = field(default_factory=dict)
     """By version and home, the number of the entry by which it adopted the version."""
     done: dict[int, set[int]] = field(default_factory=dict)
@@ -72,38 +60,38 @@ class Membership:
             draining=set(self.draining),
         )
 
-    def apply(self, entry: MembershipStep, home: int, number: int) -> None:
+    def apply(self, entry: steps.MembershipStep, home: int, number: int) -> None:
         """Takes entry `number` of a home's log."""
         match entry:
-            case ShardJoining():
+            case steps.ShardJoining():
                 self.joining[entry.shard] = (entry.address, number)
                 self.addresses[entry.shard] = entry.address
                 self.next_shard = max(self.next_shard, entry.shard + 1)
-            case ShardJoined():
+            case steps.ShardJoined():
                 self.joining.pop(entry.shard, None)
                 self.members.add(entry.shard)
                 # It comes when nothing is under way, so it has nothing to adopt or to hand over.
                 self.adopted.setdefault(self.table.version, {})[entry.shard] = 0
                 self.done.setdefault(self.table.version, set()).add(entry.shard)
-            case ShardRemoved():
+            case steps.ShardRemoved():
                 self.joining.pop(entry.shard, None)
                 self.addresses.pop(entry.shard, None)
-            case RescaleProposed():
+            case steps.RescaleProposed():
                 self.asked, self.highest = entry, {}
-            case SlotBounds():
+            case steps.SlotBounds():
                 self.highest[home] = entry
-            case RoutingChanged():
+            case steps.RoutingChanged():
                 self._change(entry.table)
-            case RoutingActivated():
+            case steps.RoutingActivated():
                 self.adopted.setdefault(entry.version, {})[home] = number
-            case HandoverFinished():
+            case steps.HandoverFinished():
                 self.done.setdefault(entry.version, set()).add(home)
                 if self.is_done:
                     self.previous = None
-            case ShardLeaving():
+            case steps.ShardLeaving():
                 # Its last entry, in its own log, may have come before this one.
                 self.leaving = entry.shard if entry.shard in self.members else None
-            case ShardLeft():
+            case steps.ShardLeft():
                 self.members.discard(home)
                 self.draining.discard(home)
                 self.addresses.pop(home, None)
@@ -167,7 +155,7 @@ class Membership:
     def awaits(self, shard: int, entry: object) -> bool:
         """Whether an entry of a shard's log comes before the word that it has joined: until then it says
         no more than how far it has heard of slots."""
-        return shard in self.joining and not isinstance(entry, SlotBounds)
+        return shard in self.joining and not isinstance(entry, steps.SlotBounds)
 
     def knows(self, shard: int) -> bool:
         """Whether the number is, or was, a shard's."""

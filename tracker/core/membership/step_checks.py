@@ -9,24 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracker.core.log.steps import (
-    MAX_SHARDS,
-    SEQUENCER,
-    CellsMoved,
-    DepartureSummarized,
-    HandoverFinished,
-    MembershipStep,
-    NodesMoved,
-    RescaleProposed,
-    RoutingActivated,
-    RoutingChanged,
-    ShardJoined,
-    ShardJoining,
-    ShardLeaving,
-    ShardLeft,
-    ShardRemoved,
-    SlotBounds,
-)
+from tracker.core.log import steps
 from tracker.core.membership.membership import Membership
 from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
@@ -36,7 +19,7 @@ MAX_NUMBER = 2**62
 MAX_ADDRESS_CHARACTERS = 300
 
 _OF_THE_SEQUENCER = (
-    ShardJoining, ShardJoined, ShardRemoved, RescaleProposed, RoutingChanged, ShardLeaving,
+    steps.ShardJoining, steps.ShardJoined, steps.ShardRemoved, steps.RescaleProposed, steps.RoutingChanged, steps.ShardLeaving,
 )  # fmt: skip
 
 
@@ -49,87 +32,101 @@ def table_of(known: Membership, home: int) -> RoutingTable | None:
     return known.table if newest == 0 or home in known.adopted_at else known.previous
 
 
-def check_step(known: Membership, own: int, step: MembershipStep, home: int) -> None:
+def check_step(known: Membership, own: int, step: steps.MembershipStep, home: int) -> None:
     """Raises Refused(INVALID) for a step of another home's log that the process of shard `own` could not
     take. The home itself is a member."""
     if isinstance(step, _OF_THE_SEQUENCER):
-        if home != SEQUENCER:
-            raise _refused(step, home, f"only shard {SEQUENCER} says that")
+        if home != steps.SEQUENCER:
+            raise _refused(step, home, f"only shard {steps.SEQUENCER} says that")
         _check_led(known, step)
         return
     match step:
-        case SlotBounds():
+        case steps.SlotBounds():
             asked = known.asked.version if known.asked is not None else None
-            if own == SEQUENCER and step.version != asked:
+            if own == steps.SEQUENCER and step.version != asked:
                 raise _refused(step, home, f"it was asked for version {asked}")
             _check_version(known, step, home, step.version, (0, 1))
-        case RoutingActivated():
+        case steps.RoutingActivated():
             _check_adopts(known, own, step, home)
             _check_number(step, home, "next incarnation", step.next_incarnation)
-        case NodesMoved():
+        case steps.NodesMoved():
             _check_adopts(known, own, step, home)
             _check_nodes(known, step, home)
-        case CellsMoved() | HandoverFinished():
+        case steps.CellsMoved() | steps.HandoverFinished():
             _check_version(known, step, home, step.version, (-1, 0))
             if home in known.done.get(step.version, ()):
                 raise _refused(step, home, f"it has nothing more to hand over by {step.version}")
-        case DepartureSummarized() | ShardLeft():
+        case steps.DepartureSummarized() | steps.ShardLeft():
             _check_left(known, step, home)
 
 
-def _check_led(known: Membership, step: MembershipStep) -> None:
+def _check_led(known: Membership, step: steps.MembershipStep) -> None:
     match step:
-        case ShardJoining():
+        case steps.ShardJoining():
             if step.shard != known.next_shard:
-                raise _refused(step, SEQUENCER, f"the next shard is number {known.next_shard}")
-            if len(known.members) + len(known.joining) >= MAX_SHARDS:
-                raise _refused(step, SEQUENCER, f"there are {MAX_SHARDS} shards at most")
+                raise _refused(
+                    step, steps.SEQUENCER, f"the next shard is number {known.next_shard}"
+                )
+            if len(known.members) + len(known.joining) >= steps.MAX_SHARDS:
+                raise _refused(
+                    step, steps.SEQUENCER, f"there are {steps.MAX_SHARDS} shards at most"
+                )
             if not 0 < len(step.address) <= MAX_ADDRESS_CHARACTERS:
                 raise _refused(
-                    step, SEQUENCER, f"an address has 1 to {MAX_ADDRESS_CHARACTERS} characters"
+                    step,
+                    steps.SEQUENCER,
+                    f"an address has 1 to {MAX_ADDRESS_CHARACTERS} characters",
                 )
-        case ShardJoined() | ShardRemoved():
+        case steps.ShardJoined() | steps.ShardRemoved():
             if step.shard not in known.joining:
-                raise _refused(step, SEQUENCER, f"joining are {sorted(known.joining)}")
-        case RescaleProposed():
+                raise _refused(step, steps.SEQUENCER, f"joining are {sorted(known.joining)}")
+        case steps.RescaleProposed():
             if known.asked is not None:
-                raise _refused(step, SEQUENCER, f"version {known.asked.version} is being agreed on")
-            _check_version(known, step, SEQUENCER, step.version, (1,))
+                raise _refused(
+                    step, steps.SEQUENCER, f"version {known.asked.version} is being agreed on"
+                )
+            _check_version(known, step, steps.SEQUENCER, step.version, (1,))
             _check_owning(known, step, step.shards, step.shards)
-        case RoutingChanged():
-            _check_version(known, step, SEQUENCER, step.table.version, (1,))
+        case steps.RoutingChanged():
+            _check_version(known, step, steps.SEQUENCER, step.table.version, (1,))
             _check_owning(known, step, step.table.shards, step.table.owning)
-        case ShardLeaving():
+        case steps.ShardLeaving():
             gone = known.members | known.former.keys()
-            if step.shard == SEQUENCER or step.shard not in gone - {*known.table.owning}:
-                raise _refused(step, SEQUENCER, "it is none that owns no slots any more")
+            if step.shard == steps.SEQUENCER or step.shard not in gone - {*known.table.owning}:
+                raise _refused(step, steps.SEQUENCER, "it is none that owns no slots any more")
 
 
 def _check_owning(
-    known: Membership, step: MembershipStep, newest: Iterable[int], owning: Iterable[int]
+    known: Membership, step: steps.MembershipStep, newest: Iterable[int], owning: Iterable[int]
 ) -> None:
     """Those that own new slots are members, the sequencer among them; older ones may be a former shard's
     whose last words came early."""
     newest = tuple(newest)
-    if SEQUENCER not in newest or len({*newest}) != len(newest) or not known.members >= {*newest}:
+    if (
+        steps.SEQUENCER not in newest
+        or len({*newest}) != len(newest)
+        or not known.members >= {*newest}
+    ):
         raise _refused(
-            step, SEQUENCER, f"members are {sorted(known.members)}, and {SEQUENCER} is always one"
+            step,
+            steps.SEQUENCER,
+            f"members are {sorted(known.members)}, and {steps.SEQUENCER} is always one",
         )
     if not known.members | known.former.keys() >= {*owning}:
-        raise _refused(step, SEQUENCER, f"members are {sorted(known.members)}")
+        raise _refused(step, steps.SEQUENCER, f"members are {sorted(known.members)}")
 
 
 def _check_adopts(
-    known: Membership, own: int, step: RoutingActivated | NodesMoved, home: int
+    known: Membership, own: int, step: steps.RoutingActivated | steps.NodesMoved, home: int
 ) -> None:
     """A home may be ahead by a table that is being made, except of the shard that makes it."""
-    coming = own != SEQUENCER and (known.asked is not None or bool(known.draining))
+    coming = own != steps.SEQUENCER and (known.asked is not None or bool(known.draining))
     _check_version(known, step, home, step.version, (0, 1) if coming else (0,))
     if home in known.adopted.get(step.version, ()):
         raise _refused(step, home, f"it goes by version {step.version} already")
 
 
-def _check_nodes(known: Membership, step: NodesMoved, home: int) -> None:
+def _check_nodes(known: Membership, step: steps.NodesMoved, home: int) -> None:
     if step.home == home or step.home not in known.members:
         raise _refused(step, home, f"shard {step.home} is no other shard")
     newest = step.version == known.table.version
@@ -150,29 +147,31 @@ def _check_nodes(known: Membership, step: NodesMoved, home: int) -> None:
             _check_number(step, home, what, number)
 
 
-def _check_left(known: Membership, step: DepartureSummarized | ShardLeft, home: int) -> None:
-    if home == SEQUENCER or home in known.table.owning:
+def _check_left(
+    known: Membership, step: steps.DepartureSummarized | steps.ShardLeft, home: int
+) -> None:
+    if home == steps.SEQUENCER or home in known.table.owning:
         raise _refused(step, home, f"it owns slots by version {known.table.version}")
-    for other, number in step.applied if isinstance(step, ShardLeft) else ():
+    for other, number in step.applied if isinstance(step, steps.ShardLeft) else ():
         if not known.knows(other):
             raise _refused(step, home, f"it has heard of shard {other}, which never was one")
         _check_number(step, home, f"entry of shard {other}", number)
 
 
 def _check_version(
-    known: Membership, step: MembershipStep, home: int, version: int, ahead: tuple[int, ...]
+    known: Membership, step: steps.MembershipStep, home: int, version: int, ahead: tuple[int, ...]
 ) -> None:
     newest = known.table.version
     if version < 1 or version - newest not in ahead:
         raise _refused(step, home, f"it is of version {version}, and the table is of {newest}")
 
 
-def _check_number(step: MembershipStep, home: int, what: str, number: int) -> None:
+def _check_number(step: steps.MembershipStep, home: int, what: str, number: int) -> None:
     if not 0 <= number <= MAX_NUMBER:
         raise _refused(step, home, f"{what} {number} is not within 0 and {MAX_NUMBER}")
 
 
-def _refused(step: MembershipStep, home: int, why: str) -> Refused:
+def _refused(step: steps.MembershipStep, home: int, why: str) -> Refused:
     what = type(step).__name__
     shard = getattr(step, "shard", None)
     said = what if shard is None else f"{what} of shard {shard}"

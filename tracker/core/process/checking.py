@@ -31,14 +31,7 @@ from tracker.core.log import (
     Restart,
     ShardReport,
     WrittenOff,
-)
-from tracker.core.log.steps import (
-    CellsMoved,
-    DepartureSummarized,
-    DepartureSummary,
-    MembershipStep,
-    NodesMoved,
-    ShardLeft,
+    steps,
 )
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
@@ -110,7 +103,7 @@ class EntryJudge:
     def knows(self, entry: Entry) -> bool:
         """Whether what the entry names is known: its pipelines, the homes, and that the sender has joined.
         Until then it is asked for again."""
-        applied = entry.applied if isinstance(entry, ShardLeft) else ()
+        applied = entry.applied if isinstance(entry, steps.ShardLeft) else ()
         return (
             not self._known.awaits(self._sender, entry)
             and all(home < self._known.next_shard for home, _ in applied)
@@ -121,7 +114,7 @@ class EntryJudge:
         """The entry is taken: those after it are judged by what it changes."""
         if isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, entry.spec)
-        elif isinstance(entry, MembershipStep):
+        elif isinstance(entry, steps.MembershipStep):
             if self._known is self._shards.membership:
                 self._known = self._known.copy()
             self._known.apply(entry, self._sender, self._due)
@@ -148,10 +141,10 @@ class EntryJudge:
         """Raises Refused if the entry, of which all is known, can never be taken."""
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
-        elif isinstance(entry, MembershipStep):
-            if isinstance(entry, NodesMoved | CellsMoved):
+        elif isinstance(entry, steps.MembershipStep):
+            if isinstance(entry, steps.NodesMoved | steps.CellsMoved):
                 _check_moved(self._known_spec(entry.pipeline), entry)
-            elif isinstance(entry, DepartureSummarized | ShardLeft):
+            elif isinstance(entry, steps.DepartureSummarized | steps.ShardLeft):
                 for words in entry.pipelines:
                     _check_summary(self._known_spec(words.pipeline), words)
             check_step(self._known, self._shards.own, entry, self._sender)
@@ -213,17 +206,17 @@ def _pipelines_of(entry: Entry) -> tuple[str, ...]:
     match entry:
         case KeyTick():
             return (entry.tick.pipeline,)
-        case DepartureSummarized() | ShardLeft():
+        case steps.DepartureSummarized() | steps.ShardLeft():
             return tuple(words.pipeline for words in entry.pipelines)
         case PipelineRegistered():
             return ()
-        case NodesMoved() | CellsMoved():
+        case steps.NodesMoved() | steps.CellsMoved():
             return (entry.pipeline,)
-    return () if isinstance(entry, MembershipStep) else (entry.pipeline,)
+    return () if isinstance(entry, steps.MembershipStep) else (entry.pipeline,)
 
 
-def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
-    if isinstance(entry, NodesMoved):
+def _check_moved(spec: PipelineSpec, entry: steps.NodesMoved | steps.CellsMoved) -> None:
+    if isinstance(entry, steps.NodesMoved):
         if entry.restart is not None:
             _check_restart(spec, entry.restart)
         for node in entry.nodes:
@@ -239,7 +232,7 @@ def _check_moved(spec: PipelineSpec, entry: NodesMoved | CellsMoved) -> None:
     _check_segments(spec, [cell.segment for cell in entry.written_off])
 
 
-def _check_summary(spec: PipelineSpec, words: DepartureSummary) -> None:
+def _check_summary(spec: PipelineSpec, words: steps.DepartureSummary) -> None:
     if len(words.announced) != len(spec.segments):
         raise _refused(spec.name, f"{len(words.announced)} segments; it has {len(spec.segments)}")
     if words.restart is not None:

@@ -14,9 +14,7 @@ from tracker.core.log import (
     ShardReport,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import (
-    STEPS,
-)
+from tracker.core.log.steps import STEPS
 from tracker.core.membership.shards import Shards
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process.checking import EntryJudge

@@ -7,20 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import (
-    Effect,
-    Entries,
-    EntriesReceived,
-    Entry,
-    Frame,
-    FrameBody,
-    Send,
-)
+from tracker.core.log import Effect, Entries, EntriesReceived, Entry, Frame, FrameBody, Send
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import (
-    SEQUENCER,
-    ShardJoining,
-)
+from tracker.core.log.steps import SEQUENCER, ShardJoining
 from tracker.core.membership.shards import Shards
 from tracker.core.model.routing import RoutingTable
 from tracker.core.replication.links import Link

@@ -23,28 +23,10 @@ from tracker.core.log import (
     RescaleShards,
     SessionRefused,
     ShardNumber,
+    steps,
 )
 from tracker.core.log.journal import Journal
 from tracker.core.log.sizes import pieces, summary_bytes
-from tracker.core.log.steps import (
-    MAX_SHARDS,
-    SEQUENCER,
-    CellsMoved,
-    DepartureSummarized,
-    DepartureSummary,
-    HandoverFinished,
-    MembershipStep,
-    NodesMoved,
-    RescaleProposed,
-    RoutingActivated,
-    RoutingChanged,
-    ShardJoined,
-    ShardJoining,
-    ShardLeaving,
-    ShardLeft,
-    ShardRemoved,
-    SlotBounds,
-)
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refusal, RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
@@ -84,11 +66,11 @@ class Rescaling:
     def request(self, event: JoinShard | RescaleShards) -> None:
         """Answers or begins what is asked of the sequencer; refuses it elsewhere."""
         try:
-            if self._shards.own != SEQUENCER:
+            if self._shards.own != steps.SEQUENCER:
                 raise Refused(
                     RefusalCode.NOT_HOME,
-                    f"shards come and go by the word of shard {SEQUENCER}",
-                    home=SEQUENCER,
+                    f"shards come and go by the word of shard {steps.SEQUENCER}",
+                    home=steps.SEQUENCER,
                 )
             if isinstance(event, JoinShard):
                 self._join_shard(event)
@@ -115,13 +97,13 @@ class Rescaling:
         for shard in known.members:
             if known.addresses.get(shard) == event.address:
                 raise _there_already(shard, event.address)
-        if len(known.members) + len(known.joining) >= MAX_SHARDS:
+        if len(known.members) + len(known.joining) >= steps.MAX_SHARDS:
             raise Refused(
                 RefusalCode.FULL,
                 f"the tracker has {len(known.members) + len(known.joining)} shards, the limit is "
-                f"{MAX_SHARDS}",
+                f"{steps.MAX_SHARDS}",
             )
-        self.step(ShardJoining(known.next_shard, event.address))
+        self.step(steps.ShardJoining(known.next_shard, event.address))
         self._journal.answer_last(event.request)
 
     def _need_no_step(self, what: str) -> None:
@@ -150,7 +132,7 @@ class Rescaling:
             )
         owning = known.draining & {*known.table.owning}
         if now == target and event.evacuate and owning and not known.joining:
-            self.step(RoutingChanged(known.table.without(known.draining)))
+            self.step(steps.RoutingChanged(known.table.without(known.draining)))
             self._rescales.append((event.request, target))
         elif now == target:
             self._effects.append(Answer(event.request, known.table))
@@ -167,7 +149,7 @@ class Rescaling:
                 "still draining; ask again, or let them hand over what is open with --evacuate",
             )
         else:
-            self.step(RescaleProposed(known.table.version + 1, target, event.evacuate))
+            self.step(steps.RescaleProposed(known.table.version + 1, target, event.evacuate))
             self._rescales.append((event.request, target))
 
     def _target(self, number: int) -> tuple[int, ...]:
@@ -194,7 +176,7 @@ class Rescaling:
             )
         return tuple(sorted((*now, *spare[: number - len(now)])))
 
-    def step(self, entry: MembershipStep) -> None:
+    def step(self, entry: steps.MembershipStep) -> None:
         """Appends the next step, and takes no other before it is durable."""
         self._journal.append_home(entry)
         number = self._step_appended = self._journal.home_appended
@@ -210,25 +192,25 @@ class Rescaling:
         if not self._shards.changing or self._step_appended > self._journal.home_last:
             return
         if self._shards.own in known.former:
-            if self._replication.links[SEQUENCER].confirmed >= self._journal.home_last:
+            if self._replication.links[steps.SEQUENCER].confirmed >= self._journal.home_last:
                 self._shards.part()
                 self._effects.append(LeftTracker())
         elif not self._shards.counts:
             return
         elif known.asked is not None and self._shards.own not in known.highest:
-            self.step(SlotBounds(known.asked.version, self._highest_slots()))
+            self.step(steps.SlotBounds(known.asked.version, self._highest_slots()))
         elif known.table.version and self._shards.own not in known.adopted_at:
             if self._journal.committed >= self._handing_over_from:
                 self._hand_over.give_nodes()
-                adopted = RoutingActivated(known.table.version, self._nodes.next_incarnation)
+                adopted = steps.RoutingActivated(known.table.version, self._nodes.next_incarnation)
                 self.step(adopted)
         elif self._shards.hands_over_cells():
             if not any(pipeline.sweeping for pipeline in self._pipelines.values()):
                 self._hand_over.give_cells()
-                self.step(HandoverFinished(known.table.version))
+                self.step(steps.HandoverFinished(known.table.version))
         elif known.leaving == self._shards.own:
             self._leave_tracker()
-        elif self._shards.own == SEQUENCER:
+        elif self._shards.own == steps.SEQUENCER:
             self._lead(now_ns)
 
     def _highest_slots(self) -> tuple[tuple[str, int], ...]:
@@ -256,7 +238,7 @@ class Rescaling:
         for name, pipeline in self._pipelines.items():
             ledger = pipeline.shard.written_off
             words.append(
-                DepartureSummary(
+                steps.DepartureSummary(
                     name,
                     pipeline.restart,
                     tuple(pipeline.announced),
@@ -266,16 +248,16 @@ class Rescaling:
             )
         *before, last = [*pieces(words, summary_bytes, self._config.max_bytes_per_move)] or [()]
         for some in before:
-            self.step(DepartureSummarized(some))
-        self.step(ShardLeft(tuple(self._replication.applied().items()), last))
+            self.step(steps.DepartureSummarized(some))
+        self.step(steps.ShardLeft(tuple(self._replication.applied().items()), last))
 
     def _lead(self, now_ns: int) -> None:
         """The sequencer's next step, when every shard has done its part of the one before."""
         known = self._shards.membership
-        step: MembershipStep | None = None
+        step: steps.MembershipStep | None = None
         if known.asked is not None:
             if known.members <= known.highest.keys():
-                step = RoutingChanged(self._next_table(known.asked))
+                step = steps.RoutingChanged(self._next_table(known.asked))
         elif not known.is_settled:
             return
         elif known.joining:
@@ -285,13 +267,13 @@ class Rescaling:
         elif known.draining:
             owning = known.draining & set(known.table.owning)
             if owning and all(self._has_drained(shard) for shard in owning):
-                step = RoutingChanged(known.table.without(owning))
+                step = steps.RoutingChanged(known.table.without(owning))
             elif not owning:
-                step = ShardLeaving(max(known.draining))
+                step = steps.ShardLeaving(max(known.draining))
         if step is not None:
             self.step(step)
 
-    def _step_of_joining(self, now_ns: int) -> MembershipStep | None:
+    def _step_of_joining(self, now_ns: int) -> steps.MembershipStep | None:
         for shard, (_, number) in self._shards.membership.joining.items():
             since_ns = self._joining_since_ns.setdefault(shard, now_ns)
             # It has confirmed what it can have only from its peer's state; the others count it.
@@ -302,16 +284,16 @@ class Rescaling:
                 )
                 >= number
             ):
-                return ShardJoined(shard)
+                return steps.ShardJoined(shard)
             if now_ns - since_ns > self._config.join_timeout_ms * MS:
-                return ShardRemoved(shard)
+                return steps.ShardRemoved(shard)
         return None
 
     def _has_drained(self, shard: int) -> bool:
         views = (pipeline.combiner.views[shard] for pipeline in self._pipelines.values())
         return all(v.heard and not any(low.open_slots for low in v.lows.values()) for v in views)
 
-    def _next_table(self, asked: RescaleProposed) -> RoutingTable:
+    def _next_table(self, asked: steps.RescaleProposed) -> RoutingTable:
         known = self._shards.membership
         highest: dict[str, int] = {}
         for told in known.highest.values():
@@ -330,43 +312,43 @@ class Rescaling:
             table = table.without(gone, version=table.version)
         return table
 
-    def apply_step(self, entry: MembershipStep, home: int, number: int, now_ns: int) -> None:
+    def apply_step(self, entry: steps.MembershipStep, home: int, number: int, now_ns: int) -> None:
         """What entry `number` of a home's log changes, if it is a step by which shards come or go."""
         known = self._shards.membership
         match entry:
-            case ShardJoining() if entry.shard != self._shards.own:
+            case steps.ShardJoining() if entry.shard != self._shards.own:
                 held = self._replication.held_everywhere()
                 if home == self._shards.own:
                     held = min(held, number - 1)
                 self._replication.open_link(entry.shard, held)
                 self._effects.append(MembersChanged(entry.shard, entry.address))
-            case ShardRemoved() if entry.shard in self._replication.links:
+            case steps.ShardRemoved() if entry.shard in self._replication.links:
                 self._replication.close_link(entry.shard)
                 self._joining_since_ns.pop(entry.shard, None)
                 self._effects.append(MembersChanged(entry.shard, None))
-            case NodesMoved():
+            case steps.NodesMoved():
                 self._hand_over.take_nodes(entry, home, now_ns)
-            case CellsMoved():
+            case steps.CellsMoved():
                 self._hand_over.take_cells(entry, home)
-            case RoutingActivated():
+            case steps.RoutingActivated():
                 self._nodes.reserve(entry.next_incarnation)
         known.apply(entry, home, number)
         match entry:
-            case ShardJoined():
+            case steps.ShardJoined():
                 self._count_shard(entry.shard, number, now_ns)
-            case RoutingChanged():
+            case steps.RoutingChanged():
                 self._handing_over_from = self._journal.position
                 self._send_nodes_away()
-            case ShardLeaving():
+            case steps.ShardLeaving():
                 self._handing_over_from = self._journal.position
-            case RoutingActivated() if home == self._shards.own:
+            case steps.RoutingActivated() if home == self._shards.own:
                 self._replication.split_by(known.table, number + 1)
-            case DepartureSummarized() if home == self._shards.own:
+            case steps.DepartureSummarized() if home == self._shards.own:
                 for words in entry.pipelines:
                     self._pipelines[words.pipeline].shard.give_ledgers(words)
-            case DepartureSummarized():
+            case steps.DepartureSummarized():
                 self._hand_over.take_summaries(entry.pipelines, now_ns)
-            case ShardLeft() if home != self._shards.own:
+            case steps.ShardLeft() if home != self._shards.own:
                 self._part_from(entry, home, now_ns)
         for pipeline in self._pipelines.values():
             pipeline.shard.expect_names(known.hands_over)
@@ -383,7 +365,7 @@ class Rescaling:
         self._joining_since_ns.pop(shard, None)
         if shard == self._shards.own:
             # It may speak when it has heard from every other one after that one began to count it.
-            self._cut.need([(SEQUENCER, number)])
+            self._cut.need([(steps.SEQUENCER, number)])
             for other in self._replication.links:
                 self._reporter.send_whole_report(other)
         else:
@@ -410,7 +392,7 @@ class Rescaling:
                 self._effects.append(SessionRefused(session, refusal))
                 self._sessions.detach(session)
 
-    def _part_from(self, entry: ShardLeft, shard: int, now_ns: int) -> None:
+    def _part_from(self, entry: steps.ShardLeft, shard: int, now_ns: int) -> None:
         """A shard has left. What it announced binds those that stay: it may have been the first to."""
         self._cut.need(entry.applied)
         self._cut.vectors.remove_shard(shard)
