@@ -15,6 +15,7 @@ from tracker.core.cut.vectors import Vectors
 from tracker.core.insight.queries import Queries
 from tracker.core.log import Record
 from tracker.core.log.steps import MembershipStep
+from tracker.core.membership.membership import Membership
 from tracker.core.model import NodeKey
 from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.pipeline import Pipeline
@@ -96,6 +97,11 @@ def cut_of(combiner: Combiner) -> dict[int, int]:
 
 def may_announce(process: Process) -> bool:
     return process._reporter._may_announce()
+
+
+def expected_membership(process: Process) -> Membership:
+    """The shards as they will be when all that it has accepted has taken effect."""
+    return process._shards.expected()
 
 
 def home_last(process: Process) -> int:

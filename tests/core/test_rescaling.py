@@ -302,7 +302,7 @@ def test_a_rescale_waits_for_those_that_are_joining() -> None:
     cluster = Cluster(1, config=CONFIG)
     cluster.handle(0, JoinShard("newcomer", "host:1"))  # and its number is not even durable
     cluster.handle(0, RescaleShards("early", 2))
-    shard = max(cluster.processes[0].expected_membership().joining)
+    shard = max(inside.expected_membership(cluster.processes[0]).joining)
     assert cluster.ask(0, RescaleShards, 3).code is RefusalCode.FULL
     for said in (*cluster.answers("early"), cluster.ask(0, RescaleShards, 2)):
         refused(said, RefusalCode.NOT_READY, f"shards [{shard}] are joining")

@@ -35,7 +35,10 @@ Forgery = Callable[[Process, str, int], Entry]
 
 def _tick_of_another_home(process: Process, pipeline: str, sender: int) -> Entry:
     """A tick of a node that is not at home at its sender."""
-    names, table = (str(number) for number in range(1000)), process.expected_membership().table
+    names, table = (
+        (str(number) for number in range(1000)),
+        inside.expected_membership(process).table,
+    )
     node_id = next(name for name in names if table.home(pipeline, name) != sender)
     cells = Cells.of([(0, 2**40, 1, 1)])
     return KeyTick(
@@ -45,7 +48,7 @@ def _tick_of_another_home(process: Process, pipeline: str, sender: int) -> Entry
 
 def _far(process: Process) -> int:
     """A version that nobody has begun to make."""
-    return process.expected_membership().table.version + 3
+    return inside.expected_membership(process).table.version + 3
 
 
 FORGERIES: dict[str, Forgery] = {
@@ -79,7 +82,7 @@ def forged_frame(rng: random.Random, process: Process, frame: Frame) -> Frame | 
     pipelines = [*inside.pipelines(process)]
     if link is None or not pipelines or not isinstance(body, Entries):
         return None
-    known = process.expected_membership()
+    known = inside.expected_membership(process)
     alone = len(known.table.shards) < 2
     if alone or frame.shard not in known.members or not known.is_settled or known.table_is_older:
         return None

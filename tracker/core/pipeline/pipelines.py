@@ -53,7 +53,3 @@ class Pipelines(dict[str, Pipeline]):
         """Those that are marked, in that order; none is, from here on."""
         marked, self._dirty = self._dirty, {}
         return marked
-
-    def known(self) -> set[str]:
-        """The names of all, also of those whose registration is not durable yet."""
-        return self.keys() | self.registering.keys()

@@ -91,8 +91,6 @@ class EntryJudge:
     def takes(self, entry: Entry) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
         if it never can."""
-        if self._known.awaits(self._sender, entry):
-            return False
         self._check_sender(entry)
         if not self.knows(entry):
             return False

@@ -118,7 +118,7 @@ class Process(Queries):
         self._timers = Timers(pipelines, replication, reporter, self._silence, config, effects)
         self._frame_check = FrameCheck(shards, pipelines, replication)
         self._recovery = Recovery(
-            journal, shards, pipelines, cut, replication, reporter, confirmations, nodes, sessions,
+            journal, shards, pipelines, cut, replication, confirmations, nodes, sessions,
             rescaling, applier, effects,
         )  # fmt: skip
 
@@ -185,10 +185,6 @@ class Process(Queries):
     def takes_ticks(self) -> bool:
         """Whether more ticks may be submitted."""
         return not self.is_behind and not self.congested
-
-    def expected_membership(self) -> Membership:
-        """The shards as they will be when all that has been accepted has taken effect."""
-        return self._shards.expected()
 
     def unknown_homes(self, report: ShardReport) -> list[int]:
         """The shards that a report names and that have not joined, as far as this process has heard."""

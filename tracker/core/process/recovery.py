@@ -21,7 +21,6 @@ from tracker.core.process.applier import LogApplier
 from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.core.replication.lost import LogLost
 from tracker.core.replication.replication import Replication
-from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.rescaling import Rescaling
 
 
@@ -34,7 +33,6 @@ class Recovery:
     _pipelines: Pipelines
     _cut: StableCut
     _replication: Replication
-    _reporter: Reporter
     _confirmations: Confirmations
     _nodes: Nodes
     _sessions: Sessions
