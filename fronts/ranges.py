@@ -32,6 +32,7 @@ from fronts.front import (
 )
 from tracker.client import Admin
 from tracker.client.errors import LowmarkError
+from tracker.client.known import known_beside
 from tracker.consumers.durable import write_durably
 from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
 
@@ -65,9 +66,11 @@ class RangeFront(DurableFront):
         **options: Unpack[FrontOptions],
     ) -> None:
         """journal: a local file, made if it is not there. first: where partitions begin, 0 if not
-        named. min_time: the segment's, asked of the tracker if not given. The rest as for `Front`."""
+        named. min_time: the segment's, asked of the tracker if not given. What the tracker acknowledged is
+        recorded beside the journal (rule 9). The rest as for `Front`."""
         self.journal = Path(os.path.abspath(journal))
-        beneath = Front(target, pipeline, front, segment, **options)
+        known = known_beside(self.journal.parent, pipeline, options.get("node_id") or front)
+        beneath = Front(target, pipeline, front, segment, known=known, **options)
         super().__init__(beneath, self.journal, self.journal.with_name(f"{self.journal.name}.lock"))
         self._first = dict(first or {})
         self._min_time = min_time or (lambda: _min_time(target, pipeline, segment))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fronts.files import FileFront
+from fronts.ranges import RangeFront
 from local_tracker.worker.handle import Handle
 from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import Tracker, local_tracker
@@ -109,27 +110,47 @@ def test_what_is_written_to_a_store_that_was_replaced_is_not_durable(alone: Alon
         assert admin.pipeline(PIPELINE).state.segments[0].open_slots == 3
 
 
-def test_a_front_that_knows_more_than_an_older_store_says_so(alone: Alone, tmp_path: Path) -> None:
+class Files:
+    """A file front of a tracker; its record is a directory."""
+
+    def __init__(self, target: str, directory: Path) -> None:
+        self.front = FileFront(target, PIPELINE, "f", "in", directory, format="json")
+
+    def publish(self, number: int) -> None:
+        self.front.write([{"row": number}])
+
+
+class Ranges:
+    """A range front of a tracker; its record is a journal."""
+
+    def __init__(self, target: str, directory: Path) -> None:
+        self.front = RangeFront(target, PIPELINE, "f", "in", directory / "journal")
+
+    def publish(self, number: int) -> None:
+        self.front.publish({"partition": number})
+
+
+@pytest.mark.parametrize("kind", [Files, Ranges])
+def test_a_front_that_knows_more_than_an_older_store_says_so(
+    alone: Alone, tmp_path: Path, kind: type[Files | Ranges]
+) -> None:
     out = tmp_path / "out"
-
-    def front() -> FileFront:
-        return FileFront(alone.target, PIPELINE, "f", "in", out, format="json")
-
-    with front() as first:
-        first.write([{"row": 1}])
-        assert first.wait_durable(WAIT_S)
+    first = kind(alone.target, out)
+    with first.front:
+        first.publish(1)
+        assert first.front.wait_durable(WAIT_S)
         alone.process.kill()  # it promises all the time: of a store in use no copy is whole
         older = alone.keep("older")
         alone.process.start()
-        first.write([{"row": 2}])
-        assert first.wait_durable(WAIT_S)
+        first.publish(2)
+        assert first.front.wait_durable(WAIT_S)
     alone.process.kill()
     newer = alone.keep("newer")
     alone.put(older)
     alone.process.start()
     for _ in range(2):
         with pytest.raises(RefusedError, match="node 'f' was acknowledged ticks") as refused:
-            front().start(WAIT_S)
+            kind(alone.target, out).front.start(WAIT_S)
         assert refused.value.refusal.code is RefusalCode.LOST
         assert str(known_beside(out, PIPELINE, "f")) in str(refused.value), (
             "what to do if it may be"
@@ -137,9 +158,10 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(alone: Alone, tmp_p
     alone.process.kill()
     alone.put(newer)
     alone.process.start()
-    with front() as last:
-        last.write([{"row": 3}])
-        assert last.wait_durable(WAIT_S)
+    last = kind(alone.target, out)
+    with last.front:
+        last.publish(3)
+        assert last.front.wait_durable(WAIT_S)
 
 
 def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
