@@ -135,6 +135,7 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
     assert (first["segment"], first["min_time"]) == ("first", base + 10)
     assert (first["open_slots"], first["open_items"]) == (1, 1)
     assert first["lag_ms"] == 1_000, "100 slots of 10 ms behind what the front promises"
+    assert first["lag_slots"] == 100
     (front,) = shown["state"]["fronts"]
     assert (front["front"], front["heartbeat"]) == ("front", base + 110)
     assert [shard["connected"] for shard in shown["shards"]] == [True, True]
@@ -144,6 +145,34 @@ def test_what_is_looked_at_is_what_is(running: EmbeddedTracker, node: NodeClient
             assert text in view
     node.commit(consume(base + 10, 1))
     assert Subscriber(running.target, "two").wait_until(base + 110, timeout_s=WAIT_S)
+
+
+def test_where_slots_are_numbers_numbers_are_shown_and_no_clock(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    file = tmp_path / "versions.yaml"
+    numbers = "\ntime: number\nslack: 1ns\nstart: slot:10\n"
+    file.write_text(FILE.strip().replace("two", "versions") + numbers)
+    run(running, "pipelines", "apply", "-f", str(file))
+    with NodeClient(running.target, "versions", "table") as node:
+        joined_front(node)
+        done(node.commit(create(17, 1)))
+        done(node.commit(promise(20)))
+        assert Subscriber(running.target, "versions").wait_until(17, timeout_s=WAIT_S)
+        for command in (["watch", "-p", "versions", "--once"], ["pipelines", "show", "versions"]):
+            view = run(running, *command).stdout
+            assert "everything before slot 17 is processed\n" in view
+            assert view.count("slot 17") == 3 and view.count("3 slots") == 2, "each segment"
+            assert "slot 20" in view, "the front's promise"
+            assert "1970" not in view and "UTC" not in view and "ago" not in view
+        assert "slot 17" in run(running, "pipelines", "list").stdout
+        assert "min time slot 17 for" in run(running, "explain", "-p", "versions").stdout
+        state = run_json(running, "pipelines", "show", "versions")["state"]
+    said = {"min_time": 17, "time": None, "lag_slots": 3, "lag_ms": None, "age_ms": None}
+    for place in (state, *state["segments"]):
+        assert {**place, **said} == place
+    (explained, _) = run_json(running, "explain", "-p", "versions")["segments"]
+    assert (explained["min_time"], explained["time"]) == (17, None)
 
 
 def test_watching_ends_when_the_pipeline_is_complete(running: EmbeddedTracker, file: Path) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.client.support import WAIT_S
+import tracker
+from tests.client.support import WAIT_S, create, done, joined_front, promise
 from tests.cluster.children import until
 from tests.cluster.tracker import Tracker
 from tests.dashboard.browser import Browser
-from tests.dashboard.scene import SEGMENTS, Scene, scene
+from tests.dashboard.scene import SEGMENTS, Scene, Showing, scene
 from tests.docs.pages import ROOT
 from tracker.client.embedded import free_ports
-from tracker.core.model import Edge, PipelineSpec
+from tracker.core.model import Edge, PipelineSpec, TimeKind
 from tracker.dashboard import query
 
 pytestmark = pytest.mark.timeout(300)
@@ -165,6 +167,29 @@ def test_names_are_text_whatever_they_hold(browser: Browser) -> None:
         page.until_says(bad, "#nodes")
         assert page.run("document.querySelectorAll('main img').length") == 0
         assert "broken" not in page.run("document.title").replace(bad, "")
+        assert page.complaints() == []
+        page.close()
+
+
+def test_where_slots_are_numbers_it_shows_numbers(browser: Browser) -> None:
+    with tracker.embedded() as running, closing(Showing(running.target)) as showing:
+        running.register(
+            PipelineSpec(
+                "two", ("first", "second"), (Edge("first", "second"),), fronts=("front",),
+                time=TimeKind.NUMBER, slack_ns=1, start_slot=10,
+            )
+        )  # fmt: skip
+        node = joined_front(running.node("two", "table", "front"))
+        done(node.commit(create(17, 1)))
+        done(node.commit(promise(1_020)))
+        page = browser.page(showing.url)
+        page.until_says("slot 17", "#headline-time")
+        page.until_says("1,003 slots", "#facts")
+        assert "behind the clock\n–" in page.text("#facts").lower()
+        page.until_says("lag 1,003 slots", "#graph")
+        page.until_says("slot 1020", "#fronts")
+        page.until_says("a bar is 10 slots wide", "#strip")
+        assert "1970" not in page.text("body") and "UTC" not in page.text("#headline-time")
         assert page.complaints() == []
         page.close()
 

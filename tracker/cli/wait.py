@@ -23,7 +23,6 @@ from tracker.cli.common import (
 from tracker.client import Subscriber, UnavailableError
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
-from tracker.core.model import TimeKind
 from tracker.core.model.slots import FOREVER
 from tracker.view.pipelines import min_time_json
 
@@ -45,9 +44,7 @@ def _show_min_time(
 ) -> None:
     with connect(target) as admin:
         spec = admin.pipeline(pipeline).spec
-    shown = min_time_json(slot, spec.slack_ns)
-    if spec.time is TimeKind.NUMBER:  # it is no moment
-        shown["time"] = None
+    shown = min_time_json(slot, spec)
     text = "complete" if slot == FOREVER else shown["time"] or f"slot:{slot}"
     show(as_json, {"pipeline": pipeline, "segment": segment, **shown, **more}, text)
 

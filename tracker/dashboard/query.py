@@ -10,10 +10,11 @@ from typing import Any
 from tracker.client import Admin, Explanation, LowmarkError, PipelineInfo, ShardInfo
 from tracker.core.insight.explain import MAX_STRIP_BINS, NodeExplanation
 from tracker.core.insight.freshness import SegmentFreshness
+from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.view.causes import cause_json
 from tracker.view.model import Standing, fronts_of, newest_promise, nodes_of, standings_of
-from tracker.view.pipelines import lags_json, time_text
+from tracker.view.pipelines import lags_json, span_ms, time_text
 
 MAX_SHOWN_SEGMENTS = 200
 MAX_SHOWN_FRONTS = 200
@@ -132,7 +133,7 @@ def look_json(
             for edge in spec.edges
             if edge.source in names and edge.target in names
         ],
-        "fresh": _fresh(fresh.get("")),
+        "fresh": _fresh(fresh.get(""), spec),
         "fronts": _fronts(info),
         "more_fronts": max(0, len(state.fronts) - MAX_SHOWN_FRONTS),
         "missing_fronts": [] if state.begun else _missing_fronts(info),
@@ -174,12 +175,13 @@ def _segment(
         "causes": [cause_json(cause, spec) for cause in causes[:MAX_SHOWN_CAUSES]],
         "units": units[:MAX_SHOWN_UNITS],
         "more_units": max(0, len(units) - MAX_SHOWN_UNITS),
-        "fresh": _fresh(fresh),
+        "fresh": _fresh(fresh, spec),
     }
 
 
-def _fresh(fresh: SegmentFreshness | None) -> list[dict[str, int]]:
-    if fresh is None:
+def _fresh(fresh: SegmentFreshness | None, spec: PipelineSpec) -> list[dict[str, int]]:
+    """What is known of lags over a while; they are spans of time, so nothing where slots are numbers."""
+    if fresh is None or spec.time is TimeKind.NUMBER:
         return []
     return [
         {
@@ -201,7 +203,8 @@ def _fronts(info: PipelineInfo) -> list[dict[str, Any]]:
             "segment": told.front.segment,
             "settled": told.front.settled,
             "promise": "" if told.promise is None else time_text(told.promise, info.spec),
-            "behind_ms": told.behind_ms,
+            "behind_slots": told.behind_slots,
+            "behind_ms": span_ms(told.behind_slots, info.spec),
             "silent_ms": told.front.silent_ms,
         }
         for told in islice(fronts_of(info), MAX_SHOWN_FRONTS)
@@ -261,7 +264,7 @@ def _strip(
     if span is None:
         return None
     first, to, bins = span
-    slack_ns = info.spec.slack_ns
+    width = (to - first) // bins
     rows = []
     for place, described in enumerate(info.state.segments[:MAX_SHOWN_SEGMENTS]):
         cells, items = [0] * bins, [0] * bins
@@ -277,6 +280,7 @@ def _strip(
         "from": time_text(first, info.spec),
         "to": time_text(to, info.spec),
         "promised": (min(newest, to) - first) / (to - first),
-        "bin_ms": (to - first) // bins * slack_ns // 10**6,
+        "bin_slots": width,
+        "bin_ms": span_ms(width, info.spec),
         "segments": rows,
     }

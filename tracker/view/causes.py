@@ -10,7 +10,7 @@ from tracker.core.insight.diagnosis import Cause, CauseKind
 from tracker.core.insight.explain import MissingTicks
 from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.model.waits import WaitKind
-from tracker.view.pipelines import span_text, time_text
+from tracker.view.pipelines import span_text, time_and_slot_text
 
 SHOWN_KEYS = 3
 """Nodes that a text names of those whose ticks a shard lacks."""
@@ -39,7 +39,7 @@ def cause_text(cause: Cause, spec: PipelineSpec) -> str:
         batch=cause.batch,
         in_batch=f" in batch {cause.batch}" if cause.batch >= 0 else "",
         silent=f" for {span_text(cause.silent_ms * 10**6)}" if cause.silent_ms >= 0 else "",
-        moment=_moment(cause, spec),
+        moment=time_and_slot_text(cause.slot, spec),
         where=_where(cause, spec),
         names=", ".join(spec.segments[number] for number in cause.segments),
         detail=cause.detail,
@@ -176,12 +176,7 @@ def _node(cause: Cause) -> str:
 
 def _where(cause: Cause, spec: PipelineSpec) -> str:
     segment = spec.segments[cause.segment] if cause.segment >= 0 else "a segment"
-    return f"segment {segment} at {_moment(cause, spec)}"
-
-
-def _moment(cause: Cause, spec: PipelineSpec) -> str:
-    text = time_text(cause.slot, spec)
-    return text if text.startswith("slot") else f"{text} (slot {cause.slot})"
+    return f"segment {segment} at {time_and_slot_text(cause.slot, spec)}"
 
 
 def _missing(cause: Cause) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 from tracker.client import Explanation
 from tracker.core.insight.explain import Hold, HoldKind, NodeExplanation, OpenCell
+from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitKind
 from tracker.view.causes import advice, cause_json, cause_text, said_of
 from tracker.view.model import Standing, cells_of, nodes_of, standings_of, written_off_of
-from tracker.view.pipelines import min_time_json, span_text, time_text
+from tracker.view.pipelines import min_time_json, span_text, time_and_slot_text, time_text
 
 SHOWN_UNITS = 3
 """Names of open units that a text shows of a segment; JSON has all of them."""
@@ -44,7 +45,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     segments = [
         {
             "segment": told.segment.segment,
-            **min_time_json(told.segment.min_time, spec.slack_ns),
+            **min_time_json(told.segment.min_time, spec),
             "standing_ms": told.segment.standing_ms,
             "causes": [cause_json(cause, spec) for cause in told.causes],
             "held_by": [hold_json(hold, names) for hold in told.segment.holds],
@@ -144,12 +145,12 @@ def explanation_text(explanation: Explanation) -> str:
 
 def _segment(explanation: Explanation, told: Standing) -> Iterator[str]:
     segment = told.segment
-    text = time_text(segment.min_time, explanation.spec)
-    if text == "complete":
+    if segment.min_time == FOREVER:
         yield f"{segment.segment}: complete"
         return
+    text = time_and_slot_text(segment.min_time, explanation.spec)
     standing = span_text(segment.standing_ms * 10**6)
-    yield f"{segment.segment}: min time {text} (slot {segment.min_time}) for {standing} or more"
+    yield f"{segment.segment}: min time {text} for {standing} or more"
     if explanation.at is not None and segment.min_time >= explanation.at:
         yield f"  has passed {time_text(explanation.at, explanation.spec)}"
         return

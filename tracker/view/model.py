@@ -12,6 +12,7 @@ from tracker.core.insight.diagnosis import Cause, diagnose
 from tracker.core.insight.explain import NodeExplanation, OpenCell, SegmentExplanation
 from tracker.core.model.cells import WrittenOffCell
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT, slot_start_ns
+from tracker.core.model.specs import PipelineSpec, TimeKind
 from tracker.core.model.ticks import Unit
 
 
@@ -27,11 +28,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class FrontView:
-    """A front. promise: a slot; None before it has promised one, and while it joins or leaves."""
+    """A front. promise: a slot; None before it has promised one, and while it joins or leaves.
+    behind_slots: how far it is behind the newest promise of any; None where nothing can be compared."""
 
     front: FrontDescription
     promise: int | None
-    behind_ms: int | None
+    behind_slots: int | None
 
 
 def newest_promise(info: PipelineInfo) -> int | None:
@@ -40,18 +42,23 @@ def newest_promise(info: PipelineInfo) -> int | None:
     return max(promises, default=None)
 
 
-def lag_ns(slot: int, info: PipelineInfo) -> int | None:
+def lag_slots(slot: int, info: PipelineInfo) -> int | None:
     """How far a min time is behind the newest promise of the pipeline's fronts: what came in and is
     not known to be processed. None where there is nothing to compare."""
     newest = newest_promise(info)
     if newest is None or slot == FOREVER:
         return None
-    return max(0, newest - slot) * info.spec.slack_ns
+    return max(0, newest - slot)
+
+
+def span_ns(slots: int, spec: PipelineSpec) -> int | None:
+    """How long so many slots last; None where they are numbers, which last no time."""
+    return None if spec.time is TimeKind.NUMBER else slots * spec.slack_ns
 
 
 def age_ns(slot: int, info: PipelineInfo) -> int | None:
-    """How far a min time is behind the clock on the wall; None when complete."""
-    if slot == FOREVER:
+    """How far a min time is behind the clock on the wall; None when complete, and where slots are numbers."""
+    if slot == FOREVER or info.spec.time is TimeKind.NUMBER:
         return None
     return time.time_ns() - slot_start_ns(slot, info.spec.slack_ns)
 
@@ -61,10 +68,10 @@ def fronts_of(info: PipelineInfo) -> Iterator[FrontView]:
     newest = newest_promise(info)
     for front in info.state.fronts:
         promise = front.heartbeat if front.settled and front.heartbeat > LOWEST_SLOT else None
-        behind_ms = None
+        behind = None
         if promise is not None and newest is not None:
-            behind_ms = max(0, newest - promise) * info.spec.slack_ns // 10**6
-        yield FrontView(front, promise, behind_ms)
+            behind = max(0, newest - promise)
+        yield FrontView(front, promise, behind)
 
 
 def standings_of(explanation: Explanation) -> tuple[Standing, ...]:

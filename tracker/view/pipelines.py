@@ -1,37 +1,49 @@
-"""A pipeline's state for people and for scripts: clock times, lags, and plain JSON."""
+"""A pipeline's state for people and for scripts: clock times or numbers, lags, and plain JSON."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any
 
 from tracker.client import PipelineInfo, ShardInfo
 from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
-from tracker.view.model import age_ns, lag_ns
+from tracker.view.model import age_ns, lag_slots, span_ns
 
 CHART_LOOKS = 20
 """How many looks back a chart reaches."""
 
 
-def slot_text(slot: int, slack_ns: int) -> str:
-    """A slot as the clock time (UTC) at which it begins; `complete` for forever."""
-    if slot == FOREVER:
-        return "complete"
-    moment = slot_time(slot, slack_ns)
-    if moment is None:
-        return f"slot {slot}"
-    text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    return text if slack_ns % 10**9 == 0 else f"{text}.{moment.microsecond // 1000:03d}"
+def clock_time(slot: int, spec: PipelineSpec) -> datetime | None:
+    """The moment at which a slot begins; None for forever, beyond the years 1 to 9999, and where the
+    pipeline's slots are numbers."""
+    return None if spec.time is TimeKind.NUMBER else slot_time(slot, spec.slack_ns)
 
 
 def time_text(slot: int, spec: PipelineSpec) -> str:
-    """A slot as what the pipeline's slots count: a clock time (UTC), or a number."""
-    if spec.time is TimeKind.NUMBER and slot != FOREVER:
+    """A slot as what the pipeline's slots count: a clock time (UTC), or a number; `complete` for forever."""
+    if slot == FOREVER:
+        return "complete"
+    moment = clock_time(slot, spec)
+    if moment is None:
         return f"slot {slot}"
-    return slot_text(slot, spec.slack_ns)
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    return text if spec.slack_ns % 10**9 == 0 else f"{text}.{moment.microsecond // 1000:03d}"
+
+
+def time_and_slot_text(slot: int, spec: PipelineSpec) -> str:
+    """A slot as `time_text`, and its number behind a clock time."""
+    text = time_text(slot, spec)
+    return text if text.startswith("slot") else f"{text} (slot {slot})"
+
+
+def slots_text(slots: int, spec: PipelineSpec) -> str:
+    """So many slots as a span of time, or as their number where they last no time."""
+    span = span_ns(slots, spec)
+    return f"{slots:,} slot{'s' * (slots != 1)}" if span is None else span_text(span)
 
 
 def span_text(span_ns: int) -> str:
@@ -62,7 +74,7 @@ class WatchHistory:
         info = replace(info, state=state)
         for segment in segments:
             lags = self._lags.setdefault(segment.segment, deque(maxlen=CHART_LOOKS))
-            lags.append(lag_ns(segment.min_time, info) or 0)
+            lags.append(lag_slots(segment.min_time, info) or 0)
         return info
 
     def _forward(self, key: str | None, slot: int) -> int:
@@ -70,12 +82,13 @@ class WatchHistory:
         return self._furthest[key]
 
     def lags(self, segment: str) -> list[int]:
+        """The last lags, in slots, oldest first."""
         return list(self._lags.get(segment, ()))
 
 
-def min_time_json(slot: int, slack_ns: int) -> dict[str, Any]:
-    """A min time as JSON: the slot, and the moment at which it begins."""
-    moment = slot_time(slot, slack_ns)
+def min_time_json(slot: int, spec: PipelineSpec) -> dict[str, Any]:
+    """A min time as JSON: the slot, and the moment at which it begins, if it begins at one."""
+    moment = clock_time(slot, spec)
     return {
         "min_time": slot,
         "time": moment.isoformat() if moment else None,
@@ -84,7 +97,8 @@ def min_time_json(slot: int, slack_ns: int) -> dict[str, Any]:
 
 
 def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
-    """A pipeline and its state as JSON: slots as numbers, and min times as clock times too."""
+    """A pipeline and its state as JSON: slots as numbers, and min times as clock times too, unless they
+    are none."""
     spec = asdict(info.spec)
     spec["silent_front"] = info.spec.silent_front.value
     spec["time"] = info.spec.time.value
@@ -93,15 +107,26 @@ def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
     state = asdict(info.state)
     for place in (state, *state["segments"]):
         slot = place["min_time"]
-        place |= min_time_json(slot, info.spec.slack_ns)
+        place |= min_time_json(slot, info.spec)
         place |= lags_json(slot, info)
     return {"spec": spec, "state": state}
 
 
 def lags_json(slot: int, info: PipelineInfo) -> dict[str, int | None]:
-    """How far a min time is behind, as JSON: null where there is nothing to compare."""
-    spans = {"lag_ms": lag_ns(slot, info), "age_ms": age_ns(slot, info)}
-    return {name: None if span is None else span // 10**6 for name, span in spans.items()}
+    """How far a min time is behind, as JSON: null where there is nothing to compare, and for times
+    where slots are numbers."""
+    lag, age = lag_slots(slot, info), age_ns(slot, info)
+    return {
+        "lag_slots": lag,
+        "lag_ms": span_ms(lag, info.spec),
+        "age_ms": None if age is None else age // 10**6,
+    }
+
+
+def span_ms(slots: int | None, spec: PipelineSpec) -> int | None:
+    """So many slots in milliseconds; None for none, and where they last no time."""
+    span = None if slots is None else span_ns(slots, spec)
+    return None if span is None else span // 10**6
 
 
 def shards_json(shards: list[ShardInfo]) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from tracker.cli.render.shards import shards_table
 from tracker.client import PipelineInfo, ShardInfo
-from tracker.view.model import age_ns, fronts_of, lag_ns
-from tracker.view.pipelines import WatchHistory, slot_text, span_text
+from tracker.view.model import age_ns, fronts_of, lag_slots
+from tracker.view.pipelines import WatchHistory, slots_text, span_text, time_text
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LATE_S = 10.0
@@ -33,7 +33,7 @@ def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
             info.spec.name,
             str(len(state.segments)),
             str(len(state.fronts)),
-            slot_text(state.min_time, info.spec.slack_ns),
+            time_text(state.min_time, info.spec),
             f"{sum(s.open_items for s in state.segments):,}",
             "complete" if state.complete else "running" if state.begun else "waits for fronts",
         )
@@ -54,14 +54,15 @@ def pipeline_view(
 
 
 def _headline(info: PipelineInfo) -> Text:
-    state, slack_ns = info.state, info.spec.slack_ns
+    state = info.state
     text = Text.assemble((info.spec.name, "bold"), "  ")
     if state.complete:
         text.append("complete: everything is processed", "bold green")
     else:
         text.append("everything before ")
-        text.append(slot_text(state.min_time, slack_ns), "bold green")
-        text.append(f" UTC is processed, {span_text(age_ns(state.min_time, info) or 0)} ago")
+        text.append(time_text(state.min_time, info.spec), "bold green")
+        age = age_ns(state.min_time, info)
+        text.append(" is processed" if age is None else f" UTC is processed, {span_text(age)} ago")
     if not state.begun:
         text.append("  (waits for its declared fronts)", "yellow")
     if state.late_items:
@@ -79,11 +80,11 @@ def _segments(info: PipelineInfo, history: WatchHistory) -> Table:
     table.add_column("open slots", justify="right")
     table.add_column("open items", justify="right")
     for segment in info.state.segments:
-        lag = lag_ns(segment.min_time, info)
+        lag = lag_slots(segment.min_time, info)
         table.add_row(
             segment.segment,
-            slot_text(segment.min_time, info.spec.slack_ns),
-            "-" if lag is None else span_text(lag),
+            time_text(segment.min_time, info.spec),
+            "-" if lag is None else slots_text(lag, info.spec),
             Text(chart(history.lags(segment.segment)), "cyan"),
             f"{segment.open_slots:,}",
             f"{segment.open_items:,}",
@@ -99,7 +100,7 @@ def _fronts(info: PipelineInfo) -> Table:
         front, silent_s = told.front, told.front.silent_ms / 1000
         promise = "nothing yet" if front.settled else "joining or leaving"
         if told.promise is not None:
-            promise = slot_text(told.promise, info.spec.slack_ns)
+            promise = time_text(told.promise, info.spec)
         table.add_row(
             front.front if front.front == front.node_id else f"{front.node_id}/{front.front}",
             front.segment,

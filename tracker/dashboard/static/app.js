@@ -1,6 +1,6 @@
 // The page: what is looked at, the stream of looks, and where each part of a look goes.
 
-import { count, element, graph, plural, span, stateText, strip } from "/drawing.js";
+import { count, element, graph, plural, slotsText, span, stateText, strip } from "/drawing.js";
 
 const $ = (id) => document.getElementById(id);
 const LIST_INTERVAL_MS = 15000;
@@ -141,7 +141,7 @@ function headline() {
   const short = last.fresh.find((window) => window.seconds === 300);
   const facts = [
     ["State", last.complete ? "complete" : stuck.length ? `${plural(stuck.length, "segment")} stuck` : last.begun ? "moving" : "waits for fronts", stuck.length > 0],
-    ["Behind the fronts", span(last.lag_ms)],
+    ["Behind the fronts", slotsText(last.lag_slots, last.lag_ms)],
     ["Behind the clock", last.complete ? "–" : span(last.age_ms)],
     ["Lag of 5 min, p99", short ? span(short.p99) : "–"],
     ["Open items", count(last.segments.reduce((sum, segment) => sum + Math.max(0, segment.open_items), 0))],
@@ -200,8 +200,8 @@ function fresh() {
     return number(window ? span(window[key]) : "–");
   };
   table("fresh", ["Segment", number("now"), number("5 min p50"), number("p95"), number("p99"), number("1 h p50"), number("p95"), number("p99")],
-    [...last.segments, { name: "whole pipeline", lag_ms: last.lag_ms, fresh: last.fresh }].map((segment) => [
-      segment.name, number(span(segment.lag_ms)),
+    [...last.segments, { ...last, name: "whole pipeline" }].map((segment) => [
+      segment.name, number(slotsText(segment.lag_slots, segment.lag_ms)),
       ...[300, 3600].flatMap((seconds) => ["p50", "p95", "p99"].map((key) => of(segment.fresh, seconds, key))),
     ]), "", last.more_segments);
 }
@@ -214,7 +214,7 @@ function fronts() {
     ...last.fronts.map((front) => [
       front.front === front.node_id ? front.front : `${front.node_id}/${front.front}`, front.segment,
       front.settled ? { text: front.promise || "nothing yet", is: "time" } : { text: "joins or leaves", is: "warn" },
-      number(span(front.behind_ms)), silent(front.silent_ms, SILENT_MS),
+      number(slotsText(front.behind_slots, front.behind_ms)), silent(front.silent_ms, SILENT_MS),
     ]),
   ], last.complete ? "All fronts have left." : "No front has joined.", last.more_fronts);
 }

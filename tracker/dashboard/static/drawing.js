@@ -27,6 +27,9 @@ export function span(ms) {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
 }
 
+// So many slots: as a time, or as their number where they last none (slots and ms as looks tell them).
+export const slotsText = (slots, ms) => (ms === null && slots !== null ? plural(slots, "slot") : span(ms));
+
 export const count = (number) => number.toLocaleString("en");
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 
@@ -231,7 +234,7 @@ function frontBox(at) {
 function segmentBox(at, isChosen, choose) {
   const { segment } = at.box;
   const open = segment.open_slots ? `${plural(segment.open_items, "item")} open` : "nothing open";
-  const lag = segment.lag_ms === null ? "" : `lag ${span(segment.lag_ms)}`;
+  const lag = segment.lag_slots === null ? "" : `lag ${slotsText(segment.lag_slots, segment.lag_ms)}`;
   const group = shape("g", {
     class: `segment ${segment.state}${isChosen ? " chosen" : ""}`, transform: `translate(${at.x} ${at.y})`,
     tabindex: isChosen ? 0 : -1, role: "button", "aria-pressed": isChosen, "data-key": `segment ${segment.name}`,
@@ -286,6 +289,6 @@ export function strip(look) {
       element("span", {}, element("i", { class: "of-done" }), "complete"),
       element("span", {}, element("i", { class: "of-mark" }), "min time"),
       element("span", {}, element("i", { class: "of-open" }), "slots with open items"),
-      element("span", {}, `a bar is ${span(look.strip.bin_ms)} wide`)));
+      element("span", {}, `a bar is ${slotsText(look.strip.bin_slots, look.strip.bin_ms)} wide`)));
   return all;
 }
