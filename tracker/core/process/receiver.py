@@ -61,8 +61,7 @@ class Receiver:
         if frame.epoch > link.epoch:
             link.epoch = frame.epoch
             link.report_number = -1
-            link.needs_whole = True
-            link.wanted_ns = None
+            link.need_whole()
         match frame.body:
             case Entries():
                 self._take_entries(frame.shard, link, frame.body)

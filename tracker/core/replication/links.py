@@ -36,6 +36,10 @@ class Link:
     """When a whole report was last asked for, while one is needed."""
     connected: bool = False
 
+    def need_whole(self) -> None:
+        """Only a whole report can be taken next; it may be asked for at once."""
+        self.needs_whole, self.wanted_ns = True, None
+
     def restart_sending(self, now_ns: int) -> None:
         """Entries beyond what is confirmed will be sent again."""
         self.sent = self.confirmed

@@ -79,8 +79,7 @@ class Reporter:
     def want_whole_reports(self, now_ns: int) -> None:
         """What the others have reported of a pipeline so far was passed over: all of it is asked for."""
         for shard, link in self._replication.links.items():
-            link.needs_whole = True
-            link.wanted_ns = None
+            link.need_whole()
             self.want_report(shard, now_ns)
 
     def forget_generation(self, pipeline: str) -> None:

@@ -372,13 +372,11 @@ class Rescaling:
             self._cut.vectors.add_shard(shard)
             for pipeline in self._pipelines.values():
                 pipeline.combiner.add_shard(shard)
-            self._replication.links[shard].needs_whole = True
-            for (
-                other,
-                link,
-            ) in self._replication.links.items():  # also those whose reports named it too early
+            self._replication.links[shard].need_whole()
+            # Others are asked at once, too, whose reports have named it too early.
+            for other, link in self._replication.links.items():
                 if link.needs_whole:
-                    link.wanted_ns = None
+                    link.need_whole()
                     self._reporter.want_report(other, now_ns)
         self._pipelines.mark(*self._pipelines)
 
