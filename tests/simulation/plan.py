@@ -105,7 +105,7 @@ class Plan:
     pause_ns: float
     front_pause_ns: float
     story: str = ""
-    """Which of the stories it is (tests/simulation/stories.py), if any."""
+    """Which of the stories it is (tests/simulation/stories), if any."""
     late_share: float = 0.06
     bad_share: float = 0.1
     part_commits: float = 0.3

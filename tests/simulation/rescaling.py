@@ -16,7 +16,9 @@ from tests.simulation.plan import MS
 from tests.simulation.processes import Running, Shard
 from tests.simulation.simulator import Simulator
 from tests.simulation.store import SimulatedStore
-from tests.simulation.stories import JOINS, draw_plan
+from tests.simulation.stories import RESCALING, draw_plan
+from tests.simulation.stories.joins import JOINS
+from tests.simulation.stories.leaves import LEAVES
 from tracker.core.log import (
     Answer,
     Effect,
@@ -39,7 +41,7 @@ _MOST_SHARDS = 4
 def rescales(seed: int) -> bool:
     """Whether shards come and go in the run of a seed."""
     drawn = random.Random(f"rescale {seed}").random() < SHARE
-    return drawn or draw_plan(seed).story == JOINS
+    return drawn or draw_plan(seed).story in RESCALING
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +88,8 @@ class RescalingSimulator(Simulator):
         if self.faulty or self.healed:
             return
         super().faults_begin()
+        if self.plan.story == LEAVES:
+            return  # it says itself who is to go, and when
         rng = self._wish_rng
         for _ in range(rng.choice([1, 2, 3])):
             self.after(rng.randrange(self.plan.faults_for_ns), self._somebody_joins)
@@ -180,7 +184,11 @@ class RescalingSimulator(Simulator):
         if self.resting:
             return
         rng = self._wish_rng
-        wish = Wish(f"wish-{len(self.wishes)}", rng.randint(1, _MOST_SHARDS), rng.random() < 0.5)
+        self.wish(rng.randint(1, _MOST_SHARDS), evacuate=rng.random() < 0.5)
+
+    def wish(self, shards: int, *, evacuate: bool) -> None:
+        """An operator asks for so many shards until there are."""
+        wish = Wish(f"wish-{len(self.wishes)}", shards, evacuate)
         self.wishes.append(wish)
         self._ask_for(wish)
 

@@ -39,7 +39,7 @@ from tests.simulation.operators import STILL_NS, Operator
 from tests.simulation.plan import MS, FrontPlan, PipelinePlan
 from tests.simulation.processes import Processes, Running, Shard
 from tests.simulation.queries import QueryNode
-from tests.simulation.stories import Story
+from tests.simulation.stories import STORIES
 from tests.simulation.world import Item, World
 from tracker.core.log import (
     Announced,
@@ -117,7 +117,7 @@ class Simulator(Processes):
         """By node the former owner of its home that it still talks to."""
         self._waiting_to_start: list[Node] = []
         self._pipelines = {p.spec.name: p for p in self.plan.pipelines}
-        self.story = Story(self) if self.plan.story else None
+        self.story = STORIES[self.plan.story](self) if self.plan.story else None
         self.operator = Operator(self)
         self.chance_to_restart = random.Random(f"restarts of {seed}")
 
