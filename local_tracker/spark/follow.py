@@ -21,7 +21,8 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from local_tracker.spark.compose import same_input
 from local_tracker.spark.logs import CheckpointLog
@@ -31,12 +32,11 @@ from tracker.client.updates import slot_time
 from tracker.core.log import Joined
 from tracker.core.model import Batch, Refusal, RefusalCode, TickContent
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.files import AwayError
 
-POLL_INTERVAL_MS = 5
-"""How often the next `commits/N` is looked for: one `stat`, some microseconds."""
-
-_LISTING_EVERY_POLLS = 100  # batch ids may skip: the directory is listed now and then
-_ALIVE_EVERY_POLLS = 40
+_LISTING_EVERY_S = 0.5  # batch ids may skip: the directory is listed now and then
+_POLLS_PER_LISTING = 30  # at least, where requests cost
+_ALIVE_EVERY_S = 0.2
 _MAX_RELABELS = 5
 _RETRY_AFTER_S = 1.0
 _WAIT_STEP_S = 0.25
@@ -47,6 +47,8 @@ _ANEW = (
     "publish anew"
 )
 """In the same pipeline, input that was consumed would be consumed again."""
+
+_T = TypeVar("_T")
 
 log = logging.getLogger("lowmark.spark")
 
@@ -160,7 +162,10 @@ class Follower:
         # What is in the checkpoint behind the last one read is of a later run of the query.
         if self._read_all:
             return self._last_durable >= self._last_read
-        return self._last_durable >= max(self._checkpoint.committed(), default=-1)
+        try:
+            return self._last_durable >= max(self._checkpoint.committed(), default=-1)
+        except AwayError:
+            return False
 
     # --- admission --------------------------------------------------------------------------------
 
@@ -231,28 +236,49 @@ class Follower:
 
     def _read_loop(self) -> None:
         """Hands every batch that is over to the other thread, in order."""
-        polls = 0
+        first_s, longest_s = self._checkpoint.files.POLL_S
+        alive, listing = (
+            _Due(_ALIVE_EVERY_S),
+            _Due(max(_LISTING_EVERY_S, _POLLS_PER_LISTING * longest_s)),
+        )
+        pause_s = first_s
         try:
             while not self._stopping.is_set():
                 # Looked up before the batches: what is over when the query has ended is all there is.
-                ended = self._ending.is_set() or (
-                    polls % _ALIVE_EVERY_POLLS == 0 and not self._is_active()
-                )
-                found = self._next_batches(listing=ended or polls % _LISTING_EVERY_POLLS == 0)
+                ended = self._ending.is_set() or (alive.is_due() and not self._is_active())
+                found = self._answered(partial(self._next_batches, ended or listing.is_due()))
                 for batch in found:
-                    self._records.put((batch, self._ticks.read(batch)))
+                    record = self._answered(partial(self._ticks.read, batch))
+                    self._records.put((batch, record))
                     self._last_read = batch
                 self._check_behind()
                 if ended:
                     self._read_all = True
                     return
-                polls += 1
+                pause_s = first_s if found else min(2 * pause_s, longest_s)
                 if not found:
-                    self._ending.wait(POLL_INTERVAL_MS / 1000)
+                    self._ending.wait(pause_s)
         finally:
             self._records.put(None)
 
-    def _next_batches(self, *, listing: bool) -> list[int]:
+    def _answered(self, ask: Callable[[], _T]) -> _T:
+        """What the store of the logs answers, however long it is away. Raises Stopping."""
+        was_away = False
+        while True:
+            try:
+                answer = ask()
+            except AwayError as error:
+                was_away = True
+                self._node.report_waits([WaitCause(WaitKind.OTHER, f"its files: {error}")])
+                log.warning("%s: %s", self._about(), error)
+                if self._stopping.wait(_RETRY_AFTER_S):
+                    raise Stopping from None
+                continue
+            if was_away:
+                self._node.report_waits(())
+            return answer
+
+    def _next_batches(self, listing: bool) -> list[int]:
         if self._checkpoint.is_committed(self._last_read + 1):
             return [self._last_read + 1]
         if not listing:
@@ -273,7 +299,7 @@ class Follower:
         while (item := self._records.get()) is not None:
             batch, record = item
             self._commit(batch, record)
-            self._ticks.durable(batch)
+            self._answered(partial(self._ticks.durable, batch))
             with self._changed:
                 self._last_durable = batch
                 self._changed.notify_all()
@@ -301,7 +327,7 @@ class Follower:
                     raise TrackingError(
                         _refused(self._about(), batch, error.refusal, restarted)
                     ) from None
-            except (LowmarkError, CancelledError) as error:
+            except (LowmarkError, AwayError, CancelledError) as error:
                 log.warning("%s: batch %d is tried again: %s", self._about(), batch, error)
                 if self._stopping.wait(_RETRY_AFTER_S):
                     raise Stopping from None
@@ -349,6 +375,20 @@ class Follower:
 
     def _about(self) -> str:
         return f"query {self.name!r} ({self._checkpoint.query_id})"
+
+
+class _Due:
+    """Says once in so many seconds that they are over; the first time at once."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s, self._next_s = interval_s, 0.0
+
+    def is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._interval_s
+        return True
 
 
 class Followed:

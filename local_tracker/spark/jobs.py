@@ -20,12 +20,12 @@ from local_tracker.spark.follow import Stopping, TrackingError
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches, written_units
 from local_tracker.spark.rows import RowsError
-from local_tracker.spark.storage import local_path
 from local_tracker.spark.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
+from tracker.files import STORES
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
@@ -51,7 +51,7 @@ class JobNode:
         untracked: Sequence[str] = (),
     ) -> None:
         """The arguments are those of `Tracked.job`."""
-        self._untracked = tuple(local_path(path).rstrip("/") + "/" for path in untracked)
+        self._untracked = tuple(STORES.location(path).rstrip("/") + "/" for path in untracked)
         self._batches = PublishedBatches(out)
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
@@ -75,7 +75,7 @@ class JobNode:
         A run of the same `job_id` that has published before is not run again: its number is returned.
         Raises TrackingError, and nothing is published, if it had other input, if an input was read by
         one of the last KEPT_MANIFESTS runs, or if one is not known to the tracker."""
-        names = sorted(n for n in set(inputs) if not local_path(n).startswith(self._untracked))
+        names = sorted(n for n in set(inputs) if not STORES.location(n).startswith(self._untracked))
         earlier = self._run_before(names, job_id)
         if earlier is not None:
             return earlier

@@ -12,7 +12,7 @@ with logOffset(previous batch) < k <= logOffset(N). Every tenth entry (by defaul
 end, and they are read backwards from there. Old entries are purged (`offsets` and `commits` after
 `spark.sql.streaming.minBatchesToRetain` batches, the others after a time as well).
 
-All reading goes through `storage.LogFiles`, so that another file system than the local one can be added.
+All reading goes through `tracker.files`, so the logs may be wherever Spark writes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from local_tracker.spark.storage import LocalFiles, LogError, LogFiles, local_path
+from tracker.core.model.units import canonical_name
+from tracker.files import STORES, Files, FilesError, Stores, child
 
 MAX_ENTRY_BYTES = 64 * 2**20
 """The largest entry that is read whole; of a compaction only the needed lines are read."""
@@ -33,6 +34,10 @@ MAX_LINE_BYTES = 1 << 20
 
 _BLOCK_BYTES = 1 << 16
 _COMPACT = ".compact"
+
+
+class LogError(FilesError):
+    """A log cannot be read: an entry is missing, purged or not what Spark writes. Names the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +69,10 @@ class BatchOffsets:
 class CheckpointLog:
     """The logs in a query's checkpoint directory."""
 
-    def __init__(self, location: str, files: LogFiles | None = None) -> None:
-        self.root = local_path(location)
-        self._files: LogFiles = files or LocalFiles()
+    def __init__(self, location: str, stores: Stores = STORES) -> None:
+        """root: the location as `Stores.location` writes it. Raises FilesError where it is out of reach."""
+        self.stores, self.root = stores, stores.location(location)
+        self.files = stores.files(self.root)
 
     @cached_property
     def query_id(self) -> str:
@@ -78,11 +84,11 @@ class CheckpointLog:
 
     def exists(self) -> bool:
         """Whether a query has been started with this checkpoint."""
-        return self._files.size(f"{self.root}/metadata") is not None
+        return self.files.size(f"{self.root}/metadata") is not None
 
     def committed(self) -> list[int]:
         """The batches that are over, as far as they are still logged, in order."""
-        return sorted(_numbers(self._files.names(f"{self.root}/commits")))
+        return sorted(_numbers(self.files.names(f"{self.root}/commits")))
 
     def readable(self) -> list[int]:
         """The batches that are over and whose input is known: it lies between two entries of the
@@ -92,11 +98,11 @@ class CheckpointLog:
         return [b for b in self.committed() if b in planned and (b > first or b == 0)]
 
     def is_committed(self, batch: int) -> bool:
-        return self._files.size(f"{self.root}/commits/{batch}") is not None
+        return self.files.size(f"{self.root}/commits/{batch}") is not None
 
     def planned(self) -> list[int]:
         """The batches whose input is fixed, as far as they are still logged, in order."""
-        return sorted(_numbers(self._files.names(f"{self.root}/offsets")))
+        return sorted(_numbers(self.files.names(f"{self.root}/offsets")))
 
     def offsets(self, batch: int) -> BatchOffsets:
         """The entry of one batch. Raises LogError if it was purged or cannot be read."""
@@ -136,7 +142,7 @@ class CheckpointLog:
 
         Raises LogError if there must be one and it has been purged.
         """
-        if batch > 0 and self._files.size(f"{self.root}/offsets/{batch - 1}") is not None:
+        if batch > 0 and self.files.size(f"{self.root}/offsets/{batch - 1}") is not None:
             return self.offsets(batch - 1)
         earlier = [number for number in self.planned() if number < batch]
         if earlier:
@@ -180,7 +186,7 @@ class CheckpointLog:
         """Where a source began, as Kafka's writes it down before its first batch: `v1` and the offset,
         behind a byte that old versions looked for."""
         path = f"{self.root}/sources/{source}/0"
-        if self._files.size(path) is None:
+        if self.files.size(path) is None:
             return None
         version, newline, text = self._whole(path).lstrip("\0").partition("\n")
         if version != "v1" or not newline:
@@ -190,8 +196,8 @@ class CheckpointLog:
     def _source_entry(self, source: str, number: int) -> list[str]:
         """The files of entry `number` of a source's log."""
         directory = f"{self.root}/sources/{source}"
-        if (size := self._files.size(f"{directory}/{number}")) is not None:
-            lines = _lines_backwards(self._files, f"{directory}/{number}", size)
+        if (size := self.files.size(f"{directory}/{number}")) is not None:
+            lines = _lines_backwards(self.files, f"{directory}/{number}", size)
         else:
             lines = self._compacted(directory, number)
         names: list[str] = []
@@ -207,31 +213,28 @@ class CheckpointLog:
     def _compacted(self, directory: str, number: int) -> Iterator[tuple[str, str]]:
         """The lines, backwards, of the first compaction that holds an entry."""
         later = sorted(
-            n for n in _numbers(self._files.names(directory), compact=True) if n >= number
+            n for n in _numbers(self.files.names(directory), compact=True) if n >= number
         )
         for compaction in later:
             path = f"{directory}/{compaction}{_COMPACT}"
-            if (size := self._files.size(path)) is not None:
-                return _lines_backwards(self._files, path, size)
+            if (size := self.files.size(path)) is not None:
+                return _lines_backwards(self.files, path, size)
         raise LogError(f"{directory} has no entry {number}, nor a compaction that holds it")
 
     def _whole(self, path: str) -> str:
-        size = self._files.size(path)
-        if size is None:
+        data = self.files.read_whole(path, MAX_ENTRY_BYTES, is_there=True)
+        if data is None:
             raise LogError(f"{path} does not exist: it has been purged, or was never written")
-        if size > MAX_ENTRY_BYTES:
-            raise LogError(
-                f"{path} has {size} bytes; entries of at most {MAX_ENTRY_BYTES} are read"
-            )
-        return _text(self._files.read(path, 0, size), path)
+        return _text(data, path)
 
 
 class SinkLog:
     """The log that a file sink keeps beside its files, in `_spark_metadata`."""
 
-    def __init__(self, location: str, files: LogFiles | None = None) -> None:
-        self.directory = f"{local_path(location)}/_spark_metadata"
-        self._files: LogFiles = files or LocalFiles()
+    def __init__(self, location: str, stores: Stores = STORES) -> None:
+        """Raises FilesError where the location is out of reach."""
+        self.directory = child(stores.location(location), "_spark_metadata")
+        self._files = stores.files(self.directory)
 
     def created(self, batch: int) -> tuple[str, ...]:
         """The names of the files that the sink committed for a batch; none if it has no entry.
@@ -292,17 +295,17 @@ class SinkLog:
         return names
 
 
-def _lines_backwards(files: LogFiles, path: str, size: int) -> Iterator[tuple[str, str]]:
+def _lines_backwards(files: Files, path: str, size: int) -> Iterator[tuple[str, str]]:
     """The lines of an entry after its version line, last first, each with the path for messages."""
-    version = files.read(path, 0, min(size, 3))
+    is_short = size <= _BLOCK_BYTES
+    first = files.read(path, 0, size if is_short else 3)
+    version = first[:3]
     if version not in (b"v1", b"v1\n"):
         raise LogError(f"{path} has version {version!r}: known is v1")
     rest, end = b"", size
     while end > 0:
         begin = max(0, end - _BLOCK_BYTES)
-        block = files.read(path, begin, end)
-        if len(block) != end - begin:
-            raise LogError(f"{path} changed while it was being read")
+        block = first if is_short else files.read(path, begin, end)
         rest, *lines = (block + rest).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
             raise LogError(f"{path} has a line longer than {MAX_LINE_BYTES} bytes")
@@ -338,6 +341,7 @@ def _file_entry(line: str, path: str) -> dict[str, Any]:
     value = _json(line, path)
     if not isinstance(value, dict) or not isinstance(value.get("path"), str):
         raise LogError(f"{path} has a line that names no file: {_short(line)}")
+    value["path"] = canonical_name(value["path"])
     return value
 
 

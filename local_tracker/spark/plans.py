@@ -17,9 +17,9 @@ from local_tracker.spark.compose import ComposeError
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import BatchOffsets
 from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.storage import local_path
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
+from tracker.files import STORES, Stores
 
 _WILDCARD = re.compile(r"[*?\[{\\]")
 
@@ -56,19 +56,21 @@ class Routes:
         ranges: Mapping[str, OffsetRanges] | None = None,
         untracked: Sequence[str] = (),
         plan: Sequence[Source] | None = None,
+        stores: Stores = STORES,
     ) -> None:
         """reads: the segment of all files, or segments by directory. untracked: sources by their numbers,
         and, with a `/`, directories of files. plan: the query's sources, if they are known. Raises
         LowmarkError for an unknown segment, TrackingError where the pipeline has no edge for what the
         query does, or its plan has a source that is not accounted for."""
         self.spec, self.ranges, self._plan = spec, dict(ranges or {}), plan
+        self._location = stores.location
         self._one = self.number(reads) if isinstance(reads, str) else None
         by_directory: dict[str, int | None] = {}
         if not isinstance(reads, str):
             by_directory |= {path: self.number(name) for path, name in reads.items()}
         by_directory |= {path: None for path in untracked if "/" in path}
         self._by_directory = sorted(
-            ((_slashed(local_path(path)), number) for path, number in by_directory.items()),
+            ((_slashed(self._location(path)), number) for path, number in by_directory.items()),
             key=lambda item: -len(item[0]),
         )
         self._untracked = {name for name in untracked if "/" not in name}
@@ -100,7 +102,7 @@ class Routes:
         """The number of a file's segment; None if the file is not tracked. Raises UnaccountedError
         where nothing is said of it."""
         if self._by_directory:
-            path = local_path(unit)
+            path = self._location(unit)
             for directory, number in self._by_directory:
                 if path.startswith(directory):
                     return number
@@ -163,7 +165,7 @@ class Routes:
             return True
         wanted = _WILDCARD.split(source.directory, maxsplit=1)[0]
         whole = wanted == source.directory
-        path = _slashed(local_path(wanted)) if whole else local_path(wanted)
+        path = _slashed(self._location(wanted)) if whole else self._location(wanted)
         return any(
             path.startswith(directory) or directory.startswith(path)
             for directory, _ in self._by_directory

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from local_tracker.spark.storage import LogError, local_path, write_whole
+from local_tracker.spark.logs import LogError
 from tracker.core.model.units import unit_name
+from tracker.files import STORES, FilesError, LocalFiles, scheme
 
 KEPT_MANIFESTS = 1_000
 """Manifests of this many batches stay for inspection; a checkpoint is never that far behind."""
@@ -48,7 +49,10 @@ class PublishedBatches:
     started on it before the first batch."""
 
     def __init__(self, location: str) -> None:
-        self.directory = Path(local_path(location))
+        where = STORES.location(location)
+        if scheme(where):
+            raise FilesError(f"batches cannot be published to {where}, only to a local directory")
+        self.directory, self._files = Path(where), LocalFiles()
         self.directory.mkdir(parents=True, exist_ok=True)
 
     def manifest(self, scope: str, batch: int) -> Manifest | None:
@@ -134,7 +138,7 @@ class PublishedBatches:
             "slot": manifest.slot,
             "files": manifest.files,
         }
-        write_whole(path, json.dumps(value))
+        self._files.create(str(path), json.dumps(value).encode())
 
     def _manifest_path(self, scope: str, batch: int) -> Path:
         return self._folder(scope) / f"{batch:08d}.json"

@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession
 
 from local_tracker.spark import jvm
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.storage import local_path
 
 MAX_STATE_PARTITIONS = 100_000
 FINISH_TIMEOUT_S = 600.0
@@ -77,7 +76,7 @@ def checkpoint_state(checkpoint: str | os.PathLike[str]) -> CheckpointState:
     settings = logs.settings(begun)
     return CheckpointState(
         begun, committed, int(settings.get(_PARTITIONS, 0)), settings.get(_PROVIDER, ""),
-        os.path.isdir(f"{logs.root}/state"),
+        logs.files.is_directory(f"{logs.root}/state"),
     )  # fmt: skip
 
 
@@ -120,8 +119,7 @@ def repartition_state(
             f"{checkpoint}: batch {before.begun} has begun and is not over; start the query with "
             "trigger availableNow, which finishes it, and try again when it has ended"
         )
-    root = local_path(str(checkpoint))
-    jvm.repartition(spark, root, partitions)
+    jvm.repartition(spark, CheckpointLog(str(checkpoint)).root, partitions)
     after = checkpoint_state(checkpoint)
     if (after.begun, after.committed, after.partitions) != (
         before.begun + 1, before.begun + 1, partitions,

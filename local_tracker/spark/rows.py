@@ -8,7 +8,6 @@ that are needed are read, with Arrow and NumPy, some millions of rows a second.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from local_tracker.core.merge import merge_acks, merge_cells
-from local_tracker.spark.storage import local_path
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import child_values, unit_value
 from tracker.core.model.units import slot_in_name
+from tracker.files import STORES, AwayError, FilesError, OpenedFile, Stores, scheme
 
 VALUE_COLUMN = "ack_value"
 """The column of ack values (signed) in the files of a front by rows."""
@@ -32,7 +31,7 @@ class RowsError(Exception):
     """Rows cannot be read back; names the file and the column."""
 
 
-def row_cells(segment: int, names: Iterable[str], column: str) -> Cells:
+def row_cells(segment: int, names: Iterable[str], column: str, stores: Stores = STORES) -> Cells:
     """One cell for each slot of the rows of files, by the files' names as Spark logs them.
 
     column: the rows' slots, integers without nulls. Raises RowsError.
@@ -41,7 +40,7 @@ def row_cells(segment: int, names: Iterable[str], column: str) -> Cells:
     for name in names:
         by_front = slot_in_name(name) is not None
         first = 0
-        for slots, values in _columns(name, column, with_values=by_front):
+        for slots, values in _columns(stores, name, column, with_values=by_front):
             if values is None:
                 indices = np.arange(first, first + len(slots), dtype=np.int64)
                 parents = np.full(len(slots), unit_value(name), np.uint64)
@@ -52,10 +51,10 @@ def row_cells(segment: int, names: Iterable[str], column: str) -> Cells:
 
 
 def _columns(
-    name: str, column: str, *, with_values: bool
+    stores: Stores, name: str, column: str, *, with_values: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint64] | None]]:
     """(slots, ack values or None) of the rows of a file, in parts."""
-    for table in _tables(name, column, with_values):
+    for table in _tables(stores, name, column, with_values):
         if column not in table.schema.names:
             raise RowsError(
                 f"{name} has no column {column!r}, by which its rows are tracked; keep it in the "
@@ -69,34 +68,42 @@ def _columns(
         yield slots, values
 
 
-def _tables(name: str, column: str, with_values: bool) -> Iterator[Any]:
-    path = local_path(name)
-    lowered = path.lower()
+def _tables(stores: Stores, name: str, column: str, with_values: bool) -> Iterator[Any]:
+    lowered = name.lower()
     try:
         if lowered.endswith(".parquet"):
             import pyarrow.parquet as pq
 
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(_opened(stores, name)) as file:
                 wanted = [column, *([VALUE_COLUMN] if with_values else [])]
                 present = [c for c in wanted if c in file.schema_arrow.names]
                 if column not in present and file.metadata.num_rows:
                     present = [*present, *file.schema_arrow.names[:1]]
                 yield from file.iter_batches(BATCH_ROWS, columns=present)
         elif lowered.endswith((".json", ".jsonl")):
-            if os.path.getsize(path):
-                yield from _json(path, column, with_values).to_batches(BATCH_ROWS)
+            where = stores.location(name)
+            if stores.files(where).size(where) != 0:
+                yield from _json(_opened(stores, name), column, with_values).to_batches(BATCH_ROWS)
         else:
             raise RowsError(
                 f"{name}: rows are read back from Parquet and JSON files alone; write one of them, or "
                 f"track the segment by units"
             )
-    except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors
+    except AwayError:
+        raise
+    except (FilesError, OSError, ValueError) as error:  # Arrow's errors are ValueErrors
         raise RowsError(
             f"{name} cannot be read back, with its slots in column {column!r}: {error}"
         ) from error
 
 
-def _json(path: str, column: str, with_values: bool) -> Any:
+def _opened(stores: Stores, name: str) -> Any:
+    """What Arrow reads a unit from: a local file by itself, others by their parts."""
+    where = stores.location(name)
+    return where if not scheme(where) else OpenedFile(stores.files(where), where)
+
+
+def _json(path: Any, column: str, with_values: bool) -> Any:
     """The needed columns of lines of JSON; what else is in the lines may be anything."""
     import pyarrow as pa
     import pyarrow.json as pa_json

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,7 +73,7 @@ class StartingQuery:
         *,
         front_in: Path | None = None,
     ) -> None:
-        """front_in: of a Spark front, the directory that it publishes to. Raises LogError where the
+        """front_in: of a Spark front, the directory that it publishes to. Raises FilesError where the
         checkpoint is out of reach."""
         location = planned.checkpoint
         self.checkpoint = None if location is None else CheckpointLog(location)
@@ -104,16 +103,17 @@ class StartingQuery:
 
     def join(self) -> Joined:
         """Joins, having begun a new checkpoint as Spark would, so that the query gets the id that it
-        joins with."""
+        joins with. Raises TrackingError where another query begins the same one."""
         checkpoint = self.checkpoint
         # Where metadata were lost behind batches, Spark has something to say about that.
         if checkpoint and self._is_new and not (checkpoint.planned() or checkpoint.committed()):
-            root = Path(checkpoint.root)
-            root.mkdir(parents=True, exist_ok=True)
-            (root / ".metadata.crc").unlink(missing_ok=True)  # of a checkpoint that was here before
-            unfinished = root / f".metadata.{self.id}"
-            unfinished.write_text(json.dumps({"id": self.id}))
-            os.replace(unfinished, root / "metadata")
+            files, root = checkpoint.files, checkpoint.root
+            files.delete(f"{root}/.metadata.crc")  # of a checkpoint that was here before
+            if not files.create_if_absent(f"{root}/metadata", json.dumps({"id": self.id}).encode()):
+                raise TrackingError(
+                    f"another query has begun the checkpoint {root} at this moment; start this one on a "
+                    f"checkpoint of its own, or again"
+                )
         return self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
 
 

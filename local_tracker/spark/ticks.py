@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from local_tracker.spark.compose import (
     BatchUnits,
@@ -30,12 +29,12 @@ from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, ranges
 from local_tracker.spark.rows import row_cells
-from local_tracker.spark.storage import LogError, local_path
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import slot_of
 from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
+from tracker.files import STORES, FilesError, Stores, child, parents
 
 _RESOLVE_WAIT_MS = 1_000
 _NAMES_SHOWN = 3
@@ -90,6 +89,7 @@ class QueryTicks:
         self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
+        self._stores = STORES if checkpoint is None else checkpoint.stores
 
     @property
     def checkpoint(self) -> CheckpointLog:
@@ -215,7 +215,7 @@ class QueryTicks:
 
     def _consumed_rows(self, record: QueryRecord) -> Cells:
         return Cells.concatenate(
-            row_cells(segment, names, self._routes.rows[segment])
+            row_cells(segment, names, self._routes.rows[segment], self._stores)
             for segment, names in record.consumed.items()
             if segment in self._routes.rows
         )
@@ -249,7 +249,7 @@ class QueryTicks:
         parts = []
         for segment, column in self._routes.rows.items():
             names = dict.fromkeys(u.name for u in record.created if segment in u.segments)
-            cells = row_cells(segment, names, column)
+            cells = row_cells(segment, names, column, self._stores)
             least = slots.get(segment)
             if least is not None and len(cells) and int(cells.slots.min()) < least:
                 raise ComposeError(
@@ -355,7 +355,7 @@ class QueryTicks:
     def _wait_for_units(self, batch: int, segment: int, missing: Sequence[str]) -> None:
         """Reports that the query waits for the slots of files. Where one lies beside a log of what a writer
         has published, the writer is behind; else nobody may ever create it."""
-        stray = [name for name in missing if not _has_writer(name)]
+        stray = [name for name in missing if not _has_writer(name, self._stores)]
         shown = ", ".join((stray or missing)[:_NAMES_SHOWN])
         if stray:
             text = f"{len(stray)} files that no tick has created, such as {shown}"
@@ -394,10 +394,14 @@ class QueryTicks:
         return compose(units, more)
 
 
-def _has_writer(unit: str) -> bool:
+def _has_writer(unit: str, stores: Stores) -> bool:
     """Whether a file lies in a directory, or below one, whose writer keeps a log of what it publishes."""
     try:
-        parents = list(Path(local_path(unit)).parents)[:_MAX_PARTITION_FOLDERS]
-    except LogError:
+        where = stores.location(unit)
+        files = stores.files(where)
+        folders = parents(where)[:_MAX_PARTITION_FOLDERS]
+        return any(
+            files.is_directory(child(folder, log)) for folder in folders for log in _WRITERS_LOGS
+        )
+    except FilesError:
         return False
-    return any((folder / log).is_dir() for folder in parents for log in _WRITERS_LOGS)

@@ -51,7 +51,6 @@ from local_tracker.spark.starting import (
     check_each_batch,
     check_planned,
 )
-from local_tracker.spark.storage import write_whole
 from local_tracker.spark.ticks import QueryTicks
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
@@ -66,6 +65,7 @@ _ADMISSION_TIMEOUT_S = 60.0
 _PLANNING_TIMEOUT_S = 60.0
 _PLANNING_POLL_S = 0.02
 _KEPT_RUNS = 1_000
+_MAX_RUNS_BYTES = 1 << 20
 _HEARTBEAT_INTERVAL_MS = 50
 
 log = logging.getLogger("lowmark.spark")
@@ -599,9 +599,8 @@ def _bundle() -> str:
 def _record_run(checkpoint: CheckpointLog, run: str) -> list[str]:
     """Add a run to the list of a query's runs, beside Spark's logs; returns all, oldest first. Which
     run evaluated a batch last cannot be told from anything else once a driver is gone."""
-    path = Path(checkpoint.root) / "_lowmark" / "runs"
-    path.parent.mkdir(exist_ok=True)
-    runs = path.read_text().split() if path.exists() else []
+    path = f"{checkpoint.root}/_lowmark/runs"
+    runs = (checkpoint.files.read_whole(path, _MAX_RUNS_BYTES) or b"").decode().split()
     runs = [*runs[-_KEPT_RUNS:], run]
-    write_whole(path, "\n".join(runs))
+    checkpoint.files.create(path, "\n".join(runs).encode())
     return runs

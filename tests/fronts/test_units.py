@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracker.core.model.units import (
+    canonical_name,
     file_name,
     slot_in_name,
     unit_name,
@@ -72,3 +73,37 @@ def test_what_makes_no_file_name_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         file_name(slot, front, batch, suffix)
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("s3://bucket/in é/a b.json", "s3://bucket/in%20é/a%20b.json"),
+        ("s3a://bucket/in/p%41.json", "s3://bucket/in/p%2541.json"),
+        ("s3n://bucket//in/a.json", "s3://bucket/in/a.json"),
+        ("gcs://bucket/a.json", "gs://bucket/a.json"),
+        ("abfss://in@account.dfs.core.windows.net/a", "abfs://in@account.dfs.core.windows.net/a"),
+        ("hdfs://node:8020/a", "hdfs://node/a"),
+        ("hdfs://node:9000/a", "hdfs://node:9000/a"),
+        ("HDFS://node/a", "hdfs://node/a"),
+    ],
+)
+def test_a_unit_of_a_store_has_one_name_by_all_its_schemes(location: str, name: str) -> None:
+    assert unit_name(location) == name
+    assert canonical_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("logged", "name"),
+    [
+        ("s3a://bucket/in%20é/p%2541.json", "s3://bucket/in%20é/p%2541.json"),
+        ("hdfs://node:8020/a%20b", "hdfs://node/a%20b"),
+        ("file:///in/a%20b.json", "file:///in/a%20b.json"),
+        ("file:/in/a", "file:/in/a"),
+        ("/in/a", "/in/a"),
+        ("x", "x"),
+    ],
+)
+def test_a_logged_name_keeps_its_bytes_but_for_the_store(logged: str, name: str) -> None:
+    assert canonical_name(logged) == name
+    assert canonical_name(name) == name

@@ -28,12 +28,12 @@ from local_tracker.spark.ranges import (
     range_cells,
     ranges,
 )
-from local_tracker.spark.storage import LogError
 from tests.fuzz.examples import fuzz
 from tests.fuzz.messages import damaged, int64s
 from tests.spark.test_logs import Checkpoint
 from tracker.core.model import Cells, StagedContribution
 from tracker.core.model.ranges import NotedRanges, note, parse_note
+from tracker.files import FilesError
 
 BATCHES = 12
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -119,10 +119,10 @@ def read_all(root: Path) -> list[Any]:
     for ask in asked:
         try:
             answers.append(ask())
-        except LogError as error:
+        except FilesError as error:
             assert str(root) in str(error) or "source" in str(error), error
             assert len(str(error)) < 2_000
-            answers.append(LogError)
+            answers.append(FilesError)
     return answers
 
 
@@ -173,7 +173,7 @@ def test_a_manifest_is_read_or_refused_by_name(data: bytes, other: str) -> None:
         assert 3 in published.numbers("q")
         try:
             manifest = published.manifest("q", 3)
-        except LogError as error:
+        except FilesError as error:
             assert str(path) in str(error)
         else:
             assert isinstance(manifest, Manifest)

@@ -27,6 +27,7 @@ PLANTED = {
     "tracker/wire/frames.py": "tracker.wire.stranger",
     "tracker/metrics/stranger.py": "tracker.wire",
     "tracker/store/stranger.py": "tracker.wire",
+    "tracker/files/stranger.py": "tracker.core.log",
     "tracker/client/stranger.py": "tracker.consumers",
     "tracker/dashboard/stranger.py": "tracker.service",
     "tracker/service/stats.py": "tracker.service.engine",

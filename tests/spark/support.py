@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
-from local_tracker.spark.storage import local_path
 from tests.cluster.children import WAIT_S, Running, until
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
@@ -31,6 +30,7 @@ from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import child_value, child_values, unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import file_name, unit_name
+from tracker.files import location
 
 SCHEMA = "slot long, row long"
 Batches = Iterator[Any]
@@ -214,13 +214,13 @@ def published_rows(checkpoint: str, out: str) -> Callable[[], list[int]]:
             for batch in log.committed()
             for name in PublishedBatches(out).units(log.query_id, batch)
         ]
-        return _slots([n for n in names if os.path.getsize(local_path(n))], pa_json.read_json)
+        return _slots([n for n in names if os.path.getsize(location(n))], pa_json.read_json)
 
     return rows
 
 
 def _slots(names: Iterable[str], read: Callable[[str], pa.Table]) -> list[int]:
-    return [slot for name in names for slot in read(local_path(name))["slot"].to_pylist()]
+    return [slot for name in names for slot in read(location(name))["slot"].to_pylist()]
 
 
 # --- acks of user code ----------------------------------------------------------------------------

@@ -14,9 +14,8 @@ import tracker
 from fronts.ranges import RangeFront
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import Follower, FollowerLimits, Stopping, TrackingError
-from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.logs import CheckpointLog, LogError
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
-from local_tracker.spark.storage import LogError
 from tests.cluster.children import WAIT_S, discard, until
 from tests.cluster.tracker import lowmark
 from tests.spark.support import Attach

@@ -16,7 +16,6 @@ from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
-from local_tracker.spark.storage import local_path
 from local_tracker.spark.tracked import Tracked
 from tests.cluster.children import WAIT_S
 from tracker.client import Admin, NodeClient, Subscriber
@@ -25,6 +24,7 @@ from tracker.core.log import Joined
 from tracker.core.model import NodeKey, PipelineSpec, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
+from tracker.files import location
 
 SCHEMA = "timestamp timestamp, value long"
 SLACK_NS = 10_000_000
@@ -88,7 +88,7 @@ def raw(spark: SparkSession, checkpoint: Path) -> DataStreamWriter:
 
 def rows(log: CheckpointLog, published: PublishedBatches) -> int:
     units = [unit for batch in log.committed() for unit in published.units(log.query_id, batch)]
-    return sum(pq.read_metadata(local_path(unit)).num_rows for unit in units)
+    return sum(pq.read_metadata(location(unit)).num_rows for unit in units)
 
 
 def test_a_raw_stream_is_labelled(spark: SparkSession, target: str, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_raw_stream_is_labelled(spark: SparkSession, target: str, tmp_path: Pa
     assert labels == sorted(labels, key=lambda slot: slot or 0)
     out = SinkLog(str(tmp_path / "out"))
     done = [name for batch in tracked.checkpoint.committed() for name in out.created(batch)]
-    values = spark.read.parquet(*map(local_path, done)).select("value").collect()
+    values = spark.read.parquet(*map(location, done)).select("value").collect()
     assert sorted(row.value for row in values) == list(range(rows(log, published)))
     assert len(values) > 0
 

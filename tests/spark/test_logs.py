@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_tracker.spark import logs
-from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.storage import LogError, local_path
+from local_tracker.spark.logs import CheckpointLog, LogError, SinkLog
+from tracker.files import Files, FilesError, Stores
 
 QUERY = "273fdfcb-d16a-40ef-b9f7-d1b725e4e0b2"
 
@@ -222,13 +222,13 @@ def test_any_bytes_give_a_log_error_or_an_answer(
     for ask in (lambda: checkpoint.log.consumed(0), lambda: checkpoint.log.query_id):
         try:
             ask()
-        except LogError:
+        except FilesError:
             pass
 
 
-def test_only_local_paths_are_followed(tmp_path: Path) -> None:
-    assert local_path("file:///a/b%20c") == "/a/b c"
-    assert local_path("file:/a/b") == "/a/b"
-    assert local_path(str(tmp_path)) == str(tmp_path)
-    with pytest.raises(LogError, match="'hdfs'"):
-        local_path("hdfs://host/a")
+def test_a_store_without_a_way_to_it_is_refused_by_name() -> None:
+    def nobody(kind: str) -> Files:
+        raise FilesError(f"no way to {kind}:")
+
+    with pytest.raises(FilesError, match="no way to hdfs:"):
+        CheckpointLog("hdfs://host/a", Stores(nobody))

@@ -16,6 +16,7 @@ from tracker.cli.common import (
     show,
     when_told_to_end,
 )
+from tracker.files import FilesError
 
 if TYPE_CHECKING:
     from local_tracker.spark.attached import AttachedQuery
@@ -89,7 +90,7 @@ def attach(
             take_over=take_over,
         ).start()  # fmt: skip
         clean = _follow(followed, once, ended)
-    except TrackingError as error:
+    except (TrackingError, FilesError) as error:
         fail(error)
     last = followed.last_durable_batch
     show(as_json, {"node": node_id, "last_batch": last}, f"{node_id}: told up to batch {last}")

@@ -20,6 +20,10 @@ _HIDDEN_BYTES = len("..tmp")
 _URI_PUNCTUATION = "/_-!.~'()*,;:$&+=@"
 """What java.net.URI leaves as it is in a path, besides letters and digits of any script."""
 
+_WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)", re.DOTALL)
+_ONE_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "gcs": "gs"}
+_HDFS_PORT = ":8020"
+
 _LABELLED = re.compile(
     r"s(0|-?[1-9][0-9]{0,18})-([A-Za-z0-9_.~%-]+)-([0-9]{8}|[1-9][0-9]{8,18})\.([A-Za-z0-9.]+)"
 )
@@ -36,12 +40,33 @@ class LabelledFile:
 
 
 def unit_name(path: str) -> str:
-    """The name of the unit that is the local file at an absolute path: `file:///...`, as Spark logs
-    it. Spaces, control characters, `%` and what a URI reserves are percent-encoded; letters of other
-    scripts stay. Raises ValueError if the path is not absolute."""
+    """The name of the unit that is the file at an absolute local path, `file:///...`, or at a plain
+    location `scheme://authority/path`: as Spark logs it, under one scheme (`one_scheme`). Spaces, control
+    characters, `%` and what a URI reserves are percent-encoded in the path; letters of other scripts
+    stay. Raises ValueError if the path is not absolute."""
+    begin = "file://"
     if not path.startswith("/"):
-        raise ValueError(f"{path!r} is not an absolute path; a unit is named by where it is")
-    return "file://" + "".join(_encoded(c) for c in re.sub("/+", "/", path))
+        found = _WITH_SCHEME.fullmatch(path)
+        if found is None:
+            raise ValueError(f"{path!r} is not an absolute path; a unit is named by where it is")
+        begin, path = one_scheme(found[1], found[2]), found[3]
+    return begin + "".join(_encoded(c) for c in re.sub("/+", "/", path))
+
+
+def canonical_name(name: str) -> str:
+    """The one name of a unit that a log may name by several: `s3a://bucket/key` is `s3://bucket/key`.
+    Names of local files are as they were logged."""
+    found = None if name.startswith("file:") else _WITH_SCHEME.fullmatch(name)
+    return name if found is None else one_scheme(found[1], found[2]) + found[3]
+
+
+def one_scheme(scheme: str, authority: str) -> str:
+    """How the names of all units of a store begin, whichever of its schemes a program reaches it by:
+    `s3a` and `s3n` are `s3`, `abfss` is `abfs`, `gcs` is `gs`; the port that HDFS has anyway is left out."""
+    scheme = scheme.lower()
+    if scheme == "hdfs":
+        authority = authority.removesuffix(_HDFS_PORT)
+    return f"{_ONE_SCHEME.get(scheme, scheme)}://{authority}"
 
 
 def local_path(name: str) -> str:

@@ -1,0 +1,152 @@
+"""The machine's own file system, and what is mounted there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from typing import ClassVar
+from uuid import uuid4
+
+from tracker.files.interface import UNFINISHED, Files, FilesError, NotExclusiveError, check_size
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class LocalFiles(Files):
+    """Files by absolute paths. A file that is to be created only if absent is written beside its place and
+    linked there: `link` fails where a file is, which renaming does not. Nothing is asked twice: a disk
+    that fails will fail again."""
+
+    POLL_S: ClassVar[tuple[float, float]] = (0.005, 0.005)
+    MAY_LAG: ClassVar[bool] = False
+    PROBED: ClassVar[bool] = False
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)
+        except OSError as error:
+            raise _told(error, directory) from None
+
+    def _walk(self, directory: str) -> list[str]:
+        found = []
+        for folder, _, names in os.walk(directory, onerror=_refuse):
+            found += [os.path.relpath(os.path.join(folder, name), directory) for name in names]
+        return found
+
+    def _is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def _size(self, path: str) -> int:
+        try:
+            return _file_size(os.stat(path), path)
+        except OSError as error:
+            raise _told(error, path) from None
+
+    def _read(self, path: str, begin: int, end: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                size = _file_size(os.fstat(file.fileno()), path)
+                if size < end:
+                    raise FilesError(
+                        f"{path} has {size} bytes, and those up to {end} were asked for"
+                    )
+                file.seek(begin)
+                return file.read(end - begin)
+        except OSError as error:
+            raise _told(error, path) from None
+
+    def _read_whole(self, path: str, most_bytes: int) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                check_size(path, _file_size(os.fstat(file.fileno()), path), most_bytes)
+                return file.read()
+        except OSError as error:
+            raise _told(error, path) from None
+
+    def _create(self, path: str, data: bytes) -> None:
+        self._place(path, data, os.replace)
+
+    def _create_if_absent(self, path: str, data: bytes) -> None:
+        try:
+            self._place(path, data, os.link)
+        except FilesError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_LINKS:
+                raise NotExclusiveError(
+                    f"{path} cannot be created only if absent: its file system has no hard links "
+                    f"({error.__cause__.strerror}); use another, or the store behind it by its own scheme"
+                ) from None
+            raise
+
+    def _place(self, path: str, data: bytes, place: Callable[[str, str], None]) -> None:
+        """Writes a file beside its place, durably, and puts it there."""
+        folder, name = os.path.split(path)
+        short = name[:200].encode()[:200].decode(errors="ignore")
+        hidden = f"{folder}/.{short}.{uuid4().hex}{UNFINISHED}"
+        try:
+            self._make_directory(folder)
+            try:
+                with open(hidden, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                place(hidden, path)
+            finally:
+                if os.path.lexists(hidden):
+                    os.unlink(hidden)
+            sync_directory(folder)
+        except OSError as error:
+            raise _told(error, path) from error
+
+    def _delete(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise _told(error, path) from None
+
+    def _delete_all(self, directory: str) -> None:
+        try:
+            shutil.rmtree(directory)
+        except OSError as error:
+            raise _told(error, directory) from None
+
+    def _make_directory(self, path: str) -> None:
+        """The names of new folders are as durable as what is put into them."""
+        if os.path.isdir(path):
+            return
+        try:
+            above = os.path.dirname(path)
+            self._make_directory(above)
+            os.makedirs(path, exist_ok=True)
+            sync_directory(above)
+        except OSError as error:
+            raise _told(error, path) from None
+
+
+def sync_directory(path: str) -> None:
+    """Makes the names in a directory durable. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _file_size(found: os.stat_result, path: str) -> int:
+    if not stat.S_ISREG(found.st_mode):
+        raise FilesError(f"{path} is not a file")
+    return found.st_size
+
+
+def _told(error: OSError, path: str) -> Exception:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return FileNotFoundError(path)
+    if isinstance(error, FileExistsError):
+        return FileExistsError(path)
+    return FilesError(f"{path}: {error}")
+
+
+def _refuse(error: OSError) -> None:
+    raise _told(error, str(error.filename))
