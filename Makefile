@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis chromium promtool demo test lint sim mutants model spark-matrix faults elastic example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis chromium promtool parts demo test lint sim mutants model spark-matrix faults elastic example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -24,10 +24,15 @@ chromium:
 promtool:
 	@scripts/ensure-promtool
 
+# What can't be had is no error: what needs it says that it is skipped, and why.
+parts: setup java
+	@scripts/ensure-maven || true
+	@$(PYTHON_IN_VENV) -m tests.connectors.parts || true
+
 demo: setup java ## replay a year of flights through three Spark queries; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m examples.flights $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-test: setup java redis chromium promtool ## run all tests; LAYERS="pure processes spark" and ARGS="-k word" choose some
+test: setup java redis chromium promtool parts ## run all tests; LAYERS="pure processes spark connectors" and ARGS="-k word" choose some
 	@$(PYTHON_IN_VENV) -m scripts.test $(LAYERS) -- $(ARGS)
 
 lint: setup ## ruff, lengths of functions, import rules, buf, stub freshness, mypy

@@ -1,4 +1,5 @@
-"""Runs the tests layer by layer: what needs no process first, then processes, then Spark.
+"""Runs the tests layer by layer: what needs no process first, then processes, then Spark, then brokers
+and stores.
 
     python -m scripts.test [LAYER ...] [-- PYTEST ARGUMENTS]
 
@@ -24,10 +25,11 @@ from scripts.summary import BUILD, ROOT, finish
 
 PURE = ("core", "model", "simulation", "mutations", "scenarios", "check", "fuzz")
 SPARK = ("spark", "examples")
+CONNECTORS = ("connectors",)
 SYSTEMS = ("chart", "elastic", "examples", "faults", "planted", "processes", "siege")
 """Directories of whole systems, which wait more than they compute: they run beside the rest of their
 layer, in a pytest of their own."""
-LAYERS = ("pure", "processes", "spark")
+LAYERS = ("pure", "processes", "spark", "connectors")
 NOTHING_COLLECTED = 5
 """What pytest ends with when it has run no test."""
 
@@ -54,6 +56,8 @@ def layer_of(directory: Path) -> str:
     """The layer of a directory of `tests`."""
     if directory.name in PURE:
         return "pure"
+    if directory.name in CONNECTORS:
+        return "connectors"
     return "spark" if directory.name in SPARK else "processes"
 
 

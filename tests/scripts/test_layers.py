@@ -23,6 +23,7 @@ def test_a_directory_that_nobody_named_runs_with_the_processes(tmp_path: Path) -
     assert layers.layer_of(tmp_path / "new") == "processes"
     assert layers.layer_of(tmp_path / "core") == "pure"
     assert layers.layer_of(tmp_path / "spark") == "spark"
+    assert layers.layer_of(tmp_path / "connectors") == "connectors"
 
 
 def test_errors_outside_of_tests_count_as_failed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Machine:
         self.project = root / "project"
         (self.project / "scripts").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("bootstrap", "ensure-java", "ensure-chromium"):
+        for name in ("bootstrap", "ensure-java", "ensure-chromium", "ensure-maven"):
             shutil.copy(ROOT / "scripts" / name, self.project / "scripts" / name)
         for name in ("requirements.lock", "pyproject.toml"):
             (self.project / name).write_text("")
@@ -181,3 +181,19 @@ def test_root_installs_the_chromium_that_the_distribution_has(machine: Machine) 
     done = machine.run("ensure-chromium")
     assert done.returncode == 0, done.stderr
     assert "installing chromium" in done.stderr
+
+
+def test_a_maven_may_be_named(machine: Machine) -> None:
+    machine.program("other", "exit 0")
+    assert machine.run("ensure-maven", MVN=str(machine.bin / "other")).returncode == 0
+
+
+def test_without_root_one_line_says_how_to_get_maven(machine: Machine) -> None:
+    machine.program("mvn", "exit 1")
+    machine.program("id", "echo 1000")
+    machine.program("apt-get", "exit 99")
+    done = machine.run("ensure-maven")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines() == [
+        "ensure-maven: the connectors' jars need Maven; run: sudo apt-get install -y maven"
+    ]

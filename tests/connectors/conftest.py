@@ -1,0 +1,43 @@
+"""The real parts, one of each for all tests here; a test is skipped, with the reason, where a part can't
+be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from tests.connectors.parts.cache import Unavailable
+from tests.connectors.parts.hdfs import HdfsCluster
+from tests.connectors.parts.kafka import KafkaBroker
+from tests.connectors.parts.s3 import S3Server
+
+T = TypeVar("T")
+BUCKET = "lowmark"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with or_skip(lambda: KafkaBroker(tmp_path_factory.mktemp("kafka"))) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
+    with or_skip(lambda: HdfsCluster(tmp_path_factory.mktemp("hdfs"))) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with or_skip(lambda: S3Server(tmp_path_factory.mktemp("s3"), BUCKET)) as server:
+        yield server
+
+
+def or_skip(make: Callable[[], T]) -> T:
+    """A part; the test is skipped where it can't be had."""
+    try:
+        return make()
+    except Unavailable as error:
+        pytest.skip(str(error))

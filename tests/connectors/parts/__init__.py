@@ -1,0 +1,1 @@
+"""The real parts: jars that Maven fetches, and launchers of what they hold, on loopback."""

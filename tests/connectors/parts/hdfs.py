@@ -1,0 +1,122 @@
+"""HDFS: a NameNode and a DataNode, each a process."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+from tests.cluster.children import until
+from tests.cluster.network import fresh_address
+from tests.connectors.parts.jars import class_path
+from tests.connectors.parts.process import PartProcess, java, run_java
+
+JARS = "hdfs"
+HEAP_MB = 192
+_NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+_LOGGING = """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.target=System.err
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c: %m%n
+"""
+_DATA_NODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+
+
+class HdfsCluster:
+    """A file system with its data in `directory`. It has one address for all its runs.
+
+    Raises Unavailable where its jars can't be fetched.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.address, self._web = fresh_address(), fresh_address()
+        self.url = f"hdfs://{self.address}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._write_config(directory)
+        classes = self._classes = class_path(JARS, directory)
+        run_java(classes, _NAME_NODE, "-format", "-nonInteractive", "-force")
+        self.name_node, self.data_node = (
+            PartProcess(java(classes, main, heap_mb=HEAP_MB), directory / f"{name}.log", ready)
+            for name, main, ready in (
+                ("name-node", _NAME_NODE, self._listens), ("data-node", _DATA_NODE, self._is_whole)
+            )
+        )  # fmt: skip
+
+    def _write_config(self, directory: Path) -> None:
+        (directory / "log4j.properties").write_text(_LOGGING)
+        # Each node serves its state from a web application, whose pages the jars do not bring.
+        for name in ("hdfs", "datanode", "static"):
+            (directory / "webapps" / name).mkdir(parents=True, exist_ok=True)
+        core = {"fs.defaultFS": self.url, "hadoop.tmp.dir": directory / "data"}
+        hdfs = {
+            "dfs.namenode.http-address": self._web,
+            "dfs.datanode.address": fresh_address(),
+            "dfs.datanode.http.address": fresh_address(),
+            "dfs.datanode.ipc.address": fresh_address(),
+            "dfs.replication": 1,
+            "dfs.permissions.enabled": "false",
+            "dfs.namenode.safemode.extension": 0,
+            # How soon the nodes of a cluster on one host notice each other, in seconds.
+            "dfs.heartbeat.interval": 1,
+        }
+        for name, settings in (("core-site", core), ("hdfs-site", hdfs)):
+            properties = "".join(
+                f"<property><name>{key}</name><value>{value}</value></property>\n"
+                for key, value in settings.items()
+            )
+            text = f"<configuration>\n{properties}</configuration>\n"
+            (directory / f"{name}.xml").write_text(text)
+
+    def start(self) -> Self:
+        """Starts what is not running; returns when files can be written."""
+        for node in (self.name_node, self.data_node):
+            if not node.running:
+                node.start()
+        until(self._is_whole, lambda: f"HDFS is not whole: {self.name_node.said()}")
+        return self
+
+    def stop_name_node(self) -> None:
+        """kill -9 of the NameNode: nothing can be read or written until `start`."""
+        self.name_node.kill()
+
+    def shell(self, *arguments: str) -> str:
+        """What `hdfs dfs` says."""
+        return run_java(self._classes, "org.apache.hadoop.fs.FsShell", *arguments)
+
+    def _listens(self) -> bool:
+        return self._state() is not None
+
+    def _is_whole(self) -> bool:
+        """Whether the NameNode has left its safe mode and has heard of the DataNode."""
+        state = self._state()
+        return (
+            state is not None and not state["Safemode"] and len(json.loads(state["LiveNodes"])) > 0
+        )
+
+    def _state(self) -> Any:
+        query = f"http://{self._web}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+        try:
+            with urllib.request.urlopen(query, timeout=5) as answer:
+                beans = json.load(answer)["beans"]
+        except (urllib.error.URLError, ConnectionError):
+            return None
+        return beans[0] if beans else None
+
+    def discard(self) -> None:
+        """At the end, however it went."""
+        for node in (self.data_node, self.name_node):
+            node.discard()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.discard()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
