@@ -26,7 +26,7 @@ from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.starting import StartingQuery, check_planned
-from local_tracker.spark.tracked import check_version
+from local_tracker.spark.versions import check_version
 from tracker.client.node import segment_number
 from tracker.core.log import Joined
 from tracker.core.model import Refusal, RefusalCode, TickContent
@@ -46,7 +46,8 @@ class SparkFront(Followed):
     readers of `out` read; `fmt` and `options` go to the files' writer. `clock` gives nanoseconds
     since 1970 for promises; labels come from Spark's own clock. `pass_over_late`: what was published and
     not committed when the front was evicted, and lies below where it may label now, is left to be consumed
-    late (`late_batches`); if not given, its commit is refused and the query ends.
+    late (`late_batches`); if not given, its commit is refused and the query ends. `untried_pyspark`: as
+    of `Tracked`.
     """
 
     def __init__(
@@ -63,9 +64,10 @@ class SparkFront(Followed):
         clock: Callable[[], int] = time.time_ns,
         limits: FollowerLimits | None = None,
         pass_over_late: bool = False,
+        untried_pyspark: str | None = None,
         **options: str,
     ) -> None:
-        check_version(pyspark.__version__)
+        check_version(pyspark.__version__, untried_pyspark)
         self.front, self.segment = front, segment
         self._batches = PublishedBatches(out)
         self._target, self._pipeline, self._node_id = target, pipeline, node_id or front

@@ -52,13 +52,11 @@ from local_tracker.spark.starting import (
     check_planned,
 )
 from local_tracker.spark.ticks import QueryTicks
+from local_tracker.spark.versions import check_version
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.core.log import Joined
-
-SUPPORTED_PYSPARK = ("4.3",)
-"""The PySpark versions whose logs have been tried out."""
 
 _DRAIN_TIMEOUT_S = 30.0
 _ADMISSION_TIMEOUT_S = 60.0
@@ -74,11 +72,19 @@ log = logging.getLogger("lowmark.spark")
 class Tracked:
     """The tracked queries of one Spark session in one pipeline. Thread-safe."""
 
-    def __init__(self, spark: SparkSession, target: str | Sequence[str], pipeline: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        target: str | Sequence[str],
+        pipeline: str,
+        *,
+        untried_pyspark: str | None = None,
+    ) -> None:
         """`target`: host:port of a tracker process, or several; a SecureTarget's files are taken on
-        executors too, from the same paths, unless these have credentials in their environment. Raises
-        TrackingError for a version of PySpark, or a kind of session, that cannot be tracked."""
-        check_version(pyspark.__version__)
+        executors too, from the same paths, unless these have credentials in their environment.
+        `untried_pyspark`: a version of PySpark to go on with although it has not been tried, such as
+        "4.4". Raises TrackingError for a version, or a kind of session, that cannot be tracked."""
+        check_version(pyspark.__version__, untried_pyspark)
         if not hasattr(spark, "_jsparkSession"):
             raise TrackingError(
                 "this is a Spark Connect session, whose driver is elsewhere: track the query from a "
@@ -570,15 +576,6 @@ class _Twins:
                     return []
                 time.sleep(_PLANNING_POLL_S)
         return self._known
-
-
-def check_version(version: str) -> None:
-    """Raises TrackingError for a version of PySpark that is not supported."""
-    if not any(version == known or version.startswith(known + ".") for known in SUPPORTED_PYSPARK):
-        raise TrackingError(
-            f"PySpark {version} is not supported: its logs have not been tried out; supported is "
-            f"{', '.join(SUPPORTED_PYSPARK)}"
-        )
 
 
 _bundle_directory: tempfile.TemporaryDirectory[str] | None = None

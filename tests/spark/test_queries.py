@@ -14,7 +14,7 @@ from pyspark.sql.streaming import DataStreamReader
 import tracker
 from local_tracker.spark.follow import FollowerLimits, TrackingError
 from local_tracker.spark.published import PublishedBatches
-from local_tracker.spark.tracked import Tracked, TrackedQuery, check_version
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
 from tracker.client import LowmarkError
@@ -152,12 +152,6 @@ def pipeline_file(pipeline: Pipeline, spark: SparkSession) -> Path:
             str(directory)
         )
     return next(directory.glob("*.parquet"))
-
-
-@pytest.mark.parametrize("version", ["3.5.4", "4.30.0", "5.0"])
-def test_other_versions_get_a_clear_message(version: str) -> None:
-    with pytest.raises(TrackingError, match=f"PySpark {version} is not supported.*4.3"):
-        check_version(version)
 
 
 # --- publishing -----------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import shutil
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from examples.history import Recorder
@@ -29,7 +30,8 @@ _NAME_WIDTH = 66
 
 @dataclass
 class Outcome:
-    """A row in one session. `wrong` says what did not hold; empty if all did."""
+    """A row in one session. `wrong` says what did not hold; empty if all did. refused: what Lowmark said
+    that this version of PySpark lacks; all the rest of the row has been done, and is judged."""
 
     number: str
     name: str
@@ -37,12 +39,15 @@ class Outcome:
     seconds: float = 0.0
     covered: bool = True
     wrong: list[str] = field(default_factory=list)
+    refused: str = ""
 
     @property
     def said(self) -> str:
         if not self.covered:
             return f"not covered: {self.wrong[0]}"
-        return "ok" if not self.wrong else self.wrong[0].splitlines()[0]
+        if self.wrong:
+            return self.wrong[0].splitlines()[0]
+        return f"refused: {self.refused}" if self.refused else "ok"
 
 
 class Matrix:
@@ -96,6 +101,7 @@ class Matrix:
         except Exception as error:
             outcome.wrong += [f"{type(error).__name__}: {error}", traceback.format_exc()]
         if world is not None:
+            outcome.refused = world.refusal
             try:
                 world.close()
                 outcome.wrong += world.judge()
@@ -136,7 +142,7 @@ def show(outcome: Outcome) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark_matrix", description=__doc__)
     parser.add_argument("--rows", default="", help="numbers or sections, with commas")
-    parser.add_argument("--profile", default="", help="only this kind of session")
+    parser.add_argument("--profile", default="", help="only these kinds of sessions, with commas")
     parser.add_argument("--quick", action="store_true", help="those of every test run")
     parser.add_argument("--sabotage", choices=("early", "lost", "double"))
     parser.add_argument("--name", default="spark_matrix", help="of the files in build/")
@@ -151,11 +157,10 @@ def main(arguments: list[str]) -> int:
         key=in_order,
     )  # fmt: skip
     if chosen.profile:
-        rows = [row for row in rows if chosen.profile in [p.name for p in row.profiles]]
+        names = chosen.profile.split(",")
         rows = [
-            Row(r.number, r.name, r.body,
-                tuple(p for p in r.profiles if p.name == chosen.profile), r.quick, r.why)
-            for r in rows
+            replace(row, profiles=profiles) for row in rows
+            if (profiles := tuple(p for p in row.profiles if p.name in names))
         ]  # fmt: skip
     return run(rows, chosen.name, chosen.sabotage)
 
@@ -187,6 +192,7 @@ def run(rows: list[Row], name: str, sabotage: str | None) -> int:
     )
     failed = [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
     missing = [outcome for outcome in outcomes if not outcome.covered]
+    refused = [outcome for outcome in outcomes if outcome.refused]
     print(f"\n{'row':>5}  what Spark does", flush=True)
     for outcome in outcomes:
         show(outcome)
@@ -196,10 +202,15 @@ def run(rows: list[Row], name: str, sabotage: str | None) -> int:
     shown = {
         "rows": len(outcomes),
         "failed": len(failed),
+        **({"refused": len(refused)} if refused else {}),
         **({"not_covered": len(missing)} if missing else {}),
         "seconds": round(time.monotonic() - started_s),
     }
-    details = {"sabotage": sabotage, "outcomes": [asdict(outcome) for outcome in outcomes]}
+    details: dict[str, object] = {
+        "pyspark": pyspark.__version__,
+        "sabotage": sabotage,
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+    }
     label = name.replace("_", "-")
     status = finish(
         label, ok=bool(outcomes) and not failed and not missing, shown=shown, details=details

@@ -47,16 +47,20 @@ class Row:
     quick: bool
     """Whether it is part of the tests of every change."""
     why: str = ""
+    since: str = ""
+    """The first minor version of PySpark that can do it; on an older one it is refused."""
 
 
 ROWS: list[Row] = []
 
 
-def row(number: str, name: str, *profiles: Profile, quick: bool = False) -> Callable[[Body], Body]:
+def row(
+    number: str, name: str, *profiles: Profile, quick: bool = False, since: str = ""
+) -> Callable[[Body], Body]:
     """Registers a row that runs once in a session of each profile (default: local)."""
 
     def register(body: Body) -> Body:
-        _add(Row(number, name, body, profiles or (LOCAL,), quick))
+        _add(Row(number, name, body, profiles or (LOCAL,), quick, since=since))
         return body
 
     return register

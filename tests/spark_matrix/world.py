@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from examples.history import Recorder, read
@@ -72,6 +73,8 @@ class World:
         """Min times at the end, by segment, of what is not to become complete."""
         self.clock_slot = 0
         """What a row's own clock shows."""
+        self.refusal = ""
+        """What Lowmark refused to do on this version of PySpark."""
         self.pipeline: Fronts
 
     @property
@@ -293,6 +296,14 @@ class World:
     def sink_is_all(self, name: str = "out", fmt: str = "json") -> None:
         self.sink_is([(row, slot) for slot, row in self.rows()], name, fmt)
 
+    def refused(self, error: Exception) -> None:
+        """Notes that Lowmark refuses what this PySpark is too old for; fails the row if it is not, or the
+        error does not name the version."""
+        older = _minor(pyspark.__version__) < _minor(self.row.since or "0.0")
+        if not older or f"PySpark {pyspark.__version__} " not in str(error):
+            self.fail(f"{type(error).__name__}: {error}")
+        self.refusal = str(error)
+
     def check(self, holds: bool, otherwise: str) -> None:
         if not holds:
             self.fail(otherwise)
@@ -419,6 +430,10 @@ class World:
         write_settled(self.recorder.path.parent, self.history)
         judged = judge(self.history)
         return [] if judged.ok else judged.said
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def consumed_names(query: Followed) -> list[str]:
