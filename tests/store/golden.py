@@ -2,7 +2,8 @@
 
 `golden.json` has by kind the bytes as they were when the kind, or a field of it, came; what is in there
 stays, since stores with such bytes are about. Each has every field of its messages, every number and name another
-one where it may, and a digest of what the core reads from it. Run it after a change of what is stored:
+one where it may, and a digest of what the core reads from it. `formats.json` has by the number of the format a
+fingerprint of the form that it stands for. Run it after a change of what is stored, with the format raised:
 it adds what is new, and changes nothing that is there.
 """
 
@@ -24,6 +25,7 @@ from google.protobuf.message import Message
 from acker.v1 import storage_pb2 as storage_pb
 from tests.simulation.digest import Encoding
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.store.format import FORMAT
 from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,
@@ -32,6 +34,7 @@ from tracker.wire.storage import (
 )
 
 GOLDEN = Path(__file__).with_name("golden.json")
+FORMATS = Path(__file__).with_name("formats.json")
 SNAPSHOT = "snapshot"
 _REPEATED = 2
 _VALUES: dict[str, Callable[[int], Any]] = {
@@ -189,7 +192,47 @@ def missing(pinned: dict[str, list[Golden]]) -> dict[str, Golden]:
     }
 
 
+def form(message: Any) -> list[Any]:
+    """What bytes may be a message of a kind: its fields by their numbers, down to plain values, whatever
+    they are called. message: its descriptor."""
+    return [
+        [
+            field.number,
+            field.type,
+            field.is_repeated,
+            field.has_presence,
+            None if field.containing_oneof is None else min(_numbers(field.containing_oneof)),
+            None if field.enum_type is None else sorted(field.enum_type.values_by_number),
+            None if field.message_type is None else form(field.message_type),
+        ]
+        for field in sorted(message.fields, key=lambda field: field.number)
+    ]
+
+
+def _numbers(oneof: OneofDescriptor) -> list[int]:
+    return [field.number for field in oneof.fields]
+
+
+def fingerprint(*messages: Any) -> str:
+    """Of the form of all that is stored, or of messages by their descriptors."""
+    messages = messages or (storage_pb.Record.DESCRIPTOR, storage_pb.Snapshot.DESCRIPTOR)
+    text = json.dumps([form(message) for message in messages])
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def formats() -> dict[str, str]:
+    """By the number of a format the fingerprint that is pinned."""
+    return dict(json.loads(FORMATS.read_text()))
+
+
 def main() -> int:
+    forms = formats()
+    if forms.setdefault(str(FORMAT), fingerprint()) != fingerprint():
+        print(
+            "what is stored has another form: raise FORMAT in tracker/store/format.py, and say there why"
+        )
+        return 1
+    FORMATS.write_text(json.dumps(forms, indent=1) + "\n")
     pinned = golden() if GOLDEN.exists() else {}
     new = missing(pinned)
     for kind, each in new.items():

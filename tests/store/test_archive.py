@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,9 @@ from typer.testing import CliRunner
 
 from tests.cluster.redis_server import RedisServer
 from tracker.cli.app import app
-from tracker.store import Store, StoreError, open_store
+from tracker.store import MemoryStore, Store, StoreError, memory, open_store
 from tracker.store.archive import export_shard, export_tracker, import_shard, import_tracker
+from tracker.store.format import FORMAT
 
 
 def filled(url: str, shard: int = 2) -> Store:
@@ -68,6 +71,27 @@ def test_a_damaged_file_is_refused_before_anything_is_written(
     stored = target.load(target.acquire("x"))
     assert stored.snapshot is None and list(stored.records) == []
     target.close()
+
+
+def test_an_export_has_the_format_of_its_store_and_one_of_a_newer_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(f"sqlite:{tmp_path / 'a'}").close()
+    with closing(sqlite3.connect(tmp_path / "a" / "shard-2.db")) as file:
+        file.execute("PRAGMA user_version=2")
+    source = open_store(f"sqlite:{tmp_path / 'a'}", 2)
+    export_shard(source, 2, tmp_path / "older")
+    assert source.load(source.acquire("b")).format == 2, (
+        "so whoever wrote it can still go on with it"
+    )
+    assert b'{"lowmark-shard": 2, ' in (tmp_path / "older").read_bytes()
+    import_shard(open_store(f"sqlite:{tmp_path / 'b'}", 2), 2, tmp_path / "older")
+
+    written = MemoryStore()
+    monkeypatch.setattr(memory, "FORMAT", FORMAT + 1)
+    export_shard(written, 2, tmp_path / "newer")
+    with pytest.raises(StoreError, match=f"newer has format {FORMAT + 1}, this version reads"):
+        import_shard(MemoryStore(), 2, tmp_path / "newer")
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tracker.store import (
     open_leases,
     open_store,
 )
+from tracker.store.format import FORMAT
 
 SHARD = 3
 LONG_MS = 3_600_000
@@ -422,6 +424,86 @@ def lose_last_record(url: str, kind: str, request: pytest.FixtureRequest) -> Non
         base = f"lowmark:{{default:{SHARD}}}:"
         client.rpop(base + "log")
         client.hset(base + "meta", "last", 2)
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+RewriteFormat = Callable[[int], None]
+
+
+@pytest.fixture
+def rewrite_format(kind: str, url: str, request: pytest.FixtureRequest) -> RewriteFormat:
+    """Gives the store another number, as if another version had written it."""
+
+    def rewrite(number: int) -> None:
+        if kind == "sqlite":
+            with closing(
+                sqlite3.connect(f"{url.removeprefix('sqlite:')}/shard-{SHARD}.db")
+            ) as file:
+                file.execute(f"PRAGMA user_version={number}")
+            return
+        server: RedisServer = request.getfixturevalue("server")
+        with server.client() as client:
+            client.hset(f"lowmark:{{default:{SHARD}}}:meta", "format", number)
+
+    return rewrite
+
+
+@SURVIVES
+def test_an_older_store_keeps_its_format_until_this_version_has_written_to_it(
+    reopen: Reopen, rewrite_format: RewriteFormat
+) -> None:
+    store = reopen()
+    store.commit(store.acquire("a"), [(1, b"one")])
+    rewrite_format(FORMAT - 1)
+    store = reopen()
+    epoch = store.acquire("b")
+    store.renew(epoch, LONG_MS, "b:1")
+    stored = store.load(epoch)
+    assert (stored.format, list(stored.records)) == (FORMAT - 1, [(1, b"one")])
+    with pytest.raises(StoreError):
+        store.commit(epoch, [(5, b"a gap")])
+    assert store.load(epoch).format == FORMAT - 1
+    store.commit(epoch, [(2, b"two")])
+    stored = store.load(epoch)
+    assert (stored.format, list(stored.records)) == (FORMAT, [(1, b"one"), (2, b"two")])
+    rewrite_format(FORMAT - 1)
+    store = reopen()
+    epoch = store.acquire("b")
+    store.write_snapshot(epoch, 2, b"both")
+    assert store.load(epoch).format == FORMAT
+
+
+@SURVIVES
+@pytest.mark.parametrize("number", [0, FORMAT + 1])
+def test_a_store_of_another_versions_format_is_refused_by_name_and_left_alone(
+    reopen: Reopen, rewrite_format: RewriteFormat, number: int, url: str
+) -> None:
+    store = reopen()
+    store.acquire("a", lease_ms=LONG_MS)
+    rewrite_format(number)
+    told = f"has format {number}, this version reads formats 1 to {FORMAT}; use the version"
+    with pytest.raises(StoreError, match=told):
+        reopen().acquire("a")
+    with pytest.raises(StoreError, match=told):
+        store.acquire("a")  # opened before it was raised
+    with closing(open_leases(url)) as leases:
+        lease = leases.read(SHARD)
+    assert lease is not None and (lease.epoch, lease.owner) == (1, "a"), "of any format"
+
+
+@SURVIVES
+def test_an_owner_is_fenced_by_one_of_a_newer_version(
+    reopen: Reopen, rewrite_format: RewriteFormat
+) -> None:
+    older, newer = reopen(), reopen()
+    epoch = older.acquire("a")
+    newer.commit(newer.acquire("b"), [(1, b"one")])
+    rewrite_format(FORMAT + 1)
+    with pytest.raises(Fenced):
+        older.commit(epoch, [(1, b"other")])
+    with pytest.raises(Fenced):
+        older.renew(epoch, LONG_MS)
 
 
 def test_a_file_that_several_processes_make_at_once_is_made_once(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import tracker
+from tests.cluster.tracker import Tracker
 from tests.store import writing
 from tests.store.writing import (
     BATCH,
@@ -23,7 +26,8 @@ from tests.store.writing import (
 )
 from tracker.client import Admin, RefusedError
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Batch, Cells, Heartbeat, RefusalCode, TickContent
+from tracker.core.model import Batch, Cells, Heartbeat, PipelineSpec, RefusalCode, TickContent
+from tracker.store.format import FORMAT
 
 OLDER = Path(__file__).parent / "older"
 """By the commit whose code wrote it with `python -m tests.store.writing`."""
@@ -44,8 +48,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedT
 def test_it_holds_what_was_written(opened: EmbeddedTracker) -> None:
     flights, trains = opened.admin().pipeline("flights"), opened.admin().pipeline("trains")
     assert (flights.spec, trains.spec) == (FLIGHTS, TRAINS)
-    reached(opened, FLIGHTS, (22, 22))
-    reached(opened, TRAINS, (50,))
+    reached(opened.addresses, FLIGHTS, (22, 22))
+    reached(opened.addresses, TRAINS, (50,))
     assert {(f.node_id, f.front) for f in flights.state.fronts} == {
         ("airport", "EWR"),
         ("harbour", "JFK"),
@@ -59,6 +63,23 @@ def test_it_holds_what_was_written(opened: EmbeddedTracker) -> None:
     assert query.resolve_units("read", [UNIT.name]) == {UNIT.name: UNIT.slot}
     (staged,) = query.list_contributions(STAGED.query, STAGED.batch)
     assert staged.key == STAGED.key
+
+
+def test_its_format_is_raised_and_the_process_says_so(tmp_path: Path) -> None:
+    shutil.copytree(OLDER / "0532b62", tmp_path / "store")
+    with Tracker(tmp_path, writing.SHARDS, options=("--block-slots", "2")) as running:
+        reached(running.addresses, FLIGHTS, (22, 22))
+        running.register(
+            PipelineSpec("ships", ("sail",), open=True)
+        )  # which both shards write down
+        events = [event for shard in running.shards for event in shard.events()]
+    said = [event for event in events if event["event"] == "store_of_an_older_format"]
+    assert sorted((s["shard"], s["format"], s["raised_to"]) for s in said) == [
+        (shard, 2, FORMAT) for shard in range(writing.SHARDS)
+    ]
+    for shard in range(writing.SHARDS):
+        with closing(sqlite3.connect(tmp_path / "store" / f"shard-{shard}.db")) as file:
+            assert file.execute("PRAGMA user_version").fetchone() == (FORMAT,)
 
 
 def test_its_nodes_come_back_and_go_on_until_all_is_complete(opened: EmbeddedTracker) -> None:
@@ -76,4 +97,4 @@ def test_its_nodes_come_back_and_go_on_until_all_is_complete(opened: EmbeddedTra
         grants = {grant.front: grant for grant in node.join(WAIT_S).fronts}
         assert grants[front].granted
         node.commit(TickContent(heartbeats=(Heartbeat(front, promise),))).result(WAIT_S)
-    reached(opened, FLIGHTS, (70, 72))
+    reached(opened.addresses, FLIGHTS, (70, 72))

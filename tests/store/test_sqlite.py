@@ -55,14 +55,6 @@ def test_the_file_of_another_shard_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "s.db", 2)
 
 
-def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "s.db", 0).close()
-    with sqlite3.connect(tmp_path / "s.db") as later:
-        later.execute("PRAGMA user_version=99")
-    with pytest.raises(StoreError, match="has format 99, this version reads formats 1 to 2"):
-        SqliteStore(tmp_path / "s.db", 0)
-
-
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db", 0)
     epoch = store.acquire("a")
@@ -136,7 +128,7 @@ def test_an_unknown_kind_of_store_is_refused_by_name() -> None:
         open_store("floppy:x", 0)
 
 
-def test_a_file_of_the_version_before_opens_with_all_that_it_holds(tmp_path: Path) -> None:
+def test_a_file_of_the_first_format_opens_with_all_that_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     with sqlite3.connect(path) as before:  # as version 1 made it
         before.executescript("""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import tracker
@@ -124,13 +125,13 @@ def _go_on(running: EmbeddedTracker) -> None:
     train.join(WAIT_S)
     train.join_front("main", "ride", WAIT_S)
     _commit(train, _promise("main", 50))
-    reached(running, FLIGHTS, (22, 22))
-    reached(running, TRAINS, (50,))
+    reached(running.addresses, FLIGHTS, (22, 22))
+    reached(running.addresses, TRAINS, (50,))
 
 
-def reached(running: EmbeddedTracker, spec: PipelineSpec, min_times: tuple[int, ...]) -> None:
+def reached(addresses: Sequence[str], spec: PipelineSpec, min_times: tuple[int, ...]) -> None:
     """Waits until every shard has announced these min times, by segment."""
-    for address in running.addresses:
+    for address in addresses:
         with Subscriber(address, spec.name) as subscriber:
             for segment, slot in zip(spec.segments, min_times, strict=True):
                 assert subscriber.wait_until(slot, segment, WAIT_S)

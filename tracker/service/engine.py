@@ -34,6 +34,7 @@ from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
 from tracker.service.tasks import end
 from tracker.store import Fenced, LogShortened, Store, StoreError
+from tracker.store.format import FORMAT
 from tracker.wire.storage import (
     record_from_bytes,
     record_to_bytes,
@@ -144,6 +145,15 @@ class Engine:
 
     def _load(self) -> tuple[ProcessSnapshot | None, list[tuple[int, m.Record]]]:
         stored = self.store.load(self.epoch)
+        if stored.format != FORMAT:
+            log.info(
+                "store_of_an_older_format",
+                shard=self.process.shard,
+                format=stored.format,
+                raised_to=FORMAT,
+                advice=f"versions of Lowmark that read formats up to {stored.format} refuse it once this "
+                "one has written to it",
+            )
         at = "snapshot"
         try:
             snapshot = snapshot_from_bytes(stored.snapshot[1]) if stored.snapshot else None

@@ -1,9 +1,9 @@
 """Stores as one file, to be kept or carried to a store of another kind: a shard, or all of a tracker.
 
-The file of a shard holds a line of JSON that says what follows, the snapshot, the records (position and
-length before each), and a hash of all that. The file of a tracker holds a line that says how many shards
-it has, the same of each of them, and one hash. A file is read to its end and checked before anything is
-written.
+The file of a shard holds a line of JSON that says what follows and in which format, the snapshot, the
+records (position and length before each), and a hash of all that. The file of a tracker holds a line that
+says how many shards it has, the same of each of them, and one hash. A file is read to its end and checked
+before anything is written.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tracker.store.format import FORMAT, check_format
 from tracker.store.interface import Store, StoreError
 
-FORMAT = 1
 LEASE_MS = 60_000
 RECORDS_PER_COMMIT = 2_000
 RECORDS_PER_RENEWAL = 50_000
@@ -131,7 +131,7 @@ def _write_shard(file: _Hashed, store: Store, shard: int, epoch: int, owned: _Ow
     records = list(stored.records)
     contents = Contents(shard, epoch, snapshot_position, len(snapshot), len(records))
     fields = {name: getattr(contents, name) for name in Contents.__slots__}
-    file.write(_line({_SHARD: FORMAT, **fields}))
+    file.write(_line({_SHARD: stored.format, **fields}))
     file.write(snapshot)
     for number, (position, record) in enumerate(records):
         file.write(_HEAD.pack(position, len(record)) + record)
@@ -227,9 +227,8 @@ def _fields(file: BinaryIO, path: Path) -> dict[str, Any]:
     return fields
 
 
-def _check_format(version: object, path: Path) -> None:
-    if version != FORMAT:
-        raise StoreError(f"{path} was written by another version; this one reads format {FORMAT}")
+def _check_format(found: object, path: Path) -> None:
+    check_format(str(path), found if isinstance(found, int) else 0)
 
 
 def _contents(fields: dict[str, Any], path: Path) -> Contents:

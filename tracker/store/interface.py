@@ -59,10 +59,11 @@ class Held(StoreError):
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What a store holds: the newest snapshot as (position, bytes), and the records after it by
-    position, ascending and without gaps."""
+    position, ascending and without gaps. format: the number of their form (`tracker.store.format`)."""
 
     snapshot: tuple[int, bytes] | None
     records: Iterator[tuple[int, bytes]]
+    format: int
 
 
 class Store(Protocol):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from tracker.store.format import FORMAT
 from tracker.store.interface import (
     Fenced,
     Lease,
@@ -66,7 +67,7 @@ class MemoryStore:
     def load(self, epoch: int) -> Stored:
         with self._lock:
             self._check(epoch)
-            return Stored(self._snapshot, iter(list(self._records)))
+            return Stored(self._snapshot, iter(list(self._records)), FORMAT)
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         with self._lock:

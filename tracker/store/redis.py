@@ -26,6 +26,7 @@ from redis.exceptions import (
 )
 
 from tracker.store import redis_scripts as scripts
+from tracker.store.format import check_format
 from tracker.store.interface import (
     Fenced,
     Held,
@@ -106,14 +107,15 @@ class RedisStore:
         self._run(scripts.SNAPSHOT_PIECE, [self._meta, self._spare()], [epoch], wait=False)
         with self._errors("read"):
             server = self._server()
-            base, last = (int(value or 0) for value in server.hmget(self._meta, ["base", "last"]))
+            *range_, found = server.hmget(self._meta, ["base", "last", "format"])
+            base, last = (int(value or 0) for value in range_)
             kept = server.llen(self._log)
             if kept != last - base:
                 raise StoreError(
                     f"{self._where} is damaged: it holds {kept} records and should hold {base + 1} "
                     f"to {last}; restore it from a backup"
                 )
-            return Stored(self._snapshot(), self._records(base, last))
+            return Stored(self._snapshot(), self._records(base, last), _format_number(found))
 
     def _current(self) -> str:
         with self._errors("read"):
@@ -217,10 +219,7 @@ class RedisStore:
             case "GAP":
                 raise StoreError(f"{self._where}: records must continue at {int(rest[0])}")
             case "FORMAT":
-                raise StoreError(
-                    f"{self._where} has format {rest[0].decode()}, this version reads format "
-                    f"{scripts.FORMAT}; use the version of Lowmark that wrote it"
-                )
+                check_format(self._where, _format_number(rest[0]))
         raise StoreError(
             f"{self._where}: the key {self._meta} belongs to another program; choose another "
             "namespace"
@@ -355,6 +354,11 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
             f"min-replicas-to-write is {least}, {url.replicas} replicas are asked for"
         )
     return found
+
+
+def _format_number(value: bytes) -> int:
+    """The number of a format; 0, which none has, for what is none."""
+    return int(value) if value.isdigit() else 0
 
 
 def _sha(script: str) -> str:

@@ -1,9 +1,9 @@
 """What runs inside Redis: each script is one step, seen whole or not at all.
 
-The keys of a shard, in format 1, all under one hash tag so that a cluster keeps them together
+The keys of a shard, all under one hash tag so that a cluster keeps them together
 (NAMESPACE and SHARD as given; `lowmark:{production:0}:log`, say):
 
-    lowmark:{NAMESPACE:SHARD}:meta        hash: format; epoch, owner, address, lease_ms and
+    lowmark:{NAMESPACE:SHARD}:meta        hash: format (`tracker.store.format`); epoch, owner, address, lease_ms and
                                           lease_until_ms of the newest owner; base and last (the log
                                           holds the records base+1 to last); commit (of the last
                                           one: to know it again); snapshot (a, b or empty) and
@@ -21,10 +21,10 @@ A script answers with a word first: OK, or why nothing was done.
 
 from __future__ import annotations
 
-FORMAT = "1"
+from tracker.store.format import FORMAT
 
 # KEYS: meta. Every script begins so. Fields that are missing are false.
-_HEAD = """
+_META = """
 local meta = KEYS[1]
 local kind = redis.call('TYPE', meta).ok
 if kind ~= 'none' and kind ~= 'hash' then return {'FOREIGN'} end
@@ -32,18 +32,24 @@ local function get(name) return redis.call('HGET', meta, name) end
 local function number(name) return tonumber(get(name) or '0') end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if kind == 'hash' then
-  if not get('format') then return {'FOREIGN'} end
-  if get('format') ~= '1' then return {'FORMAT', get('format')} end
-end
+if kind == 'hash' and not get('format') then return {'FOREIGN'} end
+"""
+
+# Leases and epochs are the same in every format: who owns the shard can be told whatever that one writes.
+_FORMAT = f"""
+local format = tonumber(get('format') or '{FORMAT}')
+if not format or format < 1 or format > {FORMAT} then return {{'FORMAT', get('format')}} end
 """
 
 # ARGV[1]: the epoch of whoever writes.
 _OWNER = (
-    _HEAD
+    _META
     + """
 local epoch = tonumber(ARGV[1])
 if number('epoch') > epoch then return {'FENCED', get('epoch')} end
+"""
+    + _FORMAT
+    + """
 if number('epoch') < epoch then return {'SHORT', get('last') or '0'} end
 if number('lease_ms') > 0 then
   redis.call('HSET', meta, 'lease_until_ms', string.format('%.0f', now_ms + number('lease_ms')))
@@ -51,10 +57,17 @@ end
 """
 )
 
+# What was written is of this version's format, and so is the store with it. Ends a script.
+_RAISE_FORMAT = f"""
+if format ~= {FORMAT} then redis.call('HSET', meta, 'format', '{FORMAT}') end
+return {{'OK'}}
+"""
+
 # ARGV: owner, lease_ms, an epoch whose lease does not count, the least epoch to give. Answers OK, epoch,
 # last.
 ACQUIRE = (
-    _HEAD
+    _META
+    + _FORMAT
     + """
 if (get('missing') or '') ~= '' then return {'MISSING', get('missing')} end
 local left = number('lease_until_ms') - now_ms
@@ -63,7 +76,7 @@ if left > 0 and left <= number('lease_ms') and get('owner') ~= ARGV[1]
   return {'HELD', get('epoch'), get('owner'), get('address'), tostring(left)}
 end
 local epoch = string.format('%.0f', math.max(number('epoch') + 1, tonumber(ARGV[4])))
-redis.call('HSET', meta, 'format', '1', 'epoch', epoch, 'owner', ARGV[1], 'address', '',
+redis.call('HSET', meta, 'format', tostring(format), 'epoch', epoch, 'owner', ARGV[1], 'address', '',
   'lease_ms', ARGV[2], 'lease_until_ms', string.format('%.0f', now_ms + tonumber(ARGV[2])))
 return {'OK', epoch, get('last') or '0'}
 """
@@ -71,7 +84,7 @@ return {'OK', epoch, get('last') or '0'}
 
 # Answers OK, epoch, owner, address, milliseconds left.
 LEASE = (
-    _HEAD
+    _META
     + """
 local left = number('lease_until_ms') - now_ms
 if left < 0 or left > number('lease_ms') then left = 0 end
@@ -111,8 +124,8 @@ for from = 5, #ARGV, 4000 do
   redis.call('RPUSH', KEYS[2], unpack(ARGV, from, math.min(from + 3999, #ARGV)))
 end
 redis.call('HSET', meta, 'commit', digest, 'last', string.format('%.0f', last + #ARGV - 4))
-return {'OK'}
 """
+    + _RAISE_FORMAT
 )
 
 # KEYS: meta, the list. ARGV: epoch, then a piece of the snapshot, or nothing to begin anew.
@@ -137,16 +150,17 @@ if position > number('base') then
   redis.call('HSET', meta, 'base', ARGV[2])
 end
 if position > number('last') then redis.call('HSET', meta, 'last', ARGV[2]) end
-return {'OK'}
 """
+    + _RAISE_FORMAT
 )
 
 # ARGV: what is missing; empty: nothing any more. Answers OK and what was missing before.
 MISSING = (
-    _HEAD
+    _META
+    + _FORMAT
     + """
 local before = get('missing') or ''
-redis.call('HSET', meta, 'format', '1', 'missing', ARGV[1])
+redis.call('HSET', meta, 'format', tostring(format), 'missing', ARGV[1])
 return {'OK', before}
 """
 )

@@ -22,6 +22,7 @@ from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
+from tracker.store.format import FORMAT, check_format
 from tracker.store.interface import (
     Fenced,
     Lease,
@@ -47,7 +48,6 @@ from tracker.store.missing import (
 )
 
 _APPLICATION_ID = 0x4C4F574D  # "LOWM"
-_VERSION = 2
 _BUSY_TIMEOUT_MS = 5_000
 _RENEWALS_PER_LEASE = 8
 """A commit renews the lease after one part in so many of its length."""
@@ -74,7 +74,7 @@ _APPEND = [
     f" AND ({LAST}) = ?"
     for rows in range(_ROWS + 1)
 ]
-_SINCE_VERSION_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing": ""}
+_SINCE_FORMAT_2 = {"address": "", "lease_ms": 0, "lease_until_ms": 0, "missing": ""}
 
 
 class SqliteStore:
@@ -87,6 +87,8 @@ class SqliteStore:
         self._leasing: sqlite3.Connection | None = None
         self._leasing_lock = threading.Lock()
         self._lease_ms = self._renew_from_ms = 0
+        self._format = 0
+        """The format of the store when this process has acquired it, or has raised it since."""
         self._known_last = 0
         """The last position that this process has seen in the log; durable there."""
         self._mark: OpenMark | None = None
@@ -129,22 +131,23 @@ class SqliteStore:
                 "another directory"
             ) from error
 
-    def _prepare(self, shard: int) -> None:
-        def pragma(name: str) -> int:
-            return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
 
-        if pragma("application_id") != _APPLICATION_ID:
-            if pragma("schema_version") != 0:
+    def _checked_format(self) -> int:
+        """The store's format now. Raises StoreError if this version does not read it."""
+        found = self._pragma("user_version")
+        check_format(f"store {self.path}", found)
+        return found
+
+    def _prepare(self, shard: int) -> None:
+        if self._pragma("application_id") != _APPLICATION_ID:
+            if self._pragma("schema_version") != 0:
                 raise StoreError(
                     f"store {self.path} is a database of another program; name another directory"
                 )
             self._create(shard)
-        version = pragma("user_version")
-        if not 1 <= version <= _VERSION:
-            raise StoreError(
-                f"store {self.path} has format {version}, this version reads formats 1 to {_VERSION}; "
-                "use the version of Lowmark that wrote it"
-            )
+        found = self._checked_format()
         kept = self._meta("shard")
         if kept != str(shard):
             raise StoreError(
@@ -153,28 +156,28 @@ class SqliteStore:
             )
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        if version == 1:
+        if found == 1:
             self._upgrade()
         self._fill_wal()
 
     def _create(self, shard: int) -> None:
         with _transaction(self._db):
-            if self._db.execute("PRAGMA schema_version").fetchone()[0] != 0:
+            if self._pragma("schema_version") != 0:
                 return  # another process has made it meanwhile
             for statement in _SCHEMA.strip().split(";\n"):
                 self._db.execute(statement)
-            self._set(shard=shard, epoch=0, owner="", **_SINCE_VERSION_2)
-            self._db.execute(f"PRAGMA user_version={_VERSION}")
+            self._set(shard=shard, epoch=0, owner="", **_SINCE_FORMAT_2)
+            self._db.execute(f"PRAGMA user_version={FORMAT}")
             self._db.execute(f"PRAGMA application_id={_APPLICATION_ID}")
 
     def _upgrade(self) -> None:
         """Upgrades a store of format 1, which had no leases, and no checksum behind each record."""
         self._db.create_function("sealed", 1, _sealed, deterministic=True)
         with _transaction(self._db):
-            self._set(**_SINCE_VERSION_2)
+            self._set(**_SINCE_FORMAT_2)
             self._db.execute("UPDATE log SET record = sealed(record)")
             self._db.execute("UPDATE snapshot SET data = sealed(data)")
-            self._db.execute(f"PRAGMA user_version={_VERSION}")
+            self._db.execute("PRAGMA user_version=2")
 
     def _fill_wal(self) -> None:
         """Gives the write-ahead log its size at once, by zeros behind what is in it, which SQLite takes
@@ -196,13 +199,17 @@ class SqliteStore:
 
     @contextmanager
     def _write(self, epoch: int) -> Iterator[None]:
-        """A transaction of the owner of `epoch`, which renews its lease with it."""
+        """A transaction of the owner of `epoch`, which renews its lease with it. What it writes is of this
+        version's format, and so is the store with it."""
         with self._errors("written"), _transaction(self._db):
             _check(self._db, self.path, epoch)
+            if self._format != FORMAT:
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
             yield
             now_ms = _now_ms()
             if self._lease_ms:
                 self._set(lease_until_ms=now_ms + self._lease_ms)
+        self._format = FORMAT
         self._renew_from_ms = now_ms + self._lease_ms // _RENEWALS_PER_LEASE
 
     def acquire(
@@ -214,6 +221,9 @@ class SqliteStore:
         if self._lost:
             raise LogShortened(self._lost)
         with self._errors("acquired"), _transaction(self._db):
+            self._format = (
+                self._checked_format()
+            )  # which an owner of a newer version may have raised
             missing = self._meta("missing") or behind_mark(self._db, self.path)
             if missing:
                 raise LogShortened(missing)
@@ -306,10 +316,11 @@ class SqliteStore:
     def load(self, epoch: int) -> Stored:
         try:
             _check(self._db, self.path, epoch)
+            found = self._checked_format()
             snapshot = self._db.execute("SELECT position, data FROM snapshot").fetchone()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
-        return Stored(snapshot, self._records(snapshot[0] if snapshot else 0))
+        return Stored(snapshot, self._records(snapshot[0] if snapshot else 0), found)
 
     def _records(self, after: int) -> Iterator[tuple[int, bytes]]:
         try:
@@ -336,12 +347,14 @@ class SqliteStore:
     def _append_at_once(self, epoch: int, batch: list[tuple[int, bytes]]) -> bool:
         """A group commit of few records as one statement, which is a transaction by itself and writes
         nothing unless all is as it should be. False if it is not, if there are many, or if it is time
-        to renew the lease with them.
+        to renew the lease with them, or to raise the format.
 
         Each statement gives up the interpreter's lock, and has to wait until the loop gives it back:
         that costs a busy process more than the writing."""
         count, last = len(batch), self._known_last
         if count > _ROWS or self._renews_with_next() or not follow_one_another(batch, last + 1):
+            return False
+        if self._format != FORMAT:
             return False
         values = chain.from_iterable(batch)
         with self._errors("written"):
