@@ -7,6 +7,7 @@ must be in the files that the segment's query has committed.
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -24,6 +25,7 @@ from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.published import PublishedBatches
 from tests.cluster.children import WAIT_S, Running, until
+from tests.spark_matrix.places import LocalPlace, Place
 from tracker.client import Admin, NodeClient, SecureTarget, Subscriber
 from tracker.client.connection import parse_targets
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
@@ -47,9 +49,11 @@ class Fronts:
         directory: Path,
         feeds: Mapping[str, str],
         created: Callable[[str, str, int], None] = lambda segment, unit, slot: None,
+        place: Place | None = None,
     ) -> None:
         """feeds: the segment that each front feeds, by the front's name; created: is told of each
-        file's segment, name as a unit, and slot, before the file appears."""
+        file's segment, name as a unit, and slot, before the file appears; place: where the files are
+        put, if not in `directory`."""
         self.target: Any = target  # a plain one, but where the tracker asks for credentials
         self.name, self.directory, self.segments = spec.name, directory, spec.segments
         self.admin = Admin(target)
@@ -57,12 +61,14 @@ class Fronts:
         self.slots: list[int] = []
         """Of all rows published so far; a row's number is its place."""
         self._feeds, self._created, self._batch = dict(feeds), created, 0
+        self._place = place or LocalPlace(directory)
         self._nodes: dict[str, NodeClient] = {}
         self._uncommitted: list[tuple[int, int, int, int]] = []
         self._inputs: dict[str, str] = {}
         for front, segment in feeds.items():
-            self._inputs[front] = str(directory / (f"in-{front}" if self._inputs else "in"))
-            os.makedirs(self._inputs[front])
+            self._inputs[front] = f"in-{front}" if self._inputs else "in"
+            if place is None:
+                os.makedirs(self.input_of(front))
             node = self._nodes[front] = NodeClient(target, spec.name, front, kind="front")
             node.join(WAIT_S)
             node.join_front(front, segment, WAIT_S)
@@ -70,10 +76,10 @@ class Fronts:
     @property
     def input(self) -> str:
         """The directory of the first front."""
-        return next(iter(self._inputs.values()))
+        return self.input_of(next(iter(self._inputs)))
 
     def input_of(self, front: str) -> str:
-        return self._inputs[front]
+        return self._place.url(self._inputs[front])
 
     def publish(
         self, slot: int, rows: int = 3, *, front: str = "front", fmt: str = "parquet",
@@ -82,20 +88,13 @@ class Fronts:
         """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
         name = file_name(slot, front, self._batch, fmt)
         self._batch += 1
-        hidden, path = (Path(self._inputs[front]) / each for each in (f".{name}", name))
-        numbers = range(len(self.slots), len(self.slots) + rows)
-        if fmt == "parquet":
-            columns = {"slot": [slot] * rows, "row": list(numbers)}
-            table = pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()})
-            pq.write_table(table, str(hidden))
-        else:
-            lines = [json.dumps({"slot": slot, "row": number}) + "\n" for number in numbers]
-            hidden.write_text("".join(lines))
+        path = f"{self._inputs[front]}/{name}"
+        data = rows_file(slot, range(len(self.slots), len(self.slots) + rows), fmt)
         self.slots += [slot] * rows
-        unit, segment = unit_name(str(path)), self._feeds[front]
+        unit, segment = unit_name(self._place.url(path)), self._feeds[front]
         self._created(segment, unit, slot)
         self._uncommitted.append((self.segments.index(segment), slot, unit_value(unit), 1))
-        os.rename(hidden, path)
+        self._place.put(path, data)
         if commit:
             self.commit(front)
 
@@ -119,6 +118,19 @@ class Fronts:
         for node in self._nodes.values():
             node.close()
         self.admin.close()
+
+
+def rows_file(slot: int, numbers: Iterable[int], fmt: str) -> bytes:
+    """A file of rows, by their numbers, that all have one slot."""
+    if fmt != "parquet":
+        lines = [json.dumps({"slot": slot, "row": number}) + "\n" for number in numbers]
+        return "".join(lines).encode()
+    rows = list(numbers)
+    columns = {"slot": [slot] * len(rows), "row": rows}
+    table = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+    data = io.BytesIO()
+    pq.write_table(table, data)
+    return data.getvalue()
 
 
 class Pipeline(Fronts):

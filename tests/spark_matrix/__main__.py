@@ -40,6 +40,9 @@ class Outcome:
     covered: bool = True
     wrong: list[str] = field(default_factory=list)
     refused: str = ""
+    false: int = 0
+    lost: int = 0
+    """Completions that the judge found to be false, or lost."""
 
     @property
     def said(self) -> str:
@@ -90,11 +93,7 @@ class Matrix:
         name = f"{row.number}-{profile.name}"
         world: World | None = None
         try:
-            world = World(
-                row, profile, self._spark(profile), self.tracker, self.directory / name,
-                self.histories / f"{name}.jsonl", self._recorders,
-                SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S,
-            )  # fmt: skip
+            world = self._world(row, profile, name)
             row.body(world)
         except RowFailed as error:
             outcome.wrong.append(str(error))
@@ -104,13 +103,22 @@ class Matrix:
             outcome.refused = world.refusal
             try:
                 world.close()
-                outcome.wrong += world.judge()
+                judged = world.judge()
+                outcome.false, outcome.lost = judged.false, judged.lost
+                outcome.wrong += [] if judged.ok else judged.said
             except Exception as error:
                 outcome.wrong += [
                     f"at the end {type(error).__name__}: {error}",
                     traceback.format_exc(),
                 ]
         outcome.wrong = [without_frames(text) for text in outcome.wrong]
+
+    def _world(self, row: Row, profile: Profile, name: str) -> World:
+        return World(
+            row, profile, self._spark(profile), self.tracker, self.directory / name,
+            self.histories / f"{name}.jsonl", self._recorders,
+            SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S,
+        )  # fmt: skip
 
     def _spark(self, profile: Profile) -> SparkSession:
         if self._session is None or self._session.profile != profile:
@@ -169,9 +177,10 @@ def _within(number: str, wanted: str) -> bool:
     return number == wanted or number.startswith(wanted + ".")
 
 
-def run(rows: list[Row], name: str, sabotage: str | None) -> int:
-    """Runs rows with files in `build`; the exit code is 0 only if all hold and none is missing."""
-    started_s = time.monotonic()
+def run_rows(
+    rows: list[Row], name: str, sabotage: str | None, matrix_of: type[Matrix] = Matrix
+) -> list[Outcome]:
+    """Runs rows with files in `build`, and prints the table; what each has come to, in order."""
     histories = BUILD / name
     work = BUILD / f"{name}.work"
     for folder in (histories, work):
@@ -182,7 +191,7 @@ def run(rows: list[Row], name: str, sabotage: str | None) -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (root, f"{root}/proto", os.environ.get("PYTHONPATH", "")))
     )
-    matrix = Matrix(work, histories, sabotage)
+    matrix = matrix_of(work, histories, sabotage)
     try:
         matrix.run(rows)
     finally:
@@ -190,15 +199,26 @@ def run(rows: list[Row], name: str, sabotage: str | None) -> int:
     outcomes = sorted(
         matrix.outcomes, key=lambda o: tuple(int(part) for part in o.number.split("."))
     )
-    failed = [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
-    missing = [outcome for outcome in outcomes if not outcome.covered]
-    refused = [outcome for outcome in outcomes if outcome.refused]
     print(f"\n{'row':>5}  what Spark does", flush=True)
     for outcome in outcomes:
         show(outcome)
-    for outcome in failed:
+    for outcome in failed_of(outcomes):
         print(f"\n{outcome.number} {outcome.name} [{outcome.profile}]:")
         print("\n".join(outcome.wrong))
+    return outcomes
+
+
+def failed_of(outcomes: list[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
+
+
+def run(rows: list[Row], name: str, sabotage: str | None) -> int:
+    """Runs rows with files in `build`; the exit code is 0 only if all hold and none is missing."""
+    started_s = time.monotonic()
+    outcomes = run_rows(rows, name, sabotage)
+    failed = failed_of(outcomes)
+    missing = [outcome for outcome in outcomes if not outcome.covered]
+    refused = [outcome for outcome in outcomes if outcome.refused]
     shown = {
         "rows": len(outcomes),
         "failed": len(failed),

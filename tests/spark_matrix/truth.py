@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from examples.history import Recorder
+from tests.spark_matrix.places import Looked, StoreAway
 
 POLL_S = 0.03
 
@@ -36,8 +37,10 @@ class Output:
     (`published`, or `noted` by a sink of the user's own); and the segments of who reads them."""
 
     kind: str
-    directory: Path
+    directory: Looked
     creates: tuple[str, ...]
+    names: Callable[[Followed, int], list[str]] | None = None
+    """For sinks with logs of their own: the items that a batch has created."""
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Followed:
     """A query. reads: the segment of all its file sources, or by source number. side: its code hands
     every row with an odd number to segment `side`."""
 
-    checkpoint: Path
+    checkpoint: Looked
     reads: str | Mapping[str, str]
     outputs: Sequence[Output] = ()
     side: bool = False
@@ -111,6 +114,8 @@ class Truth:
             try:
                 while self.failure is None and any(self._take(query) for query in self.queries):
                     pass
+            except StoreAway:
+                return
             except Exception as error:
                 self.failure = error
 
@@ -130,11 +135,14 @@ class Truth:
             emitted = query.emits(batch)
             if emitted is None:
                 return False  # not told yet
+        # All is read before anything is written down: a store may be away at any moment.
+        created = [(output, _created(query, output, batch)) for output in query.outputs]
         oldest: dict[str, int] = {}
         for segment, _, slot in consumed:
             oldest[segment] = min(slot, oldest.get(segment, slot))
-        for output in query.outputs:
-            for name in _created(query, output, batch):
+        for output, names in created:
+            query.listed.update(names)
+            for name in names:
                 for target in output.creates:
                     if query.rows is not None:
                         for item, slot in rows_of(name, query.rows):
@@ -219,7 +227,10 @@ def path_of(name: str) -> str:
 
 
 def _created(query: Followed, output: Output, batch: int) -> list[str]:
+    if output.names is not None:
+        return output.names(query, batch)
     if output.kind in ("published", "noted"):
+        assert isinstance(output.directory, Path)
         return sorted(
             f"file://{path}"
             for path in output.directory.rglob(f"b{batch:08d}-*")
@@ -231,12 +242,10 @@ def _created(query: Followed, output: Output, batch: int) -> list[str]:
         path = folder / f"{batch}.compact"
     if not path.exists():
         return []  # a batch that wrote nothing
-    names = [line["path"] for line in _json_lines(path) if line["path"] not in query.listed]
-    query.listed.update(names)
-    return names
+    return [line["path"] for line in _json_lines(path) if line["path"] not in query.listed]
 
 
-def _offsets(path: Path) -> dict[str, Any]:
+def _offsets(path: Looked) -> dict[str, Any]:
     version, _, *lines = path.read_text().splitlines()
     named = (
         [line.partition(":")[::2] for line in lines]
@@ -246,7 +255,7 @@ def _offsets(path: Path) -> dict[str, Any]:
     return {source: None if text == "-" else json.loads(text) for source, text in named}
 
 
-def _source_entry(folder: Path, entry: int) -> list[str]:
+def _source_entry(folder: Looked, entry: int) -> list[str]:
     path = folder / str(entry)
     if not path.exists():
         compactions = sorted(n for n in _numbers(folder, ".compact") if n >= entry)
@@ -254,17 +263,17 @@ def _source_entry(folder: Path, entry: int) -> list[str]:
     return [line["path"] for line in _json_lines(path) if line["batchId"] == entry]
 
 
-def _json_lines(path: Path) -> list[dict[str, Any]]:
+def _json_lines(path: Looked) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()[1:]]
 
 
-def _numbers(folder: Path, suffix: str = "") -> list[int]:
+def _numbers(folder: Looked, suffix: str = "") -> list[int]:
     if not folder.exists():
         return []
     stems = [p.name.removesuffix(suffix) for p in folder.iterdir() if p.name.endswith(suffix)]
     return [int(stem) for stem in stems if stem.isdigit()]
 
 
-def _moment_of(path: Path) -> int:
+def _moment_of(path: Looked) -> int:
     """When a file was written, by CLOCK_MONOTONIC; taken right away, before the wall clock is set."""
     return path.stat().st_mtime_ns + time.monotonic_ns() - time.time_ns()

@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.history import Recorder, read
 from local_tracker import acks
 from local_tracker.spark.tracked import Tracked, TrackedQuery
-from tests.check.judging import judge
+from tests.check.judging import Judged, judge
 from tests.cluster.tracker import Tracker
 from tests.spark.support import SCHEMA, Fronts, parse_operator
+from tests.spark_matrix.places import LocalPlace, Place
 from tests.spark_matrix.recording import write_settled
 from tests.spark_matrix.registry import CLUSTER, Profile, Row
 from tests.spark_matrix.truth import Followed, Output, Truth, odd_rows
@@ -53,10 +54,14 @@ class World:
         history: Path,
         recorders: dict[str, Recorder],
         patience_s: float = WAIT_S,
+        place: Place | None = None,
     ) -> None:
+        """place: where the row's files are, if not in `directory`."""
         self.row, self.profile, self.spark = row, profile, spark
         self.tracker, self.target = tracker, tracker.target
         self.directory, self.history = directory, history
+        self._local = LocalPlace(directory)
+        self.place: Place = place or self._local
         self.name = f"{row.number}-{profile.name}"
         self.patience_s = patience_s
         self.recorder = Recorder(directory / "history" / "row.jsonl")
@@ -102,7 +107,10 @@ class World:
         with Admin(self.target) as admin:
             spec, _ = admin.register(spec)
         self.header(spec, feeds)
-        self.pipeline = Fronts(self.target, spec, self.directory, feeds, self.truth.created)
+        self.pipeline = Fronts(
+            self.target, spec, self.directory, feeds, self.truth.created,
+            None if self.place is self._local else self.place,
+        )  # fmt: skip
 
     def header(self, spec: Any, fronts: Mapping[str, str]) -> None:
         """Begins the history of a registered pipeline, and listens to each process."""
@@ -142,7 +150,7 @@ class World:
         self._closing.append(close)
 
     def path(self, name: str) -> str:
-        return str(self.directory / name)
+        return self.place.url(name)
 
     def reader(self, files: int = 2, schema: str = SCHEMA) -> Any:
         return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", files)
@@ -164,7 +172,7 @@ class World:
         if emits_from_state:
             more["emits"] = lambda batch: self._told_slot(checkpoint, batch)
         delays = {(edge.source, edge.target): edge.delay for edge in self.spec.edges}
-        query = Followed(self.directory / checkpoint, reads, outputs, delays=delays, **more)
+        query = Followed(self.place.look(checkpoint), reads, outputs, delays=delays, **more)
         return self.truth.follow(query)
 
     def _told_slot(self, checkpoint: str, batch: int) -> int | None:
@@ -196,7 +204,7 @@ class World:
             self.truth.created("after", f"file://{file}", min(slots), done_ns)
 
     def sink(self, name: str, *creates: str) -> Output:
-        return Output("sink", self.directory / name, creates)
+        return Output("sink", self.place.look(name), creates)
 
     def published(self, name: str, *creates: str) -> Output:
         return Output("published", self.directory / name, creates)
@@ -265,12 +273,12 @@ class World:
 
     def batches(self, checkpoint: str) -> list[int]:
         """The batches that are over, as far as they are logged."""
-        names = (path.name for path in (self.directory / checkpoint / "commits").iterdir())
+        names = (path.name for path in (self.place.look(checkpoint) / "commits").iterdir())
         return sorted(int(name) for name in names if name.isdigit())
 
     def offsets(self, checkpoint: str, batch: int) -> list[str]:
         """The offsets of a batch, as logged."""
-        text = (self.directory / checkpoint / "offsets" / str(batch)).read_text()
+        text = (self.place.look(checkpoint) / "offsets" / str(batch)).read_text()
         return text.splitlines()[2:]
 
     # --- judging ----------------------------------------------------------------------------------
@@ -425,11 +433,10 @@ class World:
                 return states
             time.sleep(_POLL_S)
 
-    def judge(self) -> list[str]:
-        """What the history breaks, as the judge says it; none if it is sound."""
+    def judge(self) -> Judged:
+        """What the history breaks, as the judge says it."""
         write_settled(self.recorder.path.parent, self.history)
-        judged = judge(self.history)
-        return [] if judged.ok else judged.said
+        return judge(self.history)
 
 
 def _minor(version: str) -> tuple[int, ...]:
@@ -439,7 +446,7 @@ def _minor(version: str) -> tuple[int, ...]:
 def consumed_names(query: Followed) -> list[str]:
     """All files that the batches of a query have taken, from its checkpoint."""
     found: dict[str, None] = {}
-    for folder in sorted((query.checkpoint / "sources").glob("*")):
+    for folder in sorted((query.checkpoint / "sources").iterdir(), key=lambda path: path.name):
         limit = query.offsets.get(folder.name)
         if not limit:
             continue
