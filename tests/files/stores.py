@@ -7,8 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
-from tracker.files import Files, LocalFiles
+from tests.files.s3 import s3_bucket
+from tracker.files import Files, LocalFiles, Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +35,21 @@ def local(directory: Path) -> Iterator[Store]:
     yield Store(LocalFiles(), str(directory / "a directory"))
 
 
-STORES: dict[str, Opened] = {"local": local}
+@contextmanager
+def memory(directory: Path) -> Iterator[Store]:
+    """fsspec's own, which is one for the whole process."""
+    root = f"memory://{directory}/{uuid4().hex}"
+    files = Stores().files(root)
+    yield Store(files, root, excludes=False)
+    files.delete_all(root)
+
+
+@contextmanager
+def s3(directory: Path) -> Iterator[Store]:
+    with s3_bucket() as bucket:
+        yield Store(Stores().files(bucket), f"{bucket}/a directory")
+
+
+STORES: dict[str, Opened] = {"local": local, "memory": memory, "s3": s3}
+EXCLUSIVE = ["local", "s3"]
+"""Those that create a file only if it is absent."""
