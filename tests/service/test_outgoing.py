@@ -21,7 +21,7 @@ from tracker.service.cluster.outgoing import (
     Outgoing,
 )
 from tracker.service.stats import Stats
-from tracker.wire.frames import frame_from_pb, frame_to_pb
+from tracker.wire.frames import carriers, frame_from_pb, frame_to_pb
 
 MS = 1_000_000
 
@@ -90,7 +90,7 @@ def test_frames_share_messages_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> 
         read = []
         for message, _ in messages:
             sent = peer_pb.ExchangeRequest.FromString(message.SerializeToString())
-            read += [frame_from_pb(one) for one in (sent, *sent.following)]
+            read += [frame_from_pb(one) for one in carriers(sent)]
         assert read == frames
 
 

@@ -16,13 +16,14 @@ from tracker.core.model import (
     Cells,
     FrontJoin,
     Heartbeat,
+    NodeKey,
     Refusal,
     RefusalCode,
     TickContent,
     Unit,
 )
 from tracker.wire.codec import derived
-from tracker.wire.frames import frame_from_pb, frame_to_pb
+from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
 from tracker.wire.refusals import refusal_from_pb, refusal_to_pb
 from tracker.wire.ticks import content_from_pb, content_to_pb
 
@@ -80,10 +81,16 @@ def test_every_frame_survives_the_wire() -> None:
         ),
         ((0, 5), (1, 4)),
     )
-    for body in (report, m.EntriesReceived(4, True), m.ReportWanted()):
+    entries = m.Entries(7, (m.KeyDropped("p", NodeKey("n", 3)), m.PipelineCompleted("p", 1, 9)))
+    for body in (entries, report, m.EntriesReceived(4, True), m.ReportWanted()):
         message = frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
-        frame = frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
-        assert frame == m.Frame(1, 2, body)
+        for carrier in (peer_pb.ExchangeRequest, peer_pb.Frame):
+            assert frame_from_pb(carrier.FromString(message)) == m.Frame(1, 2, body)
+        following = peer_pb.Frame()
+        write_frame(m.Frame(1, 2, body), following)
+        assert following.SerializeToString() == message, (
+            "as versions before this one read and write it"
+        )
 
 
 @pytest.mark.parametrize("code", RefusalCode)

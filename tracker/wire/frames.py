@@ -1,4 +1,5 @@
-"""Frames between two shards: entries, confirmations, reports."""
+"""Frames between two shards: entries, confirmations, reports. The first of a message has its fields in the
+message itself, those that follow are messages of their own; to read and to write, both are one."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ _PIPELINE = derived(
 _REPORT = derived(m.ShardReport, peer_pb.ShardReport, _PIPELINE)
 
 
+Carrier = peer_pb.ExchangeRequest | peer_pb.Frame
+
+
 def frame_to_pb(frame: m.Frame) -> peer_pb.ExchangeRequest:
+    """A message with one frame, to which others may be added."""
     message = peer_pb.ExchangeRequest()
     write_frame(frame, message)
     return message
 
 
-def write_frame(frame: m.Frame, message: peer_pb.ExchangeRequest) -> None:
+def write_frame(frame: m.Frame, message: Carrier) -> None:
     """Writes a frame into an empty message."""
     message.from_shard, message.epoch = frame.shard, frame.epoch
     body = frame.body
@@ -43,7 +48,12 @@ def write_frame(frame: m.Frame, message: peer_pb.ExchangeRequest) -> None:
             message.report_wanted.SetInParent()
 
 
-def frame_from_pb(message: peer_pb.ExchangeRequest) -> m.Frame:
+def carriers(message: peer_pb.ExchangeRequest) -> tuple[Carrier, ...]:
+    """Of a message that has a frame: what carries each of its frames, in order."""
+    return (message, *message.following)
+
+
+def frame_from_pb(message: Carrier) -> m.Frame:
     """Raises Refused(INVALID) for a frame that says nothing or is malformed."""
     body: m.FrameBody
     match message.WhichOneof("frame"):

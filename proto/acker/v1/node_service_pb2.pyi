@@ -38,7 +38,9 @@ class JoinNodeRequest(_message.Message):
     node_id: _builtins.str
     """The node's id."""
     kind: _builtins.str
-    """What the node is: front, query, local-tracker, other. Shown to people."""
+    """What the node is, by one word: front, query, local-tracker or other. Explanations go by these; any other
+    word is shown to people as it is. It is text and no enum, since the words are in stores.
+    """
     owner: _builtins.str
     """What the node runs for, such as a query's id; empty if that is not said. While a session of the
     node lives, a join for another owner is refused with code conflict.
@@ -143,7 +145,7 @@ class LeaveNodeRequest(_message.Message):
     """Name of the pipeline."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """As the join gave it: an older incarnation than the newest cannot leave."""
 
     def __init__(
         self,
@@ -192,7 +194,7 @@ class CommitTicksRequest(_message.Message):
 
     @_builtins.property
     def tick(self) -> Global___NumberedTick:
-        """A tick."""
+        """The next step of the attached key."""
 
     @_builtins.property
     def keep_alive(self) -> Global___KeepAlive:
@@ -222,8 +224,8 @@ Global___CommitTicksRequest: _TypeAlias = CommitTicksRequest  # noqa: Y015
 
 @_typing.final
 class NodeStatus(_message.Message):
-    """Why a node commits nothing. It replaces what the node has said before on this stream, and ends with
-    it; an empty one says that it waits for nothing.
+    """Why a node commits nothing. It replaces what the node has reported before on this stream, and ends with it;
+    an empty one reports that the node waits for nothing.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -275,7 +277,7 @@ class Attach(_message.Message):
     """Name of the pipeline."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """As the join gave it; a newer incarnation of the id fences it."""
 
     def __init__(
         self,

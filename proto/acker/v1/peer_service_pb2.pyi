@@ -114,7 +114,7 @@ Global___BootstrapResponse: _TypeAlias = BootstrapResponse  # noqa: Y015
 
 @_typing.final
 class ExchangeRequest(_message.Message):
-    """A frame from one shard to another, and those that go in the same message."""
+    """A message from one shard to another: a frame, and those that go with it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -127,13 +127,69 @@ class ExchangeRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     FOLLOWING_FIELD_NUMBER: _builtins.int
     from_shard: _builtins.int
+    """As in Frame, of the first one."""
+    epoch: _builtins.int
+    """As in Frame, of the first one."""
+    address: _builtins.str
+    """Where the sending shard is reached, as host:port: in the first message of a stream."""
+    @_builtins.property
+    def entries(self) -> Global___Entries:
+        """As in Frame."""
+
+    @_builtins.property
+    def received(self) -> Global___EntriesReceived:
+        """As in Frame."""
+
+    @_builtins.property
+    def report(self) -> Global___ShardReport:
+        """As in Frame."""
+
+    @_builtins.property
+    def report_wanted(self) -> Global___ReportWanted:
+        """As in Frame."""
+
+    @_builtins.property
+    def following(self) -> _containers.RepeatedCompositeFieldContainer[Global___Frame]:
+        """Frames that follow the first one, each as if it came by itself."""
+
+    def __init__(
+        self,
+        *,
+        from_shard: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        entries: Global___Entries | None = ...,
+        received: Global___EntriesReceived | None = ...,
+        report: Global___ShardReport | None = ...,
+        report_wanted: Global___ReportWanted | None = ...,
+        address: _builtins.str = ...,
+        following: _abc.Iterable[Global___Frame] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "frame", b"frame", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "following", b"following", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["entries", "received", "report", "report_wanted"]  # noqa: Y015
+    _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
+
+Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
+
+@_typing.final
+class Frame(_message.Message):
+    """What one shard has for another: part of its home log, or what it has itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_SHARD_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    RECEIVED_FIELD_NUMBER: _builtins.int
+    REPORT_FIELD_NUMBER: _builtins.int
+    REPORT_WANTED_FIELD_NUMBER: _builtins.int
+    from_shard: _builtins.int
     """Number of the sending shard."""
     epoch: _builtins.int
     """Grows each time the shard's store gets a new owner."""
-    address: _builtins.str
-    """Where the sending shard is reached, as host:port: in the first message of a stream, which has
-    no frame.
-    """
     @_builtins.property
     def entries(self) -> Global___Entries:
         """Entries of the sender's home log."""
@@ -150,12 +206,6 @@ class ExchangeRequest(_message.Message):
     def report_wanted(self) -> Global___ReportWanted:
         """The sender wants a whole report."""
 
-    @_builtins.property
-    def following(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExchangeRequest]:
-        """Frames that follow this one in the same message, each as if it came by itself; they have none that
-        follow them.
-        """
-
     def __init__(
         self,
         *,
@@ -165,18 +215,16 @@ class ExchangeRequest(_message.Message):
         received: Global___EntriesReceived | None = ...,
         report: Global___ShardReport | None = ...,
         report_wanted: Global___ReportWanted | None = ...,
-        address: _builtins.str = ...,
-        following: _abc.Iterable[Global___ExchangeRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "frame", b"frame", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "entries", b"entries", "epoch", b"epoch", "following", b"following", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "epoch", b"epoch", "frame", b"frame", "from_shard", b"from_shard", "received", b"received", "report", b"report", "report_wanted", b"report_wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["entries", "received", "report", "report_wanted"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
-Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
+Global___Frame: _TypeAlias = Frame  # noqa: Y015
 
 @_typing.final
 class ExchangeResponse(_message.Message):
@@ -225,7 +273,9 @@ Global___Entries: _TypeAlias = Entries  # noqa: Y015
 
 @_typing.final
 class Entry(_message.Message):
-    """One entry of a home log."""
+    """One entry of a home log. What is added to it later is an arm of its own; a process that does not know it
+    refuses the frame.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -249,7 +299,7 @@ class Entry(_message.Message):
 
     @_builtins.property
     def tick(self) -> Global___KeyTick:
-        """A tick of a key."""
+        """A step of a node whose home the log is of."""
 
     @_builtins.property
     def closed(self) -> Global___KeyClosed:
@@ -317,12 +367,12 @@ class KeyOpened(_message.Message):
     pipeline: _builtins.str
     """Name of the pipeline."""
     kind: _builtins.str
-    """What the node is, for people."""
+    """What the node is, by one word, as it has said when it joined (JoinNodeRequest.kind)."""
     owner: _builtins.str
     """What the node runs for; empty if that was not said."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """The new incarnation; those of the same id before it are closed by entries of their own."""
 
     @_builtins.property
     def restart(self) -> _shards_pb2.Restart:
@@ -390,7 +440,7 @@ class LimitsChanged(_message.Message):
     """Counted from 1 by the pipeline; one that is not newer than what a shard goes by is nothing there."""
     @_builtins.property
     def limits(self) -> _types_pb2.PipelineLimits:
-        """The limits."""
+        """All of them as they are from here on, changed or not."""
 
     def __init__(
         self,
@@ -437,7 +487,7 @@ Global___PipelineRestarted: _TypeAlias = PipelineRestarted  # noqa: Y015
 
 @_typing.final
 class KeyTick(_message.Message):
-    """A tick of a key."""
+    """A whole step of a node, as its home has accepted it: to another shard with the cells that it owns alone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -452,7 +502,7 @@ class KeyTick(_message.Message):
     """The tick's number."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """Whose step it is; ticks of a key are applied by their numbers."""
 
     @_builtins.property
     def content(self) -> _types_pb2.TickContent:
@@ -500,7 +550,7 @@ class KeyClosed(_message.Message):
     """Whether an operator has closed it."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """Who commits no more: its node left, was evicted or retired, or has a newer incarnation."""
 
     def __init__(
         self,
@@ -531,7 +581,7 @@ class KeyDropped(_message.Message):
     """Name of the pipeline."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """Closed before, and applied by every shard up to its last number."""
 
     def __init__(
         self,
@@ -561,7 +611,7 @@ class WrittenOff(_message.Message):
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
-    """Id of the node."""
+    """The node because of which it is given up; it need not have created what is."""
     at_ms: _builtins.int
     """When, in milliseconds of unix time; for people."""
     generation: _builtins.int
@@ -649,7 +699,7 @@ class ShardReport(_message.Message):
     """Whether it holds everything and starts anew."""
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineReport]:
-        """By pipeline."""
+        """What has changed of each pipeline, or all of it; one that is not here has not changed."""
 
     @_builtins.property
     def applied(self) -> _containers.RepeatedCompositeFieldContainer[_shards_pb2.HomePosition]:
@@ -703,7 +753,7 @@ class PipelineReport(_message.Message):
 
     @_builtins.property
     def left(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrontName]:
-        """Fronts that have left."""
+        """Joinings of fronts that have ended at the sender, by a tick of theirs or by closing their key."""
 
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TouchedRun]:
@@ -776,7 +826,7 @@ Global___SegmentLow: _TypeAlias = SegmentLow  # noqa: Y015
 
 @_typing.final
 class SegmentSlot(_message.Message):
-    """A segment and a slot."""
+    """A slot in one segment: a min time, the lowest slot that was touched, or as the field says that holds it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -785,7 +835,7 @@ class SegmentSlot(_message.Message):
     segment: _builtins.int
     """Number of the segment."""
     slot: _builtins.int
-    """The slot."""
+    """In the pipeline's global time."""
     def __init__(
         self,
         *,
@@ -814,7 +864,7 @@ class FrontReport(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Id of its node."""
+    """The node that commits for the front."""
     front: _builtins.str
     """Its name."""
     segment: _builtins.int
@@ -848,7 +898,7 @@ Global___FrontReport: _TypeAlias = FrontReport  # noqa: Y015
 
 @_typing.final
 class FrontName(_message.Message):
-    """Names a front."""
+    """A front among all that feed a pipeline, and which of its joinings is meant."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -857,7 +907,7 @@ class FrontName(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Id of its node."""
+    """The node that commits for the front."""
     front: _builtins.str
     """Its name."""
     incarnation: _builtins.int

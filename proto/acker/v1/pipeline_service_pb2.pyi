@@ -200,7 +200,7 @@ Global___GetPipelineRequest: _TypeAlias = GetPipelineRequest  # noqa: Y015
 
 @_typing.final
 class GetPipelineResponse(_message.Message):
-    """One pipeline."""
+    """A pipeline as it was registered, and as it stands now."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -395,11 +395,11 @@ class PipelineState(_message.Message):
     """How often it was restarted."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentState]:
-        """By segment."""
+        """One for each, in the order in which they are registered."""
 
     @_builtins.property
     def fronts(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrontState]:
-        """By front."""
+        """Those that have joined and not left, as far as the asked process has heard."""
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeState]:
@@ -477,7 +477,7 @@ class FrontState(_message.Message):
     SILENT_MS_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Id of its node."""
+    """The node that commits for the front."""
     front: _builtins.str
     """Its name."""
     segment: _builtins.str
@@ -518,7 +518,7 @@ class NodeState(_message.Message):
     """Number of its last tick that the asked process has applied."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """Its key."""
+        """The node, and which of its incarnations."""
 
     def __init__(
         self,
@@ -617,7 +617,7 @@ class ExplainPipelineResponse(_message.Message):
     """How often the pipeline was restarted."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentExplanation]:
-        """By segment."""
+        """Those that were asked for, in the order in which they are registered."""
 
     @_builtins.property
     def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenCell]:
@@ -691,12 +691,12 @@ class MissingTicks(_message.Message):
     first: _builtins.int
     """The first of its ticks."""
     last: _builtins.int
-    """The last one."""
+    """Number of the last of them."""
     ticks: _builtins.int
     """How many."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The node."""
+        """Whose ticks they are."""
 
     def __init__(
         self,
@@ -916,9 +916,9 @@ class OpenCell(_message.Message):
     segment: _builtins.str
     """Name of the segment."""
     slot: _builtins.int
-    """The slot."""
+    """In global time: what the items in the cell are labelled with."""
     checksum: _builtins.int
-    """The checksum."""
+    """XOR of the ack values of the items in flight; what an operator writes off names it."""
     items: _builtins.int
     """Items in it; advisory."""
     def __init__(
@@ -958,7 +958,7 @@ class NodeExplanation(_message.Message):
     WAITS_FIELD_NUMBER: _builtins.int
     WAITS_MS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """What it is: front, query, local-tracker, other."""
+    """What it is, by the word that it has said when it joined: front, query, local-tracker, other, or another."""
     node_time: _builtins.int
     """Number of its last durable tick."""
     connected: _builtins.bool
@@ -1036,7 +1036,7 @@ class StagedBatch(_message.Message):
     PARTS_FIELD_NUMBER: _builtins.int
     CONSUMES_FIELD_NUMBER: _builtins.int
     query: _builtins.str
-    """The query."""
+    """Id of the query, which survives its restarts."""
     batch: _builtins.int
     """Number of the batch."""
     parts: _builtins.int
@@ -1072,7 +1072,7 @@ class StagedSlot(_message.Message):
     segment: _builtins.str
     """Name of the segment."""
     slot: _builtins.int
-    """The slot."""
+    """The lowest of the batch in this segment."""
     def __init__(
         self,
         *,
@@ -1128,7 +1128,7 @@ class WrittenOffCell(_message.Message):
     segment: _builtins.str
     """Name of the segment."""
     slot: _builtins.int
-    """The slot."""
+    """In global time: what the items in the cell were labelled with."""
     items: _builtins.int
     """Items in it; advisory."""
     node_id: _builtins.str
@@ -1331,7 +1331,7 @@ class RetireNodeRequest(_message.Message):
     pipeline: _builtins.str
     """Name of the pipeline."""
     node_id: _builtins.str
-    """Id of the node."""
+    """The node that is gone for good."""
     @_builtins.property
     def write_off(self) -> _types_pb2.Cells:
         """The cells to write off, each with the checksum that explaining has shown: one that has another by
@@ -1478,7 +1478,7 @@ class DroppedCells(_message.Message):
     segment: _builtins.str
     """Name of the segment."""
     cells: _builtins.int
-    """Cells."""
+    """How many were open."""
     items: _builtins.int
     """Items in them; advisory."""
     lowest: _builtins.int

@@ -254,7 +254,7 @@ class GetHistoryRequest(_message.Message):
     """Name of a segment; empty means the whole pipeline."""
     @_builtins.property
     def slots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The slots."""
+        """Each is answered by itself, in this order."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class ReachedSlot(_message.Message):
     AT_MS_FIELD_NUMBER: _builtins.int
     MIN_TIME_FIELD_NUMBER: _builtins.int
     slot: _builtins.int
-    """The slot."""
+    """As it was asked for."""
     reached: _builtins.bool
     """Whether it has been reached."""
     at_ms: _builtins.int

@@ -61,11 +61,11 @@ class PinRecord(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Id of its node."""
+    """The node that commits for the front."""
     front: _builtins.str
     """Its name."""
     slot: _builtins.int
-    """The slot."""
+    """The least that the front may label."""
     incarnation: _builtins.int
     """Incarnation of the node when the front joined; 0 in what an older version has stored."""
     number: _builtins.int
@@ -105,7 +105,7 @@ class NodeSnapshot(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """What it is."""
+    """What it is, by the word that it has said when it joined (JoinNodeRequest.kind)."""
     durable: _builtins.int
     """Its node time."""
     previous_node_time: _builtins.int
@@ -118,7 +118,7 @@ class NodeSnapshot(_message.Message):
     """What it runs for; empty if that was not said."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """Its key."""
+        """Its newest incarnation."""
 
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Batch]:
@@ -171,7 +171,7 @@ class StagedSnapshot(_message.Message):
     """The query's node id."""
     @_builtins.property
     def contribution(self) -> _types_pb2.StagedContribution:
-        """The contribution."""
+        """What a task attempt has handed over; it counts when its batch is committed."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class WrittenOffSnapshot(_message.Message):
     segment: _builtins.int
     """Number of the segment."""
     slot: _builtins.int
-    """The slot."""
+    """In global time: what the items in the cell were labelled with."""
     checksum: _builtins.int
     """The checksum that was taken out."""
     items: _builtins.int
@@ -250,7 +250,7 @@ class WrittenOffSnapshot(_message.Message):
     came_back: _builtins.bool
     """Whether its items were consumed after all."""
     watched: _builtins.bool
-    """Whether that can still be told."""
+    """Whether that can still be found out."""
     def __init__(
         self,
         *,
@@ -309,7 +309,7 @@ class RoutingEntry(_message.Message):
     from_slot: _builtins.int
     """The first slot."""
     block_slots: _builtins.int
-    """Slots of a block."""
+    """How many slots in a row go to one shard before it is the next one's turn."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The shards, in the order in which they take turns."""
@@ -375,7 +375,7 @@ class PipelineRouting(_message.Message):
     """Name of the pipeline."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoutingEntry]:
-        """Its entries."""
+        """By growing first slot; they count instead of those for every pipeline."""
 
     def __init__(
         self,
@@ -393,7 +393,9 @@ Global___PipelineRouting: _TypeAlias = PipelineRouting  # noqa: Y015
 
 @_typing.final
 class ShardStep(_message.Message):
-    """A step by which shards come or go, as a home log holds it."""
+    """A step by which shards come or go, as a home log holds it. Four arms are bare numbers, which stores hold
+    as such; an arm that is added is a message, so that it can grow.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -411,28 +413,28 @@ class ShardStep(_message.Message):
     LEFT_FIELD_NUMBER: _builtins.int
     SAID_FIELD_NUMBER: _builtins.int
     joined: _builtins.int
-    """A shard counts; its number."""
+    """A shard counts from here on; its number."""
     removed: _builtins.int
     """A shard that was joining has not come; its number."""
     done: _builtins.int
-    """A shard has no more to hand over under this version."""
+    """A shard has handed over all that it had to under this version of the table."""
     leaving: _builtins.int
-    """A shard is to say its last; its number."""
+    """A shard is to sum up what it announced and to end its log; its number."""
     @_builtins.property
     def joining(self) -> Global___ShardJoining:
-        """A shard is to be told what homes log."""
+        """A process that is to become a shard gets what homes log from here on."""
 
     @_builtins.property
     def slots_asked(self) -> Global___SlotsAsked:
-        """Every home is to say its highest slots."""
+        """A rescale is proposed: every home is to report its highest slots."""
 
     @_builtins.property
     def highest_slots(self) -> Global___HighestSlots:
-        """A home's highest slots."""
+        """A home's highest slots, for the rescale that was proposed."""
 
     @_builtins.property
     def changed(self) -> Global___RoutingTable:
-        """Every home is to go by a table."""
+        """Every home is to go by this table."""
 
     @_builtins.property
     def nodes_moved(self) -> Global___NodesMoved:
@@ -448,11 +450,11 @@ class ShardStep(_message.Message):
 
     @_builtins.property
     def left(self) -> Global___ShardLeft:
-        """A shard's last words."""
+        """The end of a home log, with the departure summaries of its shard."""
 
     @_builtins.property
     def said(self) -> Global___ShardSaid:
-        """Last words of a shard that do not fit into one entry; more follow."""
+        """Departure summaries that do not fit into one entry with the others; more follow."""
 
     def __init__(
         self,
@@ -483,7 +485,7 @@ Global___ShardStep: _TypeAlias = ShardStep  # noqa: Y015
 
 @_typing.final
 class ShardJoining(_message.Message):
-    """A shard is to be told what homes log from here on."""
+    """A process becomes a shard: homes keep for it what they log from here on."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -509,7 +511,7 @@ Global___ShardJoining: _TypeAlias = ShardJoining  # noqa: Y015
 
 @_typing.final
 class SlotsAsked(_message.Message):
-    """Every home is to say its highest slots."""
+    """A rescale that is proposed: every home is to report its highest slots."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -548,7 +550,7 @@ class HighestSlots(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version that was asked for."""
+    """Of the table that was proposed."""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___HighestSlot]:
         """By pipeline."""
@@ -578,7 +580,7 @@ class HighestSlot(_message.Message):
     pipeline: _builtins.str
     """Name of the pipeline."""
     slot: _builtins.int
-    """The slot."""
+    """The highest that the home knows anything of."""
     def __init__(
         self,
         *,
@@ -617,7 +619,7 @@ class NodesMoved(_message.Message):
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSnapshot]:
-        """The nodes."""
+        """All that their new home needs to go on with them."""
 
     @_builtins.property
     def staged(self) -> _containers.RepeatedCompositeFieldContainer[Global___StagedSnapshot]:
@@ -723,14 +725,14 @@ Global___CellsMoved: _TypeAlias = CellsMoved  # noqa: Y015
 
 @_typing.final
 class ShardSaid(_message.Message):
-    """Last words of a shard that leaves, before its last ones."""
+    """A part of the departure summaries of a shard that leaves."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PIPELINES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastWords]:
-        """By pipeline."""
+        """As many as fit into an entry; each pipeline is in one."""
 
     def __init__(
         self,
@@ -747,7 +749,7 @@ Global___ShardSaid: _TypeAlias = ShardSaid  # noqa: Y015
 
 @_typing.final
 class ShardLeft(_message.Message):
-    """A shard's last words."""
+    """A shard has left: this is the last entry of its home log."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -755,11 +757,11 @@ class ShardLeft(_message.Message):
     PIPELINES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def applied(self) -> _containers.RepeatedCompositeFieldContainer[Global___HomePosition]:
-        """Its vector."""
+        """Its vector: whoever goes on without it must have heard as much from the others."""
 
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastWords]:
-        """By pipeline."""
+        """Those that no entry before had."""
 
     def __init__(
         self,
@@ -777,7 +779,7 @@ Global___ShardLeft: _TypeAlias = ShardLeft  # noqa: Y015
 
 @_typing.final
 class LastWords(_message.Message):
-    """What a shard that leaves has said of a pipeline."""
+    """A departure summary: what a shard that leaves has announced of a pipeline, and kept of it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -794,7 +796,7 @@ class LastWords(_message.Message):
 
     @_builtins.property
     def said(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Min times, by segment number."""
+        """Min times that it has announced, by segment number."""
 
     @_builtins.property
     def late(self) -> _containers.RepeatedCompositeFieldContainer[Global___LateSnapshot]:
@@ -849,7 +851,7 @@ Global___HomePosition: _TypeAlias = HomePosition  # noqa: Y015
 
 @_typing.final
 class Membership(_message.Message):
-    """Which shards there are, as one process has heard."""
+    """Which shards there are, by the entries that a process has applied."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -869,10 +871,10 @@ class Membership(_message.Message):
     next_shard: _builtins.int
     """The number that the next shard gets."""
     leaving: _builtins.int
-    """The shard that is to say its last, if one is."""
+    """The shard that is to sum up and end its log, if one is."""
     @_builtins.property
     def table(self) -> Global___RoutingTable:
-        """The table."""
+        """By which slots are dealt now."""
 
     @_builtins.property
     def previous(self) -> Global___RoutingTable:
@@ -884,7 +886,7 @@ class Membership(_message.Message):
 
     @_builtins.property
     def joining(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoiningShard]:
-        """Shards that are joining."""
+        """Processes that have a number, and do not count yet."""
 
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardAddress]:
@@ -896,11 +898,11 @@ class Membership(_message.Message):
 
     @_builtins.property
     def asked(self) -> Global___SlotsAsked:
-        """The change that is asked for, if one is."""
+        """The rescale that is proposed, if one is."""
 
     @_builtins.property
     def highest(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToldSlots]:
-        """Who has said its highest slots, and which."""
+        """Which homes have reported their highest slots for it, and which slots."""
 
     @_builtins.property
     def adopted(self) -> _containers.RepeatedCompositeFieldContainer[Global___AdoptedBy]:
@@ -999,7 +1001,7 @@ Global___ShardAddress: _TypeAlias = ShardAddress  # noqa: Y015
 
 @_typing.final
 class ToldSlots(_message.Message):
-    """A home's answer."""
+    """A home's report of its highest slots."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1009,7 +1011,7 @@ class ToldSlots(_message.Message):
     """Number of the home's shard."""
     @_builtins.property
     def slots(self) -> Global___HighestSlots:
-        """What it said."""
+        """What it has reported."""
 
     def __init__(
         self,
@@ -1035,7 +1037,7 @@ class AdoptedBy(_message.Message):
     HOME_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version."""
+    """Of the routing table that the home goes by."""
     home: _builtins.int
     """Number of the home's shard."""
     number: _builtins.int
@@ -1064,7 +1066,7 @@ class DoneBy(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     SHARDS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
-    """The version."""
+    """Of the routing table under which they had to hand over."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Their numbers."""
@@ -1095,7 +1097,7 @@ class SplitTable(_message.Message):
     """Number of the entry."""
     @_builtins.property
     def table(self) -> Global___RoutingTable:
-        """The table."""
+        """In force up to the entry before that of the next one."""
 
     def __init__(
         self,

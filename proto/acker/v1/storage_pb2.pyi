@@ -92,7 +92,7 @@ class HomeRecord(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Its number."""
+    """Its place in the home log, from 1 and without gaps."""
     @_builtins.property
     def entry(self) -> _peer_service_pb2.Entry:
         """The entry, with the cells of all shards."""
@@ -126,7 +126,7 @@ class ReceivedRecord(_message.Message):
     """Number of the first entry."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.Entry]:
-        """The entries."""
+        """Numbered on from the first, without gaps."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class AnnouncementRecord(_message.Message):
     """Unix time of the announcement, in milliseconds; 0 if it is not known."""
     @_builtins.property
     def min_times(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.SegmentSlot]:
-        """By segment."""
+        """Those that are new, each higher than the one announced before it."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class StagedRecord(_message.Message):
     """The pipeline's generation; it is nothing in a later one."""
     @_builtins.property
     def contributions(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.StagedContribution]:
-        """The contributions."""
+        """All that were handed over by one call: all of them are there, or none."""
 
     def __init__(
         self,
@@ -326,7 +326,7 @@ class Snapshot(_message.Message):
 
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PipelineSnapshot]:
-        """The pipelines."""
+        """All that are registered at the process, with what it keeps of each."""
 
     @_builtins.property
     def membership(self) -> _shards_pb2.Membership:
@@ -361,7 +361,7 @@ Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
 class ClosedKey(_message.Message):
-    """A closed key."""
+    """A key that is forgotten when every shard has confirmed the entry that closed it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -374,7 +374,7 @@ class ClosedKey(_message.Message):
     """Name of the pipeline."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """Which commits no more."""
 
     def __init__(
         self,
@@ -393,7 +393,7 @@ Global___ClosedKey: _TypeAlias = ClosedKey  # noqa: Y015
 
 @_typing.final
 class PipelineSnapshot(_message.Message):
-    """One pipeline in a snapshot."""
+    """All that a process has durably of one pipeline: as a home, as a shard, and of what was announced."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -426,11 +426,11 @@ class PipelineSnapshot(_message.Message):
     """How often they were changed."""
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
-        """The pipeline."""
+        """As it was registered: limits that were changed since are a field of their own."""
 
     @_builtins.property
     def said(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Announced min times by segment number."""
+        """Min times that were announced in any generation, by segment number."""
 
     @_builtins.property
     def joined(self) -> _containers.RepeatedCompositeFieldContainer[_peer_service_pb2.FrontName]:
@@ -490,7 +490,7 @@ class PipelineSnapshot(_message.Message):
 
     @_builtins.property
     def floors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """By segment number, what shards that have left had said."""
+        """By segment number, what shards that have left had announced."""
 
     @_builtins.property
     def early_units(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlyUnit]:
@@ -553,9 +553,9 @@ class Vacancy(_message.Message):
     FRONT_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """The node."""
+    """The node whose key was closed by the eviction."""
     front: _builtins.str
-    """The front."""
+    """Its name: until it comes back, nothing is complete without it."""
     segment: _builtins.int
     """Number of the segment that it fed."""
     def __init__(
@@ -626,7 +626,7 @@ class EarlyUnit(_message.Message):
     segment: _builtins.int
     """Number of the segment."""
     name: _builtins.str
-    """Its name."""
+    """As its reader named it."""
     def __init__(
         self,
         *,
@@ -652,14 +652,14 @@ class KeySnapshot(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """What the node is."""
+    """What the node is, by the word that it has said when it joined (JoinNodeRequest.kind)."""
     number: _builtins.int
     """Its node time."""
     closed: _builtins.bool
     """Whether it is closed."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
-        """The key."""
+        """Whose ticks the shard applies."""
 
     def __init__(
         self,
@@ -691,7 +691,7 @@ class FrontSnapshot(_message.Message):
     PIN_FIELD_NUMBER: _builtins.int
     PROMISED_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Id of its node."""
+    """The node that commits for the front."""
     front: _builtins.str
     """Its name."""
     segment: _builtins.int
@@ -778,7 +778,7 @@ class DroppedSnapshot(_message.Message):
     segment: _builtins.int
     """Number of the segment."""
     cells: _builtins.int
-    """Cells."""
+    """How many were open."""
     items: _builtins.int
     """Items in them; advisory."""
     lowest: _builtins.int

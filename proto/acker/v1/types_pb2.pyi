@@ -33,7 +33,7 @@ class _SilentFrontEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SilentFro
     """The front's node is closed after evict_after_ms; it must join again."""
 
 class SilentFront(_SilentFront, metaclass=_SilentFrontEnumTypeWrapper):
-    """What becomes of min time when a front says nothing for long."""
+    """What becomes of min time when a front is silent for long."""
 
 SILENT_FRONT_UNSPECIFIED: SilentFront.ValueType  # 0
 """Not said: as HOLD."""
@@ -398,7 +398,7 @@ class PipelineSpec(_message.Message):
     TIME_FIELD_NUMBER: _builtins.int
     LATENESS_SLOTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """Unique in the tracker, and for good: everything else names the pipeline by it."""
     front_count: _builtins.int
     """If no front is named: how many must have joined."""
     open: _builtins.bool
@@ -538,16 +538,16 @@ class StagedContribution(_message.Message):
     stage: _builtins.int
     """The stage's id within the run."""
     partition: _builtins.int
-    """The partition."""
+    """Which of the stage's partitions the task works on, from 0."""
     attempt: _builtins.int
     """The task attempt's id within the run."""
     @_builtins.property
     def created(self) -> Global___Cells:
-        """What it created."""
+        """Cells of the items that the task's code has created."""
 
     @_builtins.property
     def consumed(self) -> Global___Cells:
-        """What it consumed."""
+        """Cells of the items that the task's code has consumed."""
 
     def __init__(
         self,
@@ -582,7 +582,9 @@ class WaitCause(_message.Message):
     SEGMENT_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """One of the words of docs/explain.md: unknown_items, not_told, writer_behind, refused, other."""
+    """One of the words of docs/explain.md: unknown_items, not_told, writer_behind, refused, other. Text and no
+    enum: a word that a reader does not know counts as other.
+    """
     text: _builtins.str
     """What it is; at most 500 characters."""
     segment: _builtins.int

@@ -20,7 +20,7 @@ from tracker.service.failpoints import failpoint
 from tracker.service.rpc.access import Peers
 from tracker.service.rpc.errors import Context
 from tracker.service.tasks import unless
-from tracker.wire.frames import frame_from_pb
+from tracker.wire.frames import carriers, frame_from_pb
 from tracker.wire.refusals import invalid
 from tracker.wire.storage import snapshot_to_bytes
 
@@ -173,7 +173,7 @@ class PeerServicer:
                 self.heard_of(request.from_shard, request.address)
             if request.WhichOneof("frame") is None:
                 continue  # the first message of a stream says who it is, and where
-            for message in (request, *request.following):
+            for message in carriers(request):
                 self._check_known(message.from_shard)
                 frame = frame_from_pb(message)
                 self._engine.process.check_frame(frame)
