@@ -283,7 +283,7 @@ class Files(ABC):
         with self._probing:
             if store in self._exclusive:
                 return
-            probe = child(parent(path), f".lowmark-{uuid4().hex}.probe")
+            probe = child(parent(path), f".lowmark-{uuid4().hex}{UNFINISHED}")
             try:
                 self._tried("write", probe, lambda: self._create_if_absent(probe, b"1"))
                 self._tried("write", probe, lambda: self._create_if_absent(probe, b"2"))
