@@ -25,11 +25,13 @@ if TYPE_CHECKING:
         OpenBatch,
     )
     from fronts.groups import FileGroup, PartitionGroup
+    from fronts.kafka import KafkaFront, KafkaGroup, KafkaTopic
     from fronts.ranges import RangeFront
     from fronts.spark import SparkFront
     from local_tracker import acks
     from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
     from local_tracker.spark.follow import FollowerLimits, TrackingError
+    from local_tracker.spark.kafka import topic_ranges
     from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
     from local_tracker.spark.rescaling import ROCKSDB, Rescaled, RescaleError, rescale_query
     from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from tracker.client.embedded import EmbeddedTracker, embedded
     from tracker.client.history import history
     from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+    from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
     from tracker.client.updates import slot_time, slot_until
     from tracker.client.waiting import Outcome, Waited, wait_complete
     from tracker.consumers import signing
@@ -118,10 +121,12 @@ _NAMES = {
         "OpenBatch",
     ),
     "fronts.groups": ("FileGroup", "PartitionGroup"),
+    "fronts.kafka": ("KafkaFront", "KafkaGroup", "KafkaTopic"),
     "fronts.ranges": ("RangeFront",),
     "fronts.spark": ("SparkFront",),
     "local_tracker.spark.completed": ("CompletedReader", "Taken", "slot_of_timestamp"),
     "local_tracker.spark.follow": ("FollowerLimits", "TrackingError"),
+    "local_tracker.spark.kafka": ("topic_ranges",),
     "local_tracker.spark.ranges": ("NotYetPublished", "OffsetRanges", "PublishedRanges"),
     "local_tracker.spark.rescaling": ("ROCKSDB", "RescaleError", "Rescaled", "rescale_query"),
     "local_tracker.spark.tracked": ("BatchWriter", "Tracked", "TrackedQuery"),
@@ -135,6 +140,7 @@ _NAMES = {
     "tracker.client.embedded": ("EmbeddedTracker", "embedded"),
     "tracker.client.history": ("history",),
     "tracker.client.updates": ("slot_time", "slot_until"),
+    "tracker.client.topics": ("BrokerAwayError", "TopicEnds", "TopicError"),
     "tracker.client.waiting": ("Outcome", "Waited", "wait_complete"),
     "tracker.consumers.callbacks": ("Notificator",),
     "tracker.consumers.durable": ("StateError", "write_durably"),
@@ -171,24 +177,25 @@ _MODULES = {"acks": "local_tracker.acks", "signing": "tracker.consumers.signing"
 
 __all__ = [
     "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin", "Applied",
-    "AsyncSubscriber", "Batch", "BatchWriter", "BufferFullError", "CauseKind", "Cells",
-    "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge", "EmbeddedTracker",
-    "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits", "Front",
-    "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant", "Heartbeat",
-    "Joined", "Label", "Labels", "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError",
-    "NotPublishedError", "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome",
-    "PartitionGroup", "Period", "PeriodFollower", "Periods", "PipelineDescription",
-    "PipelineFileError", "PipelineInfo", "PipelineSpec", "PublishedBatch", "PublishedFile",
-    "PublishedRanges", "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError",
-    "RefusedError", "Released", "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError",
-    "RoutingInfo", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole",
-    "SilentFront", "SparkFront", "StateError", "Subscriber", "Taken", "TickContent",
-    "TickRefusedError", "TimeKind", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError",
-    "Unit", "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks",
-    "add_delay", "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline",
-    "note_commit", "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value",
-    "root_values", "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns",
-    "slot_time", "slot_until", "string_key", "subtract_delay", "unit_name", "unit_value",
+    "AsyncSubscriber", "Batch", "BatchWriter", "BrokerAwayError", "BufferFullError", "CauseKind",
+    "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
+    "EmbeddedTracker", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
+    "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
+    "Heartbeat", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
+    "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",
+    "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome", "PartitionGroup",
+    "Period", "PeriodFollower", "Periods", "PipelineDescription", "PipelineFileError",
+    "PipelineInfo", "PipelineSpec", "PublishedBatch", "PublishedFile", "PublishedRanges",
+    "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released",
+    "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError", "RoutingInfo", "Run", "Runs",
+    "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront", "SparkFront",
+    "StateError", "Subscriber", "Taken", "TickContent", "TickRefusedError", "TimeKind", "TopicEnds",
+    "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit", "Update",
+    "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value",
+    "child_values", "embedded", "file_name", "history", "load_pipeline", "note_commit",
+    "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
+    "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
+    "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",
     "wait_complete", "write_durably",
 ]  # fmt: skip
 

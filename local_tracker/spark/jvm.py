@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
-from local_tracker.spark.plans import Source
+from local_tracker.spark.plans import KafkaSource, Source
 
 _LISTENERS_TIMEOUT_MS = 10_000
 
@@ -123,7 +124,24 @@ def _source(index: int, leaf: Any) -> Source:
         what = str(leaf.sourceName())
     if what.startswith("FileSource["):
         return Source(number, what, what.removeprefix("FileSource[").removesuffix("]"))
+    if what == "kafka" and "extraOptions" in methods:
+        return Source(number, what, kafka=_kafka(leaf.extraOptions()))
     return Source(number, what)
+
+
+def _kafka(options: Any) -> KafkaSource:
+    """What a source of Kafka's reads, by the options of its reader, whose names have any case."""
+    given = {
+        str(entry.getKey()): str(entry.getValue())
+        for entry in options.asCaseSensitiveMap().entrySet()
+    }
+    lower = {name.lower(): value for name, value in given.items()}
+    topics: list[str] = []
+    if "subscribe" in lower:
+        topics = [name.strip() for name in lower["subscribe"].split(",")]
+    elif "assign" in lower:
+        topics = list(json.loads(lower["assign"]))
+    return KafkaSource(tuple(t for t in topics if t), lower.get("subscribepattern"), given)
 
 
 def _checkpoint_location(spark: SparkSession, given: str | None, name: str | None) -> str | None:

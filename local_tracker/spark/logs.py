@@ -182,6 +182,11 @@ class CheckpointLog:
             before = self._initial_offset(source)
         return before, after
 
+    def is_first_of(self, batch: int, source: str) -> bool:
+        """Whether a source had had nothing before a batch."""
+        previous = self.previous_offsets(batch)
+        return previous is None or previous.sources.get(source) is None
+
     def _initial_offset(self, source: str) -> str | None:
         """Where a source began, as Kafka's writes it down before its first batch: `v1` and the offset,
         behind a byte that old versions looked for."""

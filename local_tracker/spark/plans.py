@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from local_tracker.spark.compose import ComposeError
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import BatchOffsets
-from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.ranges import OffsetRanges, partitions
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
 from tracker.files import STORES, Stores
@@ -29,21 +29,33 @@ class UnaccountedError(ComposeError):
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """What a source reads from Kafka. topics: by their names, or all that match `pattern`; options: of the
+    reader, as given."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A streaming source of a plan. number: what the checkpoint calls it, its index in the plan from
     "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
-    of files, perhaps with wildcards; else None."""
+    of files, perhaps with wildcards; else None. kafka: of a source of Kafka's; else None."""
 
     number: str
     what: str
     directory: str | None = None
+    kafka: KafkaSource | None = None
 
 
 class Routes:
     """Where a query's input comes from and its output goes, by segment numbers.
 
     creates: the segments of what it writes. rows: by segment, the column with the slots of the rows in
-    its files, where rows are the items. ranges: sources with partitioned offsets, by their numbers.
+    its files, where rows are the items. ranges: sources with partitioned offsets, by their numbers, each
+    of them once for every topic that is tracked.
     """
 
     def __init__(
@@ -53,17 +65,24 @@ class Routes:
         creates: Sequence[str],
         node_id: str,
         rows: Mapping[str, str] | None = None,
-        ranges: Mapping[str, OffsetRanges] | None = None,
+        ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]] | None = None,
         untracked: Sequence[str] = (),
         plan: Sequence[Source] | None = None,
         stores: Stores = STORES,
+        *,
+        untracked_topics: Sequence[str] = (),
     ) -> None:
         """reads: the segment of all files, or segments by directory. untracked: sources by their numbers,
         and, with a `/`, directories of files. plan: the query's sources, if they are known. Raises
         LowmarkError for an unknown segment, TrackingError where the pipeline has no edge for what the
         query does, or its plan has a source that is not accounted for."""
-        self.spec, self.ranges, self._plan = spec, dict(ranges or {}), plan
         self._location = stores.location
+        self.spec, self._plan = spec, plan
+        self.ranges = {
+            number: (given,) if isinstance(given, OffsetRanges) else tuple(given)
+            for number, given in (ranges or {}).items()
+        }
+        self._untracked_topics = frozenset(untracked_topics)
         self._one = self.number(reads) if isinstance(reads, str) else None
         by_directory: dict[str, int | None] = {}
         if not isinstance(reads, str):
@@ -146,7 +165,10 @@ class Routes:
                 f"the query again, over the sources that its checkpoint began with"
             )
         for number, text in offsets.sources.items():
-            if text is None or number in self.ranges or number in self._untracked:
+            if text is None or number in self._untracked:
+                continue
+            if number in self.ranges:
+                self._check_topics(f"batch {offsets.batch}: source {number}", number, text)
                 continue
             if (
                 offsets.log_offset(number) is None
@@ -155,6 +177,19 @@ class Routes:
                     f"batch {offsets.batch}: source {number}, which is no source of files (its offset "
                     f"is {text[:200]}),"
                 )
+
+    def _check_topics(self, what: str, number: str, text: str) -> None:
+        """Raises UnaccountedError where a source has read from a topic that is not accounted for, as one
+        whose topics are told by a pattern may."""
+        known = {source.within for source in self.ranges[number]}
+        if None in known:
+            return
+        topics = {partition.rsplit("/", 1)[0] for partition in partitions(text, what)}
+        if unknown := sorted(topics - known - self._untracked_topics):
+            raise UnaccountedError(
+                f"{what} has read topic {unknown[0]!r}, which is not accounted for: name its segment in "
+                f"reads, or the topic in untracked, if min time may pass what comes from there"
+            )
 
     def _accounts_for(self, source: Source) -> bool:
         if source.number in self.ranges or source.number in self._untracked:
@@ -173,8 +208,8 @@ class Routes:
 
     def _unaccounted(self, what: str) -> UnaccountedError:
         return UnaccountedError(
-            f"{what} is not accounted for: files are named in reads by their directory, other sources in "
-            f"ranges by their number, and what is not to be tracked, so that min time passes it, in "
+            f"{what} is not accounted for: files are named in reads by their directory, topics by their "
+            f"names, other sources in ranges by their number, and what is not to be tracked, so that min time passes it, in "
             f"untracked, by number or directory; the plan has {self._shown()}"
         )
 
@@ -186,7 +221,7 @@ class Routes:
     def _check_edges(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
         spec = self.spec
         numbers = {number for _, number in self._by_directory} | {self._one}
-        numbers |= {self.number(source.segment) for source in self.ranges.values()}
+        numbers |= {self.number(one.segment) for each in self.ranges.values() for one in each}
         sources = {spec.segments[number] for number in numbers if number is not None}
         for target in creates:
             if not any(edge.source in sources and edge.target == target for edge in spec.edges):

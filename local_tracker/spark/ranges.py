@@ -12,15 +12,16 @@ import json
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import HIGHEST_OFFSET, parse_note
 
-Pieces = Iterable[tuple[int, int, int]]
-"""Parts of a range: (begin, end, slot), each end the next begin."""
+Pieces = Iterable[tuple[int, int, int | None]]
+"""Parts of a range: (begin, end, slot), each end the next begin. Where the slot is None the offsets are
+nobody's: no record of the pipeline."""
 
 
 class RangesError(Exception):
@@ -33,12 +34,14 @@ class NotYetPublished(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The offsets begin <= o < end of a partition, in a segment by its number."""
+    """The offsets begin <= o < end of a partition, in a segment by its number. is_first: nothing of the
+    partition was read before; then it may be empty."""
 
     segment: int
     partition: str
     begin: int
     end: int
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,25 @@ class OffsetRanges:
     the slot of each, in order and without gaps; it is asked when the batch is over, and again after a
     restart, and raises NotYetPublished where it has to be asked later (`PublishedRanges(...).slots`
     does). first: where partitions begin (0 if not named). Nested offsets, as Kafka's, make partitions
-    `topic/0`. only: the names that number records, of an offset that holds other numbers too.
+    `topic/0`. only: the names that number records, of an offset that holds other numbers too. within: the
+    topic whose partitions these are, of an offset that holds several. begins(partition): from where the
+    partition's records are labelled, if that is known; raises as `slots`. from_earliest: the source began
+    with the earliest records that there were, so labelled ones before its first offset had been removed.
     """
 
     segment: str
     slots: Callable[[str, int, int], Pieces]
     first: Mapping[str, int] = field(default_factory=dict)
     only: frozenset[str] | None = None
+    within: str | None = None
+    begins: Callable[[str], int] | None = None
+    from_earliest: bool = False
+
+    def has(self, partition: str) -> bool:
+        """Whether a partition of an offset is one of these."""
+        if self.within is not None and not partition.startswith(f"{self.within}/"):
+            return False
+        return self.only is None or partition in self.only
 
 
 def partitions(text: str | None, what: str) -> dict[str, int]:
@@ -85,13 +100,21 @@ def _flatten(value: object, path: str, found: dict[str, int], what: str) -> None
 
 
 def ranges(
-    segment: int, source: OffsetRanges, before: str | None, after: str | None, what: str
+    segment: int,
+    source: OffsetRanges,
+    before: str | None,
+    after: str | None,
+    what: str,
+    *,
+    is_first: bool = False,
 ) -> tuple[Range, ...]:
-    """What a batch consumed between two offsets. Raises RangesError where a partition went back."""
+    """What a batch consumed between two offsets. is_first: it is the first that read from the source.
+    Raises RangesError where a partition went back, or is gone."""
     begins, ends = partitions(before, what), partitions(after, what)
+    _check_gone(source, begins, ends, what)
     found = []
     for partition, end in sorted(ends.items()):
-        if source.only is not None and partition not in source.only:
+        if not source.has(partition):
             continue
         begin = begins.get(partition, source.first.get(partition, 0))
         if end < begin:
@@ -99,29 +122,60 @@ def ranges(
                 f"{what}: partition {partition!r} went back from {begin} to {end}; the source was "
                 f"made anew, and its offsets name other records than before"
             )
-        if begin < end:
-            found.append(Range(segment, partition, begin, end))
+        begins_here = source.begins is not None and (is_first or partition not in begins)
+        if begin < end or begins_here:
+            found.append(Range(segment, partition, begin, end, begins_here))
     return tuple(found)
+
+
+def _check_gone(
+    source: OffsetRanges, before: Mapping[str, int], after: Mapping[str, int], what: str
+) -> None:
+    """Raises RangesError where a partition of a topic is in a batch's offsets no longer: Spark goes on
+    without it if it is told to, and nobody will ever read what was labelled there."""
+    gone = [p for p in before if p not in after and source.within is not None and source.has(p)]
+    if gone:
+        raise RangesError(
+            f"{what}: partition {gone[0]!r} is gone after offset {before[gone[0]]}: the topic was "
+            f"deleted or made anew; what was labelled there and not read stays open"
+        )
 
 
 def range_cells(source: OffsetRanges, consumed: Iterable[Range]) -> Cells:
     """The cells of ranges, by the slots that the source reports. Raises RangesError."""
     rows = []
     for wanted in consumed:
-        at = wanted.begin
-        for begin, end, slot in source.slots(wanted.partition, wanted.begin, wanted.end):
+        first = at = _first_offset(source, wanted)
+        pieces = source.slots(wanted.partition, first, wanted.end) if first < wanted.end else ()
+        for begin, end, slot in pieces:
             if begin != at or not begin < end <= wanted.end:
                 break
-            rows.append(
-                (wanted.segment, slot, range_value(wanted.partition, begin, end), end - begin)
-            )
+            if slot is not None:
+                value = range_value(wanted.partition, begin, end)
+                rows.append((wanted.segment, slot, value, end - begin))
             at = end
         if at != wanted.end:
             raise RangesError(
                 f"the slots told for partition {wanted.partition!r} end at offset {at}, or leave a "
-                f"gap there; the batch consumed {wanted.begin} to {wanted.end}"
+                f"gap there; the batch consumed {first} to {wanted.end}"
             )
     return Cells.of(rows)
+
+
+def _first_offset(source: OffsetRanges, wanted: Range) -> int:
+    """Where a range begins for the pipeline: what was labelled before a source's first offset, and removed
+    before the source could read it, is accounted for with that. Raises RangesError where a source has
+    left out labelled records, for which min time would wait for ever."""
+    if not wanted.is_first or source.begins is None:
+        return wanted.begin
+    labelled = source.begins(wanted.partition)
+    if labelled >= wanted.begin or source.from_earliest:
+        return min(labelled, wanted.begin)
+    raise RangesError(
+        f"partition {wanted.partition!r} is labelled from offset {labelled} on, and the query began to "
+        f"read at {wanted.begin}: min time would wait for the records between for ever; start the query "
+        f"anew with startingOffsets=earliest, or at the offset where the labels begin"
+    )
 
 
 class PublishedRanges:
@@ -130,7 +184,7 @@ class PublishedRanges:
 
     def __init__(self, *journals: str) -> None:
         """journals: local files; one that is not there yet has nothing."""
-        self._journals = [_Journal(path) for path in journals]
+        self._journals = [Journal(path) for path in journals]
         self._lock = threading.Lock()
 
     def slots(self, partition: str, begin: int, end: int) -> Pieces:
@@ -140,35 +194,48 @@ class PublishedRanges:
             for journal in self._journals:
                 journal.read_on()
             found = [n for j in self._journals if (n := j.published.get(partition)) is not None]
-        newest = max((each.ends[-1] for each in found), default=None)
-        if newest is None or newest < end:
-            raise NotYetPublished(
-                f"offsets up to {end} of partition {partition!r}; published are those up to {newest}"
-            )
-        pieces = sorted(piece for each in found for piece in each.pieces(begin, end))
-        at = begin
-        for first, last, _ in pieces:
-            if first != at:
-                break
-            at = last
-        if at != end:
-            raise RangesError(
-                f"no front has published offset {at} of partition {partition!r} alone, or its journal "
-                f"has let go of it, which is below min time: it was never in the pipeline, or counted "
-                f"as consumed; begin behind it (first), or see who else labels the partition"
-            )
-        return pieces
+        return published_pieces(found, partition, begin, end)
+
+
+def published_pieces(
+    found: Sequence[PublishedPieces], partition: str, begin: int, end: int
+) -> Pieces:
+    """The pieces of a range of a partition, among all that were published of it. Raises as
+    `PublishedRanges.slots`."""
+    newest = max((each.ends[-1] for each in found), default=None)
+    if newest is None or newest < end:
+        raise NotYetPublished(
+            f"offsets up to {end} of partition {partition!r}; published are those up to {newest}"
+        )
+    pieces = sorted((p for each in found for p in each.pieces(begin, end)), key=lambda p: p[:2])
+    at = begin
+    for first, last, _ in pieces:
+        if first != at:
+            break
+        at = last
+    if at != end:
+        raise RangesError(
+            f"no front has published offset {at} of partition {partition!r} alone, or its journal "
+            f"has let go of it, which is below min time: it was never in the pipeline, or counted "
+            f"as consumed; begin behind it (first), or see who else labels the partition"
+        )
+    return pieces
 
 
 @dataclass(slots=True)
-class _Published:
-    """The published ranges of a partition, in order."""
+class PublishedPieces:
+    """The published ranges of a partition, in order. A slot is None where a range is nobody's."""
 
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    slots: list[int] = field(default_factory=list)
+    slots: list[int | None] = field(default_factory=list)
 
-    def pieces(self, begin: int, end: int) -> list[tuple[int, int, int]]:
+    def add(self, begin: int, end: int, slot: int | None) -> None:
+        self.begins.append(begin)
+        self.ends.append(end)
+        self.slots.append(slot)
+
+    def pieces(self, begin: int, end: int) -> list[tuple[int, int, int | None]]:
         first = bisect_right(self.ends, begin)
         last = bisect_left(self.begins, end)
         return [
@@ -177,12 +244,13 @@ class _Published:
         ]
 
 
-class _Journal:
-    """Reads what a journal has more than the last time, and anew when it was replaced."""
+class Journal:
+    """What a front's journal holds, by partition; reads what it has more than the last time, and anew when
+    it was replaced."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.published: dict[str, _Published] = {}
+        self.published: dict[str, PublishedPieces] = {}
         self._inode: int | None = None
         self._read_bytes = 0
 
@@ -205,7 +273,4 @@ class _Journal:
             except ValueError as error:
                 raise RangesError(f"{self.path} is damaged: {error}") from None
             for partition, begin, end in batch.ranges:
-                known = self.published.setdefault(partition, _Published())
-                known.begins.append(begin)
-                known.ends.append(end)
-                known.slots.append(batch.slot)
+                self.published.setdefault(partition, PublishedPieces()).add(begin, end, batch.slot)

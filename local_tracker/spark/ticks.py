@@ -167,11 +167,14 @@ class QueryTicks:
     def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
         """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
         found: list[tuple[str, Range]] = []
-        for number, source in self._routes.ranges.items():
+        for number, sources in self._routes.ranges.items():
             before, after = self.checkpoint.offset_pair(batch, number)
-            segment = self._spec.segments.index(source.segment)
+            is_first = self.checkpoint.is_first_of(batch, number)
             what = f"batch {batch}, source {number}"
-            found += [(number, r) for r in ranges(segment, source, before, after, what)]
+            for source in sources:
+                segment = self._spec.segments.index(source.segment)
+                read = ranges(segment, source, before, after, what, is_first=is_first)
+                found += [(number, one) for one in read]
         return tuple(found)
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
@@ -226,8 +229,12 @@ class QueryTicks:
         while True:
             try:
                 return Cells.concatenate(
-                    range_cells(source, [wanted for at, wanted in record.ranges if at == number])
-                    for number, source in self._routes.ranges.items()
+                    range_cells(
+                        source,
+                        [r for at, r in record.ranges if at == number and source.has(r.partition)],
+                    )
+                    for number, sources in self._routes.ranges.items()
+                    for source in sources
                 )
             except NotYetPublished as error:
                 looks += 1
@@ -237,7 +244,8 @@ class QueryTicks:
                         record.batch, self._query_id, error,
                     )  # fmt: skip
                 if looks % _LOOKS_PER_REPORT == 0:
-                    reported_by = {source.segment for source in self._routes.ranges.values()}
+                    by_number = self._routes.ranges.values()
+                    reported_by = {source.segment for sources in by_number for source in sources}
                     segment = (
                         self._spec.segments.index(min(reported_by)) if len(reported_by) == 1 else -1
                     )

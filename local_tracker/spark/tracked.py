@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.compose import ComposeError, Evaluations
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jobs import JobNode
@@ -39,10 +40,11 @@ from local_tracker.spark.jvm import (
     sink_description,
     sources_with_one_root,
 )
+from local_tracker.spark.kafka import TopicReads, topic_reads
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import Output, noted_output, published_output, sink_output
-from local_tracker.spark.plans import Routes
+from local_tracker.spark.plans import Routes, Source
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.starting import (
@@ -56,6 +58,7 @@ from local_tracker.spark.versions import check_version
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
+from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 
 _DRAIN_TIMEOUT_S = 30.0
@@ -79,11 +82,13 @@ class Tracked:
         pipeline: str,
         *,
         untried_pyspark: str | None = None,
+        topics: str | None = None,
     ) -> None:
         """`target`: host:port of a tracker process, or several; a SecureTarget's files are taken on
         executors too, from the same paths, unless these have credentials in their environment.
         `untried_pyspark`: a version of PySpark to go on with although it has not been tried, such as
-        "4.4". Raises TrackingError for a version, or a kind of session, that cannot be tracked."""
+        "4.4". topics: the directory in which fronts note what they label of Kafka topics. Raises
+        TrackingError for a version, or a kind of session, that cannot be tracked."""
         check_version(pyspark.__version__, untried_pyspark)
         if not hasattr(spark, "_jsparkSession"):
             raise TrackingError(
@@ -91,6 +96,7 @@ class Tracked:
                 "classic session, in the driver"
             )
         self.spark, self.target, self.pipeline = spark, target, pipeline
+        self._topics = topics
         self._tasks_acknowledge = False
         self._writers: dict[Path, BatchWriter] = {}
         self._admitted: dict[str, TrackedQuery | TrackingError] = {}
@@ -141,15 +147,15 @@ class Tracked:
     ) -> TrackedQuery:
         """Start a query and track it.
 
-        reads: the segment that its input files are in, or segments by source directory; creates: the
-        segments of the queries that read what its sink writes. rows: segments whose items are rows
-        instead of files, each with the column of the rows' slots; all who write or read such a segment
+        reads: the segment that its input files are in, or segments by source directory or Kafka topic;
+        creates: the segments of the queries that read what its sink writes. rows: segments whose items
+        are rows instead of files, each with the column of the rows' slots; all who write or read such a segment
         must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
         whose offsets number their records. emits: the name of the front that the query is of the one
         segment that it creates in, where it emits from its state. noted: the local directory where a
         sink of the user's own notes what it commits (`note_commit`). operators: names of
         those that acknowledge: a batch with input files in which one handed nothing over fails.
-        untracked: sources that are in none of these, by number, and directories of files (with a `/`).
+        untracked: sources that are in none of these, by number, topics, and directories of files (with a `/`).
         may_publish_nothing: a batch that had input need not publish anything for what the query creates
         through `writer` (or note anything); else it fails. take_over: end another query that runs under
         this node id.
@@ -164,9 +170,9 @@ class Tracked:
             admin = Admin(self.target)
             undoing.callback(admin.close)
             asked = starting.ask()
-            routes = Routes(
-                asked.spec, reads, creates, node_id, rows, ranges, untracked, planned.sources
-            )
+            sources = planned.sources
+            read = self._read_topics(sources, reads, untracked, ranges or {})
+            routes = read.routes(asked.spec, creates, node_id, rows, sources)
             self._check_creates(planned, creates, noted)
             _check_emits(emits, creates, routes)
             check_admission(node_id, starting, admin, asked, routes)
@@ -244,6 +250,28 @@ class Tracked:
             query.stop()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _read_topics(
+        self,
+        sources: Sequence[Source],
+        reads: str | Mapping[str, str],
+        untracked: Sequence[str],
+        ranges: Mapping[str, OffsetRanges],
+    ) -> TopicReads:
+        return topic_reads(sources, reads, untracked, ranges, self._place, self._topic_id)
+
+    def _place(self, topic: str) -> TopicPlace:
+        """Where it is kept what is known of a topic."""
+        if self._topics is None:
+            raise TrackingError(
+                f"topic {topic!r} is to be tracked, and it is not known where its labels are noted: give "
+                f"the directory, Tracked(..., topics=DIRECTORY), the same as to its KafkaFront"
+            )
+        return TopicPlace(self._topics, self.pipeline, topic)
+
+    def _topic_id(self, topic: str, options: Mapping[str, str]) -> str:
+        with closing(JvmTopic(self.spark, topic, options)) as asked:
+            return asked.ends().topic_id
 
     def _check_creates(
         self, planned: PlannedQuery, creates: Sequence[str], noted: str | None

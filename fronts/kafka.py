@@ -1,0 +1,349 @@
+"""The front of a Kafka topic: it labels what others write there, by ranges of offsets.
+
+    with KafkaFront("127.0.0.1:7070", "orders", "orders-topic", "parse", "orders",
+                    topics="/data/topics", brokers="127.0.0.1:9092"):
+        ...  # for as long as the topic is written
+
+It asks the brokers how far the topic has come, again and again, and labels what is new with the moment at
+which it asked. Its promise is that moment too: when min time is beyond t, every record that the topic
+held at t is completely processed. While no broker answers, min time is held. Offsets without a record (of
+transactions, compaction, retention) are labelled as if they held one, and consumed with their range.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self, Unpack
+from urllib.parse import quote
+
+from fronts.core import FrontStateError
+from fronts.front import (
+    JOIN_TIMEOUT_S,
+    Clock,
+    FrontFailedError,
+    FrontFullError,
+    FrontOptions,
+)
+from fronts.groups import POLL_INTERVAL_MS as GROUP_POLL_INTERVAL_MS
+from fronts.groups import PartitionGroup
+from fronts.ranges import RangeFront
+from tracker.client.errors import LowmarkError, UnavailableError
+from tracker.client.topics import (
+    BrokerAwayError,
+    Topic,
+    TopicClaim,
+    TopicEnds,
+    TopicError,
+    TopicPlace,
+    check_ends,
+)
+from tracker.files import STORES, scheme
+
+POLL_INTERVAL_MS = 100
+"""How often the brokers are asked: two requests each time."""
+BROKER_TIMEOUT_S = 10.0
+"""How long one answer of the brokers is waited for."""
+
+Brokers = str | Mapping[str, Any]
+"""`host:port,host:port`, or a whole configuration as confluent-kafka takes it."""
+Begin = Literal["earliest", "latest"]
+
+log = logging.getLogger("lowmark.front")
+
+
+class KafkaTopic:
+    """A topic, asked about by `confluent-kafka`. Thread-safe."""
+
+    def __init__(self, name: str, brokers: Brokers, timeout_s: float = BROKER_TIMEOUT_S) -> None:
+        """Raises LowmarkError where confluent-kafka is not installed."""
+        try:
+            from confluent_kafka.admin import AdminClient
+        except ImportError as error:
+            raise LowmarkError(
+                f"topic {name!r} is asked about by confluent-kafka, which is not installed: pip install "
+                f"'lowmark[kafka]' ({error})"
+            ) from None
+        self.name, self._timeout_s = name, timeout_s
+        config = {"bootstrap.servers": brokers} if isinstance(brokers, str) else dict(brokers)
+        self._admin = AdminClient(config, logger=logging.getLogger("lowmark.kafka"))
+
+    def ends(self) -> TopicEnds:
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(OffsetSpec.latest())
+
+    def earliest(self) -> TopicEnds:
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(OffsetSpec.earliest())
+
+    def _offsets(self, spec: Any) -> TopicEnds:
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+
+        try:
+            asked = self._admin.describe_topics(
+                TopicCollection([self.name]), request_timeout=self._timeout_s
+            )
+            described = asked[self.name].result(self._timeout_s)
+            numbers = [partition.id for partition in described.partitions]
+            listed = self._admin.list_offsets(
+                {TopicPartition(self.name, number): spec for number in numbers},
+                request_timeout=self._timeout_s,
+            )
+            found = {at.partition: one.result(self._timeout_s) for at, one in listed.items()}
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicError(f"there is no topic {self.name!r}: create it first") from None
+            raise BrokerAwayError(f"topic {self.name!r}: no broker has answered: {error}") from None
+        except TimeoutError:
+            raise BrokerAwayError(
+                f"topic {self.name!r}: no broker has answered within {self._timeout_s:g} s"
+            ) from None
+        ends = {f"{self.name}/{number}": int(one.offset) for number, one in found.items()}
+        return TopicEnds(_java_id(str(described.topic_id)), ends)
+
+
+class KafkaFront:
+    """A front of one topic for one segment. Thread-safe; one at a time may label a topic for a segment,
+    until it is left for good."""
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        front: str,
+        segment: str,
+        topic: str | Topic,
+        topics: str | os.PathLike[str],
+        *,
+        brokers: Brokers | None = None,
+        begin: Begin = "earliest",
+        poll_interval_ms: float = POLL_INTERVAL_MS,
+        **options: Unpack[FrontOptions],
+    ) -> None:
+        """topics: a local or mounted directory, which the readers see too; the front's journal is in it.
+        brokers: of the topic; an own `Topic` instead needs none. begin: where the first run of all
+        begins, at the earliest record that is there, or behind the latest; later runs go on where the
+        last one was. The rest as for `Front`; a clock says when the brokers are asked. Raises
+        LowmarkError."""
+        self.topic = _topic(topic, brokers)
+        self._place = local_place(str(topics), pipeline, self.topic.name)
+        self._directory = self._place.front(segment)
+        self._owner, self._segment, self._begin = f"front {front}", segment, begin
+        self._clock: Clock = options.get("clock", time.time_ns)
+        self._looked_ns = 0
+        self._front_options = FrontOptions(**options)
+        self._front_options["clock"] = lambda: self._looked_ns
+        self._make_front: Callable[[TopicClaim], RangeFront] = lambda claim: RangeFront(
+            target, pipeline, front, segment, f"{self._directory}/{quote(front, safe='')}.ranges",
+            first=claim.begins, **self._front_options,
+        )  # fmt: skip
+        self._poll_interval_s = poll_interval_ms / 1000
+        self._front: RangeFront | None = None
+        self._claim: TopicClaim | None = None
+        self._stopping = threading.Event()
+        self._looking = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._failure: LowmarkError | None = None
+        self._is_away = False
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """By partition (`topic/0`), up to which offset it is labelled."""
+        return self._running.ends
+
+    @property
+    def begins(self) -> dict[str, int]:
+        """By partition, from which offset on it is labelled; 0 where it is not named."""
+        assert self._claim is not None, "the front has not been started"
+        return dict(self._claim.begins)
+
+    @property
+    def failure(self) -> LowmarkError | None:
+        """Why the front labels nothing more, if so: min time is held then."""
+        return self._failure
+
+    def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
+        """Claims the topic, joins, and begins to label. Raises TopicError where the topic belongs to
+        another front, was made anew, or lost records that had been labelled; BrokerAwayError, and as
+        `RangeFront.start`."""
+        self._looked_ns = self._clock()
+        found = self.topic.ends()
+        begins = self.topic.earliest().ends if self._begin == "earliest" else found.ends
+        wanted = TopicClaim(self._owner, found.topic_id, begins, (self._segment,))
+        self._claim = self._place.claim(self._directory, wanted)
+        self._front = self._make_front(self._claim).start(timeout_s)
+        try:
+            self._label(found)
+        except BaseException:
+            self._front.close()
+            raise
+        self._thread = threading.Thread(
+            target=self._run, name=f"lowmark-kafka-{self.topic.name}", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def look(self) -> None:
+        """Asks the brokers now, and labels what is new. Raises BrokerAwayError, TopicError, and as
+        `Front.publish`."""
+        with self._looking:
+            asked_ns = self._clock()
+            found = self.topic.ends()
+            self._looked_ns = max(self._looked_ns, asked_ns)
+            self._label(found)
+
+    def wait_durable(self, timeout_s: float | None = None) -> bool:
+        """As `Front.wait_durable`."""
+        return self._running.wait_durable(timeout_s)
+
+    def leave(self) -> None:
+        """Labels what is there by now, and ends the front for good: min time waits for it no longer.
+        Raises as `look`, and what made the front fail."""
+        self._stop()
+        if self._failure is None:
+            self.look()
+            self._running.leave()
+        self.close()
+
+    def close(self) -> None:
+        """Ends this run: min time waits for the front to be started again. Raises what made it fail."""
+        self._stop()
+        if self._front is not None:
+            self._front.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        return self if self._thread is not None else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> RangeFront:
+        if self._front is None:
+            raise FrontStateError(f"{self._owner} has not been started; call start() first")
+        return self._front
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _label(self, found: TopicEnds) -> None:
+        assert self._claim is not None and self._front is not None
+        self._place.check_id(self._claim, found.topic_id)
+        check_ends(self.topic.name, {**self._claim.begins, **self._front.ends}, found.ends)
+        self._front.publish(found.ends)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(self._poll_interval_s):
+                self._try()
+        except Exception as error:
+            self._failure = LowmarkError(
+                f"{self._owner} labels topic {self.topic.name!r} no more, and min time is held: {error}"
+            )
+            self._failure.__cause__ = error
+            log.error("%s", self._failure)
+
+    def _try(self) -> None:
+        """One look; what passes is said once, and tried again."""
+        try:
+            self.look()
+        except (FrontFailedError, TopicError):
+            raise
+        except (BrokerAwayError, FrontFullError, UnavailableError, OSError) as error:
+            if not self._is_away:
+                log.warning("%s: min time is held, and it looks again: %s", self._owner, error)
+            self._is_away = True
+            return
+        if self._is_away:
+            log.warning("%s: goes on", self._owner)
+        self._is_away = False
+
+
+class KafkaGroup(PartitionGroup):
+    """One member of a group that shares the partitions of a topic: each is labelled by one at a time."""
+
+    def __init__(
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        group: str,
+        segment: str,
+        topic: str | Topic,
+        topics: str | os.PathLike[str],
+        *,
+        brokers: Brokers | None = None,
+        begin: Begin = "earliest",
+        member: str | None = None,
+        poll_interval_ms: float = GROUP_POLL_INTERVAL_MS,
+        clock: Clock = time.time_ns,
+        pass_over_late: bool = False,
+    ) -> None:
+        """topics: a directory whose locks hold between all members, and which the readers see. The rest
+        as for `KafkaFront` and `PartitionGroup`. Asks the brokers, and claims the topic; raises
+        BrokerAwayError, TopicError."""
+        self._topic, self._clock = _topic(topic, brokers), clock
+        self._place = local_place(str(topics), pipeline, self._topic.name)
+        self._looked_ns, self._is_away = clock(), False
+        found = self._topic.ends()
+        begins = self._topic.earliest().ends if begin == "earliest" else found.ends
+        wanted = TopicClaim(f"group {group}", found.topic_id, begins, (segment,))
+        self._claim = self._place.claim(self._place.front(segment), wanted)
+        super().__init__(
+            target, pipeline, group, segment, self._place.front(segment),
+            partitions=lambda: self._topic.ends().ends, ends=self._ends_of, first=self._claim.begins,
+            member=member, poll_interval_ms=poll_interval_ms, clock=lambda: self._looked_ns,
+            pass_over_late=pass_over_late,
+        )  # fmt: skip
+
+    def _ends_of(self, partitions: Sequence[str]) -> dict[str, int]:
+        asked_ns = self._clock()
+        found = self._topic.ends()
+        self._place.check_id(self._claim, found.topic_id)
+        check_ends(self._topic.name, self._claim.begins, found.ends)
+        self._looked_ns = max(self._looked_ns, asked_ns)
+        return {name: found.ends[name] for name in partitions if name in found.ends}
+
+    def _work(self) -> None:
+        """As of any group; while no broker answers, min time is held."""
+        try:
+            super()._work()
+        except BrokerAwayError as error:
+            if not self._is_away:
+                log.warning("group %r: min time is held, and it looks again: %s", self.group, error)
+            self._is_away = True
+        else:
+            self._is_away = False
+
+
+def local_place(directory: str, pipeline: str, topic: str) -> TopicPlace:
+    """Where a front keeps what it labels. Raises LowmarkError where that is not a file system."""
+    where = STORES.location(directory)
+    if scheme(where):
+        raise LowmarkError(
+            f"the front of topic {topic!r} keeps its journal in a local or mounted directory, not in {where}"
+        )
+    return TopicPlace(where, pipeline, topic)
+
+
+def _topic(topic: str | Topic, brokers: Brokers | None) -> Topic:
+    if not isinstance(topic, str):
+        return topic
+    if brokers is None:
+        raise LowmarkError(f"topic {topic!r} needs brokers=, as host:port")
+    return KafkaTopic(topic, brokers)
+
+
+def _java_id(text: str) -> str:
+    """A topic's id as Kafka's own tools and clients write it."""
+    return text.replace("+", "-").replace("/", "_").rstrip("=")

@@ -1,0 +1,94 @@
+"""A Kafka topic, asked about by the clients of the driver's JVM, which the connector has brought there.
+
+They take the very options of the query's reader or writer, so whatever those can reach, they can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import SparkSession
+
+from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
+
+BROKER_TIMEOUT_S = 10.0
+"""How long one answer of the brokers is waited for."""
+
+_PREFIX = "kafka."
+_UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
+
+
+class JvmTopic:
+    """A `Topic` of the brokers that a reader's or writer's options name. `close()` it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        options: Mapping[str, str],
+        timeout_s: float = BROKER_TIMEOUT_S,
+    ) -> None:
+        """Raises TopicError where the options name no brokers, or the connector's jars are not there."""
+        self.name, self._timeout_ms = name, int(timeout_s * 1000)
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        self._jvm = jvm
+        given = {key.lower(): value for key, value in options.items()}
+        if f"{_PREFIX}bootstrap.servers" not in given:
+            raise TopicError(f"topic {name!r}: the option kafka.bootstrap.servers names no brokers")
+        settings = jvm.java.util.Properties()
+        for key, value in given.items():
+            if key.startswith(_PREFIX):
+                settings.put(key.removeprefix(_PREFIX), value)
+        settings.put("default.api.timeout.ms", str(self._timeout_ms))
+        settings.put("request.timeout.ms", str(self._timeout_ms // 2))
+        try:
+            self._client = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        except (Py4JError, TypeError) as error:
+            raise TopicError(
+                f"topic {name!r}: no client of its brokers can be made in the driver ({_reason(error)}); "
+                f"are the jars of spark-sql-kafka-0-10 there (spark.jars.packages)?"
+            ) from None
+
+    def ends(self) -> TopicEnds:
+        return self._offsets(self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+
+    def earliest(self) -> TopicEnds:
+        return self._offsets(self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+
+    def close(self) -> None:
+        self._client.close(self._jvm.java.time.Duration.ofSeconds(0))
+
+    def _offsets(self, spec: Any) -> TopicEnds:
+        jvm = self._jvm
+        try:
+            names = jvm.java.util.List.of(self.name)
+            described = self._answer(self._client.describeTopics(names).allTopicNames())
+            description = described.get(self.name)
+            wanted = jvm.java.util.HashMap()
+            for partition in description.partitions():
+                at = jvm.org.apache.kafka.common.TopicPartition(self.name, partition.partition())
+                wanted.put(at, spec)
+            listed = self._answer(self._client.listOffsets(wanted).all())
+            ends = {
+                f"{self.name}/{entry.getKey().partition()}": int(entry.getValue().offset())
+                for entry in listed.entrySet()
+            }
+            return TopicEnds(str(description.topicId().toString()), ends)
+        except Py4JJavaError as error:
+            if _UNKNOWN_TOPIC in str(error.java_exception.toString()):
+                raise TopicError(f"there is no topic {self.name!r}: create it first") from None
+            raise BrokerAwayError(
+                f"topic {self.name!r}: no broker has answered: {_reason(error)}"
+            ) from None
+
+    def _answer(self, future: Any) -> Any:
+        return future.get(self._timeout_ms, self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString())[:300]
+    return str(error)[:300]

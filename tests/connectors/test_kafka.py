@@ -1,0 +1,258 @@
+"""Kafka with a real broker: a topic is labelled, read by a tracked query, and read to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+import tracker
+from fronts.kafka import KafkaFront, KafkaGroup, KafkaTopic
+from local_tracker.spark.attached import AttachedQuery
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.kafka import topic_ranges
+from local_tracker.spark.tracked import Tracked, TrackedQuery
+from tests.cluster.children import WAIT_S, now_slot, until
+from tests.connectors.conftest import or_skip
+from tests.connectors.parts.jars import spark_jars
+from tests.connectors.parts.kafka import KafkaBroker
+from tests.spark_matrix.registry import LOCAL
+from tests.spark_matrix.sessions import make_session
+from tracker.client import Admin, Subscriber
+from tracker.client.topics import TopicError
+from tracker.core.model import PipelineSpec
+from tracker.core.model.slots import FOREVER
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    profile = replace(LOCAL, settings={"spark.jars": or_skip(lambda: spark_jars("spark-kafka"))})
+    session = make_session(profile, tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    with tracker.embedded(shards=2) as embedded:
+        yield embedded.target
+
+
+class World:
+    """A pipeline over a topic of its own, its front, and a tracked query that copies it to files."""
+
+    def __init__(
+        self, spark: SparkSession, target: str, broker: KafkaBroker, name: str, directory: Path
+    ) -> None:
+        self.spark, self.target, self.broker = spark, target, broker
+        self.name, self.topic, self.directory = name, name, directory
+        self.topics = str(directory / "topics")
+        self.tracked = Tracked(spark, target, name, topics=self.topics)
+        with Admin(target) as admin:
+            spec = PipelineSpec(name, ("parse",), front_count=1, start_slot=now_slot())
+            admin.register(spec)
+
+    def produce(self, *numbers: int, partition: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "acks": "all"})
+        for number in numbers:
+            producer.produce(self.topic, str(number).encode(), partition=partition)
+        assert producer.flush(WAIT_S) == 0
+
+    def front(self) -> KafkaFront:
+        return KafkaFront(
+            self.target, self.name, "kafka", "parse", self.topic, self.topics,
+            brokers=self.broker.bootstrap,
+        )  # fmt: skip
+
+    def frame(self, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("kafka").option("subscribe", self.topic)
+        options = {
+            "kafka.bootstrap.servers": self.broker.bootstrap,
+            "startingOffsets": "earliest",
+        } | options
+        return reader.options(**options).load()
+
+    def copy(self, frame: DataFrame | None = None) -> DataStreamWriter:
+        frame = self.frame() if frame is None else frame
+        return (
+            frame.selectExpr("cast(value as string) as number")
+            .writeStream.format("json")
+            .option("path", f"{self.directory}/out")
+            .option("checkpointLocation", f"{self.directory}/cp")
+        )
+
+    def start(self, frame: DataFrame | None = None) -> TrackedQuery:
+        return self.tracked.start(self.copy(frame), node_id="copy", reads={self.topic: "parse"})
+
+    @contextmanager
+    def query(self) -> Iterator[TrackedQuery]:
+        query = self.start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def copied(self) -> list[int]:
+        rows = self.spark.read.schema("number string").json(f"{self.directory}/out").collect()
+        return sorted(int(row.number) for row in rows)
+
+    def assert_complete(self) -> None:
+        with Subscriber(self.target, self.name) as subscriber:
+            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        assert self.open_items() == 0
+
+    def open_items(self) -> int:
+        with Admin(self.target) as admin:
+            (segment,) = admin.pipeline(self.name).state.segments
+        return segment.open_items
+
+
+@pytest.fixture
+def world(
+    spark: SparkSession,
+    target: str,
+    broker: KafkaBroker,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> World:
+    world = World(spark, target, broker, request.node.name, tmp_path)
+    broker.create_topic(world.topic, 2)
+    return world
+
+
+def test_a_topic_is_read_to_its_end(world: World) -> None:
+    world.produce(1, 2, 3)
+    with world.front() as front:
+        query = world.start()
+        world.produce(4, partition=1)
+        until(lambda: front.ends == {f"{world.topic}/0": 3, f"{world.topic}/1": 1})
+        query.processAllAvailable()
+        front.leave()
+    world.assert_complete()
+    assert world.copied() == [1, 2, 3, 4]
+    query.stop()
+
+
+def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
+    with world.front() as front, Subscriber(world.target, world.name) as subscriber:
+        world.start().stop()
+        world.produce(1)
+        until(lambda: front.ends.get(f"{world.topic}/0") == 1)
+        assert front.wait_durable(WAIT_S)
+        front.leave()
+        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
+        query = world.start()
+        query.processAllAvailable()
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        query.stop()
+    assert world.copied() == [1]
+
+
+def test_a_partition_is_added_while_the_query_runs(world: World) -> None:
+    with world.front() as front:
+        world.produce(1)
+        query = world.start()
+        query.processAllAvailable()
+        world.broker.add_partitions(world.topic, 3)
+        until(lambda: len(front.topic.ends().ends) == 3)
+        world.produce(2, 3, partition=2)
+        query.processAllAvailable()
+        front.leave()
+    world.assert_complete()
+    assert world.copied() == [1, 2, 3]
+    query.stop()
+
+
+def test_the_offsets_of_aborted_transactions_are_covered(world: World) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": world.broker.bootstrap,
+            "transactional.id": world.topic,
+            "acks": "all",
+        }
+    )
+    producer.init_transactions(WAIT_S)
+    for keep in (False, True, False):
+        producer.begin_transaction()
+        producer.produce(world.topic, b"7", partition=0)
+        assert producer.flush(WAIT_S) == 0
+        producer.commit_transaction(WAIT_S) if keep else producer.abort_transaction(WAIT_S)
+    with world.front() as front:
+        query = world.start(world.frame(**{"kafka.isolation.level": "read_committed"}))
+        query.processAllAvailable()
+        front.leave()
+    world.assert_complete()
+    assert world.copied() == [7]
+    query.stop()
+
+
+def test_a_group_shares_the_partitions_of_a_topic(world: World) -> None:
+    def member(name: str) -> KafkaGroup:
+        return KafkaGroup(
+            world.target, world.name, "kafka", "parse", world.topic, world.topics,
+            brokers=world.broker.bootstrap, member=name, poll_interval_ms=20,
+        )  # fmt: skip
+
+    partitions = [f"{world.topic}/{number}" for number in range(2)]
+    world.produce(1)
+    with world.query() as query:
+        with member("a") as a, member("b") as b:
+            until(lambda: sorted(a.held + b.held) == partitions)
+            world.produce(2, partition=1)
+            query.processAllAvailable()
+        world.produce(3, partition=1)  # while nobody labels
+        with member("c") as c:
+            until(lambda: c.held == partitions)
+            query.processAllAvailable()
+    assert world.copied() == [1, 2, 3]
+    until(lambda: world.open_items() == 0)
+
+
+def test_a_query_is_followed_from_outside(world: World) -> None:
+    world.produce(1, 2)
+    plain = world.copy().start()
+    plain.processAllAvailable()
+    plain.stop()
+    source = topic_ranges(world.topics, world.name, world.topic, "parse", from_earliest=True)
+    attached = AttachedQuery(
+        world.target, world.name, "copy", f"{world.directory}/cp", reads={}, ranges={"0": source}
+    )
+    with world.front() as front:
+        attached.start()
+        front.leave()
+        world.assert_complete()
+    attached.close()
+
+
+def test_a_topic_without_a_segment_is_refused(world: World) -> None:
+    with pytest.raises(
+        TrackingError, match=f"topic '{world.topic}' of source 0 is not accounted for"
+    ):
+        world.tracked.start(world.copy(), node_id="copy", reads={"other": "parse"})
+
+
+def test_a_topic_that_was_made_anew_is_refused(world: World) -> None:
+    world.produce(1)
+    with world.front():
+        query = world.start()
+        query.processAllAvailable()
+        query.stop()
+    world.broker.delete_topic(world.topic)
+    until(lambda: _is_gone(KafkaTopic(world.topic, world.broker.bootstrap)))
+    world.broker.create_topic(world.topic, 2)
+    with pytest.raises(TopicError, match="was deleted and made anew"):
+        world.front().start()
+
+
+def _is_gone(topic: KafkaTopic) -> bool:
+    try:
+        topic.ends()
+    except TopicError:
+        return True
+    return False

@@ -1,0 +1,241 @@
+"""The front of a topic: what it labels, what it promises, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fronts.front import FrontOptions
+from fronts.kafka import KafkaFront
+from local_tracker.spark.kafka import TopicLabels
+from local_tracker.spark.ranges import (
+    NotYetPublished,
+    OffsetRanges,
+    RangesError,
+    range_cells,
+    ranges,
+)
+from tests.cluster.children import until
+from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.fake_topic import FakeTopic
+from tracker.client.errors import LowmarkError
+from tracker.client.topics import BrokerAwayError, TopicError, TopicPlace
+from tracker.core.model.ack_values import range_value
+
+NEVER_MS = 3_600_000
+"""So rarely a front looks by itself where the test says when."""
+
+
+class Kafka:
+    """A tracker, a topic and a clock, and the runs of a front over them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.topic, self.tracker = directory, FakeTopic(), FakeTracker()
+        self.now_ns = 10
+        self.fronts: list[KafkaFront] = []
+
+    def start(
+        self, front: str = "f", poll_interval_ms: float = NEVER_MS, **more: Any
+    ) -> KafkaFront:
+        options = FrontOptions(
+            node=self.tracker.connect(), clock=lambda: self.now_ns, heartbeat_interval_ms=1
+        )
+        self.fronts.append(
+            KafkaFront(
+                "unused:1",
+                "p",
+                front,
+                "in",
+                self.topic,
+                self.directory / "topics",
+                poll_interval_ms=poll_interval_ms,
+                **options,
+                **more,
+            )
+        )
+        return self.fronts[-1].start(WAIT_S)
+
+    def reader(self, topic_id: str | None = None) -> OffsetRanges:
+        place = TopicPlace(str(self.directory / "topics"), "p", "orders")
+        return TopicLabels(place, "in", topic_id).ranges()
+
+    def close(self) -> None:
+        for front in self.fronts:
+            if front.failure is None:
+                front.close()
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[Kafka]:
+    made = Kafka(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_is_new_is_labelled_with_the_moment_of_the_question(kafka: Kafka) -> None:
+    kafka.topic.now = {0: 3}
+    front = kafka.start()
+    kafka.now_ns = 50
+    kafka.topic.now = {0: 3, 1: 4}
+    front.look()
+    assert front.wait_durable(WAIT_S)
+    assert kafka.tracker.created == [
+        (1, range_value("orders/0", 0, 3), 3), (5, range_value("orders/1", 0, 4), 4)
+    ]  # fmt: skip
+    assert front.ends == {"orders/0": 3, "orders/1": 4}
+
+
+def test_it_promises_no_more_than_the_moment_at_which_the_brokers_answered(kafka: Kafka) -> None:
+    front = kafka.start()
+    kafka.now_ns = 90
+    front.look()
+    kafka.tracker.wait(lambda: kafka.tracker.heartbeat == 9)
+    kafka.topic.is_away = True
+    kafka.now_ns = 200
+    with pytest.raises(BrokerAwayError):
+        front.look()
+    kafka.topic.is_away = False
+    kafka.now_ns = 210
+    kafka.topic.now = {0: 1}  # it came while nobody answered
+    front.look()
+    assert front.wait_durable(WAIT_S)
+    beats = [beat.slot for tick in kafka.tracker.ticks for beat in tick.heartbeats]
+    assert [beat for beat in beats if 9 < beat < 21] == []
+    assert kafka.tracker.created == [(21, range_value("orders/0", 0, 1), 1)]
+
+
+def test_it_goes_on_by_itself_once_the_brokers_are_back(kafka: Kafka) -> None:
+    front = kafka.start(poll_interval_ms=1)
+    kafka.topic.is_away = True
+    asked = kafka.topic.asked
+    until(lambda: kafka.topic.asked > asked + 2)
+    kafka.topic.now = {0: 2}
+    kafka.topic.is_away = False
+    until(lambda: front.ends == {"orders/0": 2})
+    assert front.failure is None
+
+
+def test_the_next_run_labels_what_came_meanwhile_once(kafka: Kafka) -> None:
+    kafka.topic.now = {0: 3}
+    kafka.start().close()
+    kafka.topic.now = {0: 5}
+    kafka.now_ns = 70
+    front = kafka.start()
+    assert front.wait_durable(WAIT_S)
+    assert kafka.tracker.created == [
+        (1, range_value("orders/0", 0, 3), 3), (7, range_value("orders/0", 3, 5), 2)
+    ]  # fmt: skip
+
+
+def test_records_that_were_there_before_it_begins_are_nobodys(kafka: Kafka) -> None:
+    kafka.topic.now = {0: 7}
+    front = kafka.start(begin="latest")
+    assert front.begins == {"orders/0": 7}
+    front.close()
+    kafka.topic.now = {0: 9}
+    front = kafka.start(begin="latest")  # where the first run began counts
+    assert front.ends == {"orders/0": 9}
+    reader = kafka.reader()
+    assert list(reader.slots("orders/0", 5, 8)) == [(5, 7, None), (7, 8, 1)]
+    assert list(reader.slots("orders/0", 2, 4)) == [(2, 4, None)]
+
+
+def test_removed_records_are_not_labelled_and_those_removed_later_count_as_read(
+    kafka: Kafka,
+) -> None:
+    kafka.topic.begins, kafka.topic.now = {0: 4}, {0: 9}
+    kafka.start()
+    place = TopicPlace(str(kafka.directory / "topics"), "p", "orders")
+    reader = TopicLabels(place, "in").ranges(from_earliest=True)
+    # By the time that the query begins, the records 4 and 5 have been removed too.
+    offsets = '{"orders":{"0":6}}', '{"orders":{"0":9}}'
+    cells = range_cells(reader, ranges(1, reader, *offsets, "batch 0", is_first=True))
+    assert list(cells.rows()) == [(1, 1, range_value("orders/0", 4, 9), 5)]
+
+
+def test_a_query_that_leaves_labelled_records_out_is_refused(kafka: Kafka) -> None:
+    kafka.topic.now = {0: 9, 1: 2}
+    kafka.start()
+    reader = kafka.reader()
+    offsets = '{"orders":{"0":9,"1":0}}', '{"orders":{"0":9,"1":2}}'
+    read = ranges(1, reader, *offsets, "batch 0", is_first=True)
+    with pytest.raises(RangesError, match=r"'orders/0' is labelled from offset 0 .* read at 9"):
+        range_cells(reader, read)
+
+
+def test_a_partition_that_comes_later_begins_at_its_first_offset(kafka: Kafka) -> None:
+    front = kafka.start()
+    kafka.topic.now = {0: 1, 1: 5}
+    front.look()
+    reader = kafka.reader()
+    offsets = '{"orders":{"0":1}}', '{"orders":{"0":1,"1":5}}'
+    (read,) = ranges(1, reader, *offsets, "batch 3")
+    assert (read.partition, read.begin, read.end, read.is_first) == ("orders/1", 0, 5, True)
+    assert list(range_cells(reader, [read]).rows()) == [(1, 1, range_value("orders/1", 0, 5), 5)]
+
+
+def test_a_partition_that_is_gone_from_a_batch_is_an_error(kafka: Kafka) -> None:
+    offsets = '{"orders":{"0":1,"1":5}}', '{"orders":{"0":3}}'
+    with pytest.raises(RangesError, match="partition 'orders/1' is gone after offset 5"):
+        ranges(1, kafka.reader(), *offsets, "batch 3")
+
+
+def test_an_end_that_moves_back_ends_the_front(kafka: Kafka) -> None:
+    kafka.topic.now = {0: 5}
+    front = kafka.start(poll_interval_ms=1)
+    kafka.topic.now = {0: 4}
+    until(lambda: front.failure)
+    with pytest.raises(LowmarkError, match=r"'orders/0' ends at offset 4, and ended at 5 before"):
+        front.close()
+
+
+@pytest.mark.parametrize("now", [{0: 5}, {0: 9}], ids=["empty", "outgrown"])
+def test_a_topic_that_was_made_anew_is_refused(kafka: Kafka, now: dict[int, int]) -> None:
+    kafka.topic.now = {0: 5}
+    kafka.start().close()
+    kafka.topic.topic_id, kafka.topic.now = "id-2", now
+    with pytest.raises(
+        TopicError, match="has id id-2, and front f has labelled the one with id id-1"
+    ):
+        kafka.start()
+    with pytest.raises(RangesError, match="has id id-2"):
+        kafka.reader("id-2").slots("orders/0", 0, 1)
+
+
+def test_one_front_labels_a_topic_for_a_segment(kafka: Kafka) -> None:
+    kafka.start("f").close()
+    with pytest.raises(TopicError, match="belongs to front f, so front g cannot label it too"):
+        kafka.start("g")
+
+
+def test_a_reader_waits_for_the_front(kafka: Kafka) -> None:
+    reader = kafka.reader()
+    with pytest.raises(NotYetPublished, match="nobody labels for segment 'in'"):
+        reader.slots("orders/0", 0, 1)
+    front = kafka.start()
+    kafka.topic.now = {0: 2}
+    front.look()
+
+    def slots() -> list[tuple[int, int, int | None]] | None:
+        try:
+            return list(reader.slots("orders/0", 0, 2))
+        except NotYetPublished:
+            return None
+
+    assert until(slots) == [(0, 2, 1)]
+
+
+def test_a_front_that_leaves_labels_what_is_there(kafka: Kafka) -> None:
+    front = kafka.start()
+    kafka.topic.now = {0: 2}
+    front.leave()
+    assert kafka.tracker.left
+    assert kafka.tracker.created == [(1, range_value("orders/0", 0, 2), 2)]
+
+
+def test_the_journal_of_a_front_needs_a_file_system(kafka: Kafka) -> None:
+    with pytest.raises(LowmarkError, match="local or mounted directory"):
+        KafkaFront("unused:1", "p", "f", "in", kafka.topic, "s3://bucket/topics")
