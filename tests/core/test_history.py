@@ -21,7 +21,7 @@ MINUTE, HOUR = 60, 3_600  # in slots of a second
 def test_what_is_not_reached_has_no_moment() -> None:
     history = History(0, SECOND_NS)
     assert history.when(1) == Reached(1, False, None, 1)
-    history.note(MINUTE, 5)
+    history.record(MINUTE, 5)
     assert history.when(MINUTE) == Reached(MINUTE, True, 5, MINUTE)
     assert history.when(MINUTE + 1) == Reached(MINUTE + 1, False, None, MINUTE + 1)
     assert history.when(0) == Reached(0, True, None, 0), "before it began nothing is remembered"
@@ -29,13 +29,13 @@ def test_what_is_not_reached_has_no_moment() -> None:
 
 def test_a_jump_over_several_steps_is_the_moment_of_each() -> None:
     history = History(0, SECOND_NS)
-    history.note(10, 1)
-    history.note(5 * MINUTE + 3, 2)
-    history.note(6 * MINUTE, 3)
+    history.record(10, 1)
+    history.record(5 * MINUTE + 3, 2)
+    history.record(6 * MINUTE, 3)
     for minute in range(1, 6):
         assert history.when(minute * MINUTE).at_ms == 2
     assert history.when(6 * MINUTE).at_ms == 3
-    history.note(FOREVER, 4)
+    history.record(FOREVER, 4)
     assert history.when(7 * MINUTE) == Reached(7 * MINUTE, True, 4, FOREVER)
     assert history.when(FOREVER).at_ms == 4
 
@@ -50,7 +50,7 @@ def test_each_full_step_has_the_first_announcement_beyond_it(
     for at_ms, jump in enumerate(jumps, 1):
         slot += jump
         said.append((slot, at_ms))
-        history.note(slot, at_ms)
+        history.record(slot, at_ms)
     for asked in range((-1_000 // step + 1) * step, slot + 1, step):
         first = next((s, at) for s, at in said if s >= asked)
         assert (history.when(asked).min_time, history.when(asked).at_ms) == first
@@ -64,8 +64,8 @@ def test_it_is_bounded_and_hours_outlive_minutes() -> None:
     history = History(0, SECOND_NS)
     hours = MAX_COARSE_ENTRIES + 100
     for hour in range(1, hours + 1):
-        history.note(hour * HOUR, hour)
-        history.note(hour * HOUR + MINUTE, hour)
+        history.record(hour * HOUR, hour)
+        history.record(hour * HOUR + MINUTE, hour)
     fine, coarse = history.tiers
     assert len(fine.slots) <= MAX_FINE_ENTRIES and len(coarse.slots) <= MAX_COARSE_ENTRIES
     assert history.when(hours * HOUR).at_ms == hours

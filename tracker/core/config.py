@@ -10,7 +10,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ProcessConfig:
-    """Limits and intervals of one process. What is not said otherwise is as it is served."""
+    """Limits and intervals of one process. What is not given is as it is served."""
 
     report_interval_ms: int = 1
     """Reports and announcements are made at most this often; at once when the last is older. A group
@@ -18,7 +18,7 @@ class ProcessConfig:
     retransmit_ms: int = 500
     """What no shard confirms for this long is sent again."""
     announced_report_ms: int = 200
-    """Announcements are told to the other shards at the latest after this long."""
+    """Announcements are reported to the other shards at the latest after this long."""
     evict_check_ms: int = 200
     """How often silent fronts are looked for, where a pipeline evicts them."""
     reconnect_ms: int = 5_000
@@ -31,7 +31,7 @@ class ProcessConfig:
     max_bytes_per_frame: int = 8 * 1024 * 1024
     """Of entries; a larger one is alone in its frame."""
     max_bytes_per_move: int = 1024 * 1024
-    """Of nodes, cells, names or last words that one entry hands over; a larger thing is alone in one."""
+    """Of nodes, cells, names or departure summaries in one entry that hands over; a larger thing is alone."""
     max_entries_in_flight: int = 16_384
     """Entries sent to a shard beyond what it has confirmed."""
     max_unconfirmed_entries: int = 200_000

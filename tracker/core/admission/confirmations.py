@@ -51,7 +51,7 @@ class Confirmations:
             self._effects.append(Answer(request, result))
 
     def answer(self, request: Hashable, result: Restart | None) -> None:
-        """Answers when every shard has applied all that this home has said so far."""
+        """Answers when every shard has applied all that this home has logged so far."""
         if self._replication.confirmed_everywhere() >= self._journal.home_appended:
             self._effects.append(Answer(request, result))
         else:

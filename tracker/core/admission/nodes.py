@@ -110,7 +110,7 @@ class Nodes:
         self._journal.append_home(opened, event.request)
 
     def joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
-        """What a node is told that joins, or asks whether it could, as far as it is durable."""
+        """What a node gets that joins, or asks whether it could, as far as it is durable."""
         node = pipeline.home.nodes.get(key.node_id) or HomeNode(key, "")
         fronts = tuple(
             pipeline.grant(node, front)

@@ -39,7 +39,7 @@ class Sessions:
     _effects: list[Effect]
     _sessions: dict[Hashable, tuple[str, NodeKey]] = field(default_factory=dict)
     _durable_ticks: dict[Hashable, int] = field(default_factory=dict)
-    """Ticks that became durable by the event that is being handled, to be told at its end."""
+    """Ticks that became durable by the event that is being handled, to be reported at its end."""
 
     def items(self) -> list[tuple[Hashable, tuple[str, NodeKey]]]:
         """(session, (pipeline, key)) of all."""
@@ -50,7 +50,7 @@ class Sessions:
         self._durable_ticks[session] = number
 
     def report_durable_ticks(self) -> None:
-        """Each stream is told its last durable tick, once."""
+        """Each stream hears of its last durable tick, once."""
         for session, number in self._durable_ticks.items():
             self._effects.append(TicksDurable(session, number))
         self._durable_ticks.clear()

@@ -66,7 +66,7 @@ class Silence:
         before_ns, self._checked_ns = self._checked_ns, now_ns
         self.check_ns = now_ns + self._config.evict_check_ms * MS
         if not self._homes.takes_up_nodes or self._store_stands(now_ns):
-            # Some shard may still have to hear what a node's home before said of it; nobody can join.
+            # Some shard may still have to hear what a node's former home logged of it; nobody can join.
             self._deaf_until_ns = now_ns
         could_hear = before_ns is not None and self._deaf_until_ns <= before_ns
         for name in self._pipelines.evicting:
@@ -89,8 +89,8 @@ class Silence:
                     self._nodes.close_key(name, node.key, evicted=True)
 
     def _is_silent(self, node: HomeNode, limit_ms: int, now_ns: int) -> bool:
-        """Whether a node has said nothing for longer than it may, in time in which it would have been
-        heard. What it said while it was not heard comes late, so one that is deaf now and then listens
+        """Whether a node was not heard for longer than it may be, in time in which it would have been
+        heard. What it sent while it was not heard comes late, so one that is deaf now and then listens
         again for some time before it judges; but not for as long as a node may be silent, since then a node
         that may be silent for minutes would be let off by each stall. Whoever waits for a grant waits for the
         shards; whoever has no stream may still be on the way back to a process that could not be reached."""

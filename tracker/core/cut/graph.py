@@ -58,7 +58,7 @@ class SegmentGraph:
 
     def pin(self, announced: Sequence[int], segment: int) -> int:
         """Where a front that begins to feed `segment` is held: the largest announced(w) - dist over
-        every segment w that its items can reach, so that none can appear below what was said."""
+        every segment w that its items can reach, so that none can appear below what was announced."""
         return max(
             subtract_delay(announced[w], d)
             for w, d in enumerate(self._distances[segment])

@@ -24,7 +24,7 @@ MAX_FINE_ENTRIES, MAX_COARSE_ENTRIES = 2_880, 8_784
 class Reached:
     """When min time reached a slot. at_ms: unix time of the first announcement at or beyond it that is
     remembered, in milliseconds; None if it has not been reached, or if that is forgotten, which
-    `reached` tells apart. min_time: what that announcement said; the slot itself if there is none."""
+    `reached` tells apart. min_time: what was announced then; the slot itself if there is none."""
 
     slot: int
     reached: bool
@@ -41,7 +41,7 @@ class Steps:
         self.slots: list[int] = []
         self.at_ms: list[int] = []
 
-    def note(self, slot: int, at_ms: int) -> None:
+    def record(self, slot: int, at_ms: int) -> None:
         last = self.slots[-1] if self.slots else self.since
         if slot // self.step <= last // self.step and slot != FOREVER:
             return
@@ -71,11 +71,11 @@ class History:
         )
         self.newest = start_slot
 
-    def note(self, slot: int, at_ms: int) -> None:
+    def record(self, slot: int, at_ms: int) -> None:
         """Min time `slot` was announced at `at_ms`; slots grow."""
         self.newest = slot
         for tier in self.tiers:
-            tier.note(slot, at_ms)
+            tier.record(slot, at_ms)
 
     def when(self, slot: int) -> Reached:
         """When min time reached a slot."""

@@ -64,7 +64,7 @@ class FrontClaim:
 
 @dataclass(slots=True)
 class HomeNode:
-    """What a node's home knows of it, as of the durable log where nothing else is said."""
+    """What a node's home knows of it, as of the durable log if not stated otherwise."""
 
     key: NodeKey
     kind: str
@@ -78,7 +78,7 @@ class HomeNode:
     creates: set[int] = field(default_factory=set)
     """Numbers of the segments in which it has ever consumed and created, for people."""
     owner: str = ""
-    """What its key was opened for, such as a query's id; empty if that was not said."""
+    """What its key was opened for, such as a query's id; empty if it is not known."""
     grants: dict[str, FrontPin] = field(default_factory=dict)
     """By front: from where on it may label. One without a grant waits for it."""
     # Not durable, forgotten by a crash:
@@ -89,9 +89,9 @@ class HomeNode:
     last_heard_ns: int = 0
     """When its last tick arrived; for people."""
     last_alive_ns: int = 0
-    """When it last said anything, be it only that it lives."""
+    """When it was last heard, be it only that it lives."""
     silent_ns: int = 0
-    """For how long it has said nothing since, in time in which it would have been heard."""
+    """For how long nothing was heard of it since, in time in which it would have been heard."""
     suspected: bool = False
     """Whether it was silent for too long when that was looked at last, and has been since."""
     refused: str = ""
@@ -108,7 +108,7 @@ class HomeNode:
         self.lives(now_ns)
 
     def lives(self, now_ns: int) -> None:
-        """It has said something."""
+        """Something was heard of it."""
         self.last_alive_ns, self.silent_ns, self.suspected = now_ns, 0, False
 
     @property

@@ -1,6 +1,6 @@
 """A node's side of its stream of ticks: numbering, resending, what a refusal does (rules 1 and 2).
 
-Ticks wait in the order in which they were committed. A tick's number is its place; when one is
+Ticks wait in the order in which they were committed. A tick's number is its position; when one is
 refused its number stays free, so those behind it move up and are sent again. After a reconnect the
 home says how far it has accepted, and sending goes on from there. A stream keeps its order and
 repeats nothing; it may break at any point, with what was under way arriving or not.

@@ -1,4 +1,4 @@
-"""Who is to blame: from what every process has said of a pipeline to causes, the likeliest first.
+"""Who is to blame: from what every process reports of a pipeline to causes, the likeliest first.
 
 A process says what holds a segment: an open slot, a promise, a shard that is behind (`Hold`). Who
 stands behind that is known to others: a node's home knows whether the node is there, a store's process
@@ -50,16 +50,16 @@ class CauseKind(Enum):
     FRONT_GONE = "front_gone"
     """The process of `front` has no stream of ticks: it has ended, or cannot reach its home."""
     FRONT_SILENT = "front_silent"
-    """`front` is connected, and has said nothing for long: it is paused or stuck."""
+    """`front` is connected, and was not heard for long: it is paused or stuck."""
     FRONT_EVICTED = "front_evicted"
     """`front` was evicted, its segment has no other, and it has neither come back nor been retired:
     without one of both the pipeline is never complete."""
     FRONT_JOINING = "front_joining"
-    """`front` joins or leaves, and `shards` have not said so yet."""
+    """`front` joins or leaves, and `shards` have not reported it yet."""
     FRONT_WAITS = "front_waits"
     """`front` is there and goes on, and has promised no more."""
     BATCH_STAGED = "batch_staged"
-    """`batch` of `query` has begun, its tasks have said what they did, and it is not committed."""
+    """`batch` of `query` has begun, its tasks have reported what they did, and it is not committed."""
     NODE_REFUSED = "node_refused"
     """The last tick of the node was refused, or it says that it is; `detail` says why."""
     NODE_WAITS = "node_waits"
@@ -88,8 +88,8 @@ AT_EASE = {CauseKind.FRONT_WAITS, CauseKind.AT_WORK, CauseKind.KEPT_OPEN}
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One cause; which fields count is said at its kind. segment and slot: where it holds; silent_ms:
-    for how long the node or the store has said nothing, or the node waits; -1 where that does not count."""
+    """One cause; which fields count is stated at its kind. segment and slot: where it holds; silent_ms:
+    for how long the node or the store was not heard, or the node waits; -1 where that does not count."""
 
     kind: CauseKind
     segment: int = -1
@@ -114,7 +114,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCauses:
-    """A segment, as the process sees it that has said most, and why it stands, the likeliest first."""
+    """A segment, as the process sees it that has announced most, and why it stands, the likeliest first."""
 
     segment: SegmentExplanation
     causes: tuple[Cause, ...]
@@ -126,7 +126,7 @@ def diagnose(
     silent_shards: Iterable[int],
     silent_after_ms: int = SILENT_AFTER_MS,
 ) -> tuple[SegmentCauses, ...]:
-    """By segment, why its min time stands. parts: what the processes that answered have said of it;
+    """By segment, why its min time stands. parts: what the processes that answered report of it;
     silent_shards: those that did not; silent_after_ms: how long a node may say nothing before that is
     taken for a cause."""
     case = _Case(spec, parts, sorted(silent_shards), silent_after_ms)
@@ -136,7 +136,7 @@ def diagnose(
 
 
 def furthest(spec: PipelineSpec, parts: Iterable[PipelineExplanation]) -> list[SegmentExplanation]:
-    """Each segment as the process explains it that has said most; of several the first."""
+    """Each segment as the process explains it that has announced most; of several the first."""
     best: dict[str, SegmentExplanation] = {}
     for part in parts:
         for segment in part.segments:
@@ -165,7 +165,7 @@ class _Case:
         self.missing = [missing for part in parts for missing in part.missing]
         self.generation = max((part.generation for part in parts), default=0)
         self.unlinked = _unlinked(parts, silent)
-        # Of processes that have said the same, one that hears the others and is not behind knows best.
+        # Of processes that have announced the same, one that hears the others and is not behind knows best.
         behind = _entries_behind(parts)
         self.ranked = sorted(
             parts,

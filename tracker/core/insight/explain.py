@@ -39,15 +39,15 @@ MAX_EXPLAINED_NODES = 1_000
 MAX_EXPLAINED_UNITS = 100
 """Of each segment, those of the lowest slots."""
 MAX_HOLDS = 100
-"""Of each segment: of more reasons the first are said."""
+"""Of each segment: of more reasons the first are listed."""
 MAX_EXPLAINED_ENTRIES = 10_000
 """Entries of a home log that are looked through for the ticks that a shard lacks."""
 MAX_EXPLAINED_KEYS = 100
-"""Keys of which missing ticks are told, of each shard."""
+"""Keys of which missing ticks are listed, of each shard."""
 MAX_EXPLAINED_STAGED = 1_000
 """Staged contributions that are looked through of one node."""
 MAX_EXPLAINED_BATCHES = 100
-"""Staged batches that are told of one node."""
+"""Staged batches that are listed of one node."""
 MAX_STRIP_BINS = 1_000
 
 
@@ -62,7 +62,7 @@ class HoldKind(Enum):
     """`front` of `node_id`, which feeds `segment`, promises no more than `slot`; or, where `shard` is
     set, that shard has heard of no more, and another one has."""
     JOINING = "joining"
-    """`front` of `node_id` joins or leaves: `shard` has not said so yet."""
+    """`front` of `node_id` joins or leaves: `shard` has not reported it yet."""
     NOT_BEGUN = "not_begun"
     """`front` is declared and has not joined yet (no name: some of the declared number)."""
     UNHEARD = "unheard"
@@ -76,7 +76,7 @@ class HoldKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One reason; which fields count is said at its kind. Numbers that do not are -1, names empty."""
+    """One reason; which fields count is stated at its kind. Numbers that do not are -1, names empty."""
 
     kind: HoldKind
     segment: int = -1

@@ -1,4 +1,4 @@
-"""What is measured of one pipeline at one process: this shard's own part, and what it has said.
+"""What is measured of one pipeline at one process: this shard's own part, and what it has announced.
 
 Sums over the processes are right for what shards own (open slots, late items) and for what homes own
 (fronts, staged contributions). Min times are each process's own word: they agree but for a moment.

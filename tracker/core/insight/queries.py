@@ -57,7 +57,7 @@ class Queries:
         return self._pipelines.named(pipeline).spec
 
     def min_times(self, pipeline: str) -> tuple[int, ...]:
-        """What has been said, by segment number; exclusive."""
+        """What has been announced, by segment number; exclusive."""
         return tuple(self._pipelines.named(pipeline).published)
 
     def pipeline_min_time(self, pipeline: str) -> int:

@@ -27,8 +27,8 @@ class RegisterPipeline:
 @dataclass(frozen=True, slots=True)
 class JoinNode:
     """Answered by `Answer(request, Joined)`. owner: what the node runs for, such as a query's id; empty
-    if that is not said. While a session of the node lives, another owner is refused, unless it takes
-    over. check_only: nothing changes; the answer is what a join would be told, with the newest durable
+    if that is not known. While a session of the node lives, another owner is refused, unless it takes
+    over. check_only: nothing changes; the answer is what a join would get, with the newest durable
     key of the id (of incarnation 0 where there is none). known_incarnation, known_ticks: what the node's
     own record says of it, 0 if it has none; a home that knows less has lost it, and refuses."""
 
@@ -135,8 +135,8 @@ class SubmitTick:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaits:
-    """What the node of an attached session waits for, instead of what it said before on it; of a session
-    that is over it is nothing. Answered by `SessionRefused` if it is more than may be said, else not."""
+    """What the node of an attached session waits for, instead of what it reported before on it; of a session
+    that is over it is nothing. Answered by `SessionRefused` if it is more than may be reported, else not."""
 
     session: Hashable
     waits: tuple[WaitCause, ...]

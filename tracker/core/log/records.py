@@ -40,7 +40,7 @@ class Pinned:
 @dataclass(frozen=True, slots=True)
 class FrontsGranted:
     """Every shard has pinned these fronts of nodes at home here: each may label from its largest pin on.
-    They are told so when this record is durable."""
+    Their nodes hear of it when this record is durable."""
 
     pipeline: str
     grants: tuple[FrontPin, ...]

@@ -82,7 +82,7 @@ def summary_bytes(words: steps.DepartureSummary) -> int:
 
 
 def entry_bytes(entry: Entry) -> int:
-    """Of a whole entry; what a shard is told of it is not more."""
+    """Of a whole entry; the part that a shard gets is not larger."""
     return _ENTRY_BYTES + _long_bytes(entry)
 
 

@@ -28,7 +28,7 @@ class Membership:
     joining: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Shards that are to come: the address, and the number of the sequencer's entry."""
     addresses: dict[int, str] = field(default_factory=dict)
-    """Of shards that came later, as they said when they did."""
+    """Of shards that came later, as they reported when they did."""
     former: dict[int, int] = field(default_factory=dict)
     """Shards that have left: the last number of each one's home log."""
     asked: steps.RescaleProposed | None = None
@@ -96,7 +96,7 @@ class Membership:
                 self.draining.discard(home)
                 self.addresses.pop(home, None)
                 self.former[home] = number
-                if self.leaving == home:  # the next one may have been told to go meanwhile
+                if self.leaving == home:  # the next one may have been asked to go meanwhile
                     self.leaving = None
 
     def _change(self, table: RoutingTable) -> None:

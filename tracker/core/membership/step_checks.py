@@ -1,6 +1,6 @@
 """Which steps of rule 10 a process can take from another home, by what it knows of the shards.
 
-A step that no process could have said there is refused before it is logged: once it is durable, a process
+A step that no process can have decided on is refused before it is logged: once it is durable, a process
 would stop by it at every start. Home logs reach a process in any order, so it may hear of a version whose
 table has not come yet, where one is under way; and late of the version before.
 """
@@ -100,7 +100,7 @@ def _check_owning(
     known: Membership, step: steps.MembershipStep, newest: Iterable[int], owning: Iterable[int]
 ) -> None:
     """Those that own new slots are members, the sequencer among them; older ones may be a former shard's
-    whose last words came early."""
+    whose departure summaries came early."""
     newest = tuple(newest)
     if (
         steps.SEQUENCER not in newest

@@ -1,7 +1,7 @@
 """The plain data that the protocol talks about: keys, cells, ticks, pipelines, refusals.
 
 Cells are parallel NumPy arrays, never one Python object a cell. Segments are named by people and
-numbered, by their place in the registered pipeline, everywhere inside.
+numbered, by their index in the registered pipeline, everywhere inside.
 """
 
 from tracker.core.model.cells import Cells, WrittenOffCell, span

@@ -1,4 +1,4 @@
-"""Ranges of offsets as a front notes them: a line for each batch, with its slot.
+"""Ranges of offsets as a front records them: a line for each batch, with its slot.
 
     7 1234 flights%2F0:40:48 flights%2F1:3:9
 
@@ -38,7 +38,7 @@ def note(batch: NotedRanges) -> str:
 
 
 def parse_note(line: str) -> NotedRanges:
-    """The batch that a line notes. Raises ValueError if `note` did not make it."""
+    """The batch that a line records. Raises ValueError if `note` did not make it."""
     number, _, rest = line.partition(" ")
     slot, _, rest = rest.partition(" ")
     texts = rest.split(" ")

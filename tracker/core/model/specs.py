@@ -1,6 +1,6 @@
 """A pipeline as registered: segments, edges, fronts, limits.
 
-Segments are named by people and numbered, by their place in the registered pipeline, everywhere inside.
+Segments are named by people and numbered, by their index in the registered pipeline, everywhere inside.
 """
 
 from __future__ import annotations

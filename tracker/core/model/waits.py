@@ -1,7 +1,7 @@
 """What a node says it waits for, or is refused: for people, kept at its home and not durable.
 
 A home sees only ticks. That a query runs and cannot make one, because of a file that nobody has told
-of, say, only the query knows. It says so on its stream of ticks; what it said last counts, until it
+of, say, only the query knows. It says so on its stream of ticks; what it reported last counts, until it
 says otherwise or the stream ends. Nothing is decided by it: it is a cause in explanations.
 """
 
@@ -23,9 +23,9 @@ class WaitKind(Enum):
     """Why a node commits nothing."""
 
     UNKNOWN_ITEMS = "unknown_items"
-    """It has read what no tick has created: files that nobody told the tracker of, a stray one say."""
+    """It has read what no tick has created: files that nobody has reported to the tracker, a stray one say."""
     NOT_TOLD = "not_told"
-    """It has read what its front or writer has not told the slots of yet."""
+    """It has read what its front or writer has not reported the slots of yet."""
     WRITER_BEHIND = "writer_behind"
     """A writer that it depends on has not done its part: its batch is not committed, its notes lack."""
     REFUSED = "refused"

@@ -2,7 +2,7 @@
 
 `handle(event, now_ns)` takes what happened and returns what to do. Whatever must survive goes through
 the log: it is appended, and takes effect when the shell says that it is durable, or when recovery
-replays it; both run `LogApplier.apply`. Nothing is said to a node, another shard or a subscriber before
+replays it; both run `LogApplier.apply`. Nothing is sent to a node, another shard or a subscriber before
 what it rests on is durable, announcements included: they never go back over a restart.
 
 The process holds the components, in the order in which they build on one another, and none of the rules.

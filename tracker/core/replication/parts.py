@@ -41,7 +41,7 @@ class OutboxEntry:
         return self._size_bytes
 
     def part(self, shard: int) -> Entry:
-        """What `shard` is told of the entry."""
+        """The part of the entry that `shard` gets."""
         entry = self.entry
         if self._routing.owning == (shard,):
             return entry
@@ -68,7 +68,7 @@ class OutboxEntry:
         return KeyTick(Tick(tick.pipeline, tick.key, tick.number, part), late)
 
     def _other_part(self, entry: Entry, shard: int) -> Entry:
-        """What `shard` is told of an entry that is no tick."""
+        """The part of an entry that is no tick, for `shard`."""
         match entry:
             case WrittenOff():
                 owners = self._routing.owners(entry.cells.slots, entry.pipeline)

@@ -56,7 +56,7 @@ class Replication:
             self.outbox.append(entry)
 
     def open_link(self, shard: int, held: int) -> None:
-        """A shard is to be told everything after entry `held`."""
+        """A shard is to get everything after entry `held`."""
         self.links[shard] = Link(confirmed=held, sent=held)
 
     def close_link(self, shard: int) -> None:

@@ -56,7 +56,7 @@ class Reporter:
     _last_refresh_ns: int | None = None
     _report_number: int = 0
     _pins_position: int = 0
-    """Reports wait until the records up to here are durable: a pin is told when it cannot be
+    """Reports wait until the records up to here are durable: a pin is reported when it cannot be
     forgotten any more."""
     _held_frames: deque[tuple[int, int, FrameBody]] = field(default_factory=deque)
     """Reports that wait for it: (position, shard, report)."""
@@ -303,7 +303,7 @@ class Reporter:
             self._journal.append(FrontsGranted(pipeline.spec.name, grants, pipeline.generation))
 
     def publish(self, record: Announcement, now_ns: int) -> None:
-        """Min times are durable, and may be told to anyone; they never go back."""
+        """Min times are durable, and may be announced to anyone; they never go back."""
         pipeline = self._pipelines[record.pipeline]
         if record.generation != pipeline.generation:
             return
@@ -314,7 +314,7 @@ class Reporter:
             pipeline.durable[segment] = max(slot, pipeline.durable[segment])
             pipeline.unpublished.discard(segment)
             if slot > pipeline.published[segment]:
-                pipeline.history[segment].note(slot, record.at_ms)
+                pipeline.history[segment].record(slot, record.at_ms)
             pipeline.published[segment] = max(slot, pipeline.published[segment])
             pipeline.moved_ns[segment] = now_ns
             pipeline.shard.names(segment).forget_below(slot)

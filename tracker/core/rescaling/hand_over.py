@@ -34,7 +34,7 @@ from tracker.core.shard.shard import LateEntry
 
 @dataclass(slots=True, eq=False)
 class HandOver:
-    """Moves nodes, cells and last words between shards, by entries of bounded size."""
+    """Moves nodes, cells and departure summaries between shards, by entries of bounded size."""
 
     _journal: Journal
     _shards: Shards

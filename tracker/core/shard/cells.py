@@ -217,7 +217,7 @@ def new_cells(cells: Cells, table: CellTable | None) -> int:
 def _pages_of(
     slots: NDArray[np.int64], lowest: int, highest: int
 ) -> tuple[list[int], NDArray[np.int64]]:
-    """The pages that some slots lie in, by number, and each slot's place among them. lowest, highest:
+    """The pages that some slots lie in, by number, and each slot's index in them. lowest, highest:
     the least slot of them, and one that is at least the greatest."""
     first, last = lowest >> _PAGE_BITS, highest >> _PAGE_BITS
     if last - first < len(slots):  # mostly: counting takes less than sorting

@@ -84,7 +84,7 @@ class WrittenOffLedger:
 
     def created(self, cells: Cells) -> None:
         """Items were created: from now on what the checksum of their cells says of those written off
-        cannot be told any more."""
+        cannot be found out any more."""
         self._let_go(self._places(cells))
 
     def forget_below(self, segment: int, slot: int) -> None:
