@@ -23,7 +23,7 @@ from local_tracker.worker.protocol import MAX_CELLS, Deadline, HandOverError, pa
 from tracker.core.model import TickContent
 
 UNKNOWN_OUTCOME = "unknown_outcome"
-"""Code of an error: it cannot be told whether a step is durable."""
+"""Code of an error: it is not known whether a step is durable."""
 MAX_GATHERED_CELLS = 16 * MAX_CELLS
 _RETRY_S = 0.2
 

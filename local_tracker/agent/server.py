@@ -50,7 +50,7 @@ log = logging.getLogger("lowmark.local-tracker")
 
 class Listener:
     """A listening socket. That of a path is held by a lock, so that a socket that a killed process
-    left behind can be told from one that is in use."""
+    left behind is known from one that is in use."""
 
     def __init__(self, address: str) -> None:
         """Raises HandOverError if another process listens there, OSError, ValueError."""

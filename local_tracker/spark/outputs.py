@@ -56,7 +56,7 @@ def published_output(batches: PublishedBatches, query: str, segments: tuple[int,
 
 
 def noted_output(directory: str, segments: tuple[int, ...]) -> Output:
-    """Of a sink of the user's own, which notes what it commits."""
+    """Of a sink of the user's own, which records what it commits."""
     return Output(
         segments,
         lambda batch: noted.recorded_units(directory, batch),

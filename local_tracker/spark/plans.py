@@ -3,7 +3,7 @@
 
 A source that nobody has named would be read in silence: min time would pass what came from it. So
 each source of a plan is in a segment (by the directory of its files, or by ranges of its offsets), or
-it is said of it that it is not tracked. Before a query is started that is checked by its plan; of each
+it is declared that it is not tracked. Before a query is started that is checked by its plan; of each
 batch, and of a query of which there is only the checkpoint, by the offset log.
 """
 
@@ -25,7 +25,7 @@ _WILDCARD = re.compile(r"[*?\[{\\]")
 
 
 class UnaccountedError(ComposeError):
-    """A source is in no segment, and nobody said that it is not tracked. Names source and plan."""
+    """A source is in no segment, and nobody declared that it is not tracked. Names source and plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Routes:
 
     def segment(self, unit: str) -> int | None:
         """The number of a file's segment; None if the file is not tracked. Raises UnaccountedError
-        where nothing is said of it."""
+        where nothing is declared of it."""
         if self._by_directory:
             path = self._location(unit)
             for directory, number in self._by_directory:

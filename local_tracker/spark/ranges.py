@@ -25,7 +25,7 @@ nobody's: no record of the pipeline."""
 
 
 class RangesError(Exception):
-    """Offsets cannot be told; names the source and the offsets."""
+    """Offsets are not known; names the source and the offsets."""
 
 
 class NotYetPublished(Exception):

@@ -55,7 +55,7 @@ class CheckpointState:
 @dataclass(frozen=True, slots=True)
 class Rescaled:
     """What was done. batch: the one that Spark wrote the new state as. pause_s: from the moment in
-    which the query was told to stop until it had been started again."""
+    which the query was asked to stop until it had been started again."""
 
     from_partitions: int
     to_partitions: int

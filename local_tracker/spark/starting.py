@@ -88,7 +88,7 @@ class StartingQuery:
         )  # fmt: skip
 
     def ask(self) -> Joined:
-        """What the node would be told if it joined; nothing is begun. Raises TrackingError where Spark
+        """What the node would get if it joined; nothing is begun. Raises TrackingError where Spark
         will not start the query, because of one that runs, and RefusedError."""
         spark, name = self._planned.session, self._planned.name
         restarts = spark.conf.get("spark.sql.streaming.stopActiveRunOnRestart", "true") == "true"

@@ -133,7 +133,7 @@ class QueryTicks:
             raise TrackingError(f"query {name!r} ({self._query_id}): {error}") from None
 
     def check_published(self, batch: int) -> None:
-        """Raises ComposeError where a batch had input and did not publish what it is said to create:
+        """Raises ComposeError where a batch had input and did not publish what it is declared to create:
         asked before Spark commits it."""
         if self._publishes and any(self._taken(batch)):
             self._check_unpublished(batch, self._unpublished(batch))

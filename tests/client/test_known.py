@@ -1,4 +1,4 @@
-"""What a node notes of itself: exact where its process was killed, and never more than was acknowledged."""
+"""What a node records of itself: exact where its process was killed, and never more than was acknowledged."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tracker.client import LowmarkError
 from tracker.client.known import Known, known_beside
 
 
-def test_the_last_note_is_read_again(tmp_path: Path) -> None:
+def test_the_last_record_is_read_again(tmp_path: Path) -> None:
     known = Known(tmp_path / "known")
     assert known.read() == (0, 0)
     for incarnation, ticks in [(1, 0), (1, 7), (12, 0), (12, 5)]:
-        known.note(incarnation, ticks)
+        known.record(incarnation, ticks)
         assert Known(tmp_path / "known").read() == (incarnation, ticks)
     known.close()
 
 
-def test_without_its_directory_nothing_is_noted_until_that_is_made(tmp_path: Path) -> None:
+def test_without_its_directory_nothing_is_recorded_until_that_is_made(tmp_path: Path) -> None:
     known = Known(tmp_path / "checkpoint" / "known")
-    known.note(1, 1)
+    known.record(1, 1)
     assert known.read() == (0, 0)
     (tmp_path / "checkpoint").mkdir()
-    known.note(1, 2)
+    known.record(1, 2)
     assert known.read() == (1, 2)
     known.close()
 
@@ -34,7 +34,7 @@ def test_damage_is_said_and_a_file_that_was_only_made_is_none(tmp_path: Path) ->
     path.touch()
     assert Known(path).read() == (0, 0)
     known = Known(path)
-    known.note(3, 4)
+    known.record(3, 4)
     known.close()
     whole = path.read_bytes()
     for at in range(len(whole)):
@@ -49,6 +49,6 @@ def test_each_node_of_each_pipeline_has_a_file_of_its_own(tmp_path: Path) -> Non
     assert len(files) == len(nodes)
     for file in files:
         known = Known(file)
-        known.note(1, 1)
+        known.record(1, 1)
         assert known.read() == (1, 1)
         known.close()

@@ -36,7 +36,7 @@ def use_credentials(
     ] = "",
 ) -> None:
     """What stands before the command counts for it, and for what it starts."""
-    Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is said here
+    Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is refused here
     for variable, path in (
         (CA_VARIABLE, tls_ca),
         (CERT_VARIABLE, tls_cert),

@@ -39,7 +39,7 @@ def watch(
             while not look(admin, name, history, as_json) and not once:
                 time.sleep(interval)
             return
-        admin.pipeline(name)  # what cannot be is said before the screen is taken
+        admin.pipeline(name)  # what cannot be is refused before the screen is taken
     with Admin(target, WATCH_TIMEOUT_S) as admin:
         _watch_live(admin, name, history, interval)
 

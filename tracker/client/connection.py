@@ -264,7 +264,7 @@ class _Processes(ABC):
         return ClosedError(f"the connection to {', '.join(self.targets)} was closed during a call")
 
     def _advice(self, failure: grpc.RpcError) -> str:
-        """What else may be wrong where a connection ends before anything is said."""
+        """What else may be wrong where a connection ends before anything is answered."""
         if failure.code() is not grpc.StatusCode.UNAVAILABLE or refusal_of(failure) is not None:
             return ""
         if not self.credentials.ca:

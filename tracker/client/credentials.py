@@ -91,7 +91,7 @@ class Credentials:
         )
         if not self.token_file:
             return tls
-        read_token(self.token_file)  # what cannot be is said at once, not at each call
+        read_token(self.token_file)  # what cannot be is refused at once, not at each call
         token = grpc.metadata_call_credentials(_Token(self.token_file))
         return grpc.composite_channel_credentials(tls, token)
 

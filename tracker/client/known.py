@@ -30,7 +30,7 @@ class Known:
     """The file of one node. One process writes it at a time: the one whose key is open."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """The file may not be there yet, nor its directory: then nothing is known, and nothing noted
+        """The file may not be there yet, nor its directory: then nothing is known, and nothing recorded
         before that is made."""
         self.path = Path(os.path.abspath(path))
         self._file = -1
@@ -55,7 +55,7 @@ class Known:
             "notices if they are gone; restore it, or remove it where the tracker has surely lost nothing"
         )
 
-    def note(self, incarnation: int, ticks: int) -> None:
+    def record(self, incarnation: int, ticks: int) -> None:
         """The tracker has these durably. What cannot be written stays behind, which is allowed."""
         with suppress(OSError):
             if self._file < 0:

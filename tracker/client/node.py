@@ -89,7 +89,7 @@ class NodeClient:
         max_unacknowledged_bytes: int = MAX_UNACKNOWLEDGED_BYTES,
         known: str | os.PathLike[str] | None = None,
     ) -> None:
-        """known: a file beside the node's own durable record, in which it notes what was acknowledged; a
+        """known: a file beside the node's own durable record, in which it records what was acknowledged; a
         tracker that has lost that refuses it when it joins again."""
         self.pipeline = pipeline
         self.node_id = node_id
@@ -108,9 +108,9 @@ class NodeClient:
         self._leaving: dict[str, _Future] = {}
         self._waits: tuple[WaitCause, ...] = ()
         self._waits_untold = False
-        """Whether the home has not been told of them on the present stream."""
+        """Whether the home has not heard of them on the present stream."""
         self._takes_waits = False
-        """Whether the home of the present stream has said that it takes them."""
+        """Whether the home of the present stream has announced that it takes them."""
         self._failure: LowmarkError | None = None
         self._closed = False
         self._keep_alive_s = 0.0
@@ -129,7 +129,7 @@ class NodeClient:
     def check_join(
         self, timeout_s: float = JOIN_TIMEOUT_S, *, owner: str = "", take_over: bool = False
     ) -> Joined:
-        """What `join` would be told now, or why it would be refused; changes nothing. `key` is the
+        """What `join` would get now, or why it would be refused; changes nothing. `key` is the
         newest of this id, of incarnation 0 if it has none. (A tracker of before this was there joins.)
         """
         return self._ask_to_join(timeout_s, owner, take_over, check_only=True)[0]
@@ -185,9 +185,9 @@ class NodeClient:
         return joined_from_pb(answer), home
 
     def _note_durable(self) -> None:
-        """What the tracker has of this node is noted, if it is to be; `_changed` is held."""
+        """What the tracker has of this node is recorded, if it is to be; `_changed` is held."""
         if self._known is not None and self._joined is not None:
-            self._known.note(self._joined.key.incarnation, self._window.durable)
+            self._known.record(self._joined.key.incarnation, self._window.durable)
 
     @property
     def joined(self) -> Joined:
@@ -336,7 +336,7 @@ class NodeClient:
 
     def report_waits(self, causes: Sequence[WaitCause]) -> None:
         """Says what this node waits for or is refused, so that explanations, dashboards and metrics name
-        it; `()` says that it waits for nothing. It replaces what was said before, is sent in the
+        it; `()` says that it waits for nothing. It replaces what was reported before, is sent in the
         background, and again after a reconnect; saying the same again costs nothing. It ends with the
         node's stream, and decides nothing.
 
@@ -384,7 +384,7 @@ class NodeClient:
         node_id: str | None = None,
         timeout_s: float = JOIN_TIMEOUT_S,
     ) -> None:
-        """Stages contributions at the home of `node_id` (of this node, if not said); they are
+        """Stages contributions at the home of `node_id` (of this node, if not given); they are
         durable on return. Needs no `join`. Raises RefusedError or UnavailableError."""
         request = node_pb.StageContributionsRequest(
             pipeline=self.pipeline,
@@ -437,8 +437,8 @@ class NodeClient:
         missing = set(answer.missing)
         return {
             name: slot
-            for place, (name, slot) in enumerate(zip(names, answer.slots, strict=True))
-            if place not in missing
+            for index, (name, slot) in enumerate(zip(names, answer.slots, strict=True))
+            if index not in missing
         }
 
     def close(self) -> None:

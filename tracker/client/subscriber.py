@@ -50,7 +50,7 @@ class _Hearing(Generic[Processes]):
         self._heard = Heard(pipeline)
 
     async def _read(self, stream: _Stream | _AsyncStream) -> None:
-        """Takes in all that a stream says as soon as it is said, however slowly it is told on."""
+        """Takes in all that a stream brings as soon as it comes, however slowly it is read here."""
         connection, backoff = self._connection, Backoff()
         known: dict[str | None, int] = {}
         while not (connection.closed.is_set() or stream.stopped):
@@ -205,7 +205,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
-        """What ended the thread, unless it was told to stop. Set before `end`."""
+        """What ended the thread, unless it was stopped. Set before `end`."""
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._has_news = False

@@ -84,7 +84,7 @@ class Heard:
             self._raise(None, message.min_time)
 
     def reached(self, segment: str | None, slot: int) -> None:
-        """A process has said that min time is at least this."""
+        """A process has announced that min time is at least this."""
         with self._lock:
             self._raise(segment, slot)
 
@@ -125,7 +125,7 @@ class Heard:
 def subscribe_request(
     pipeline: str, chosen: Iterable[str], known: dict[str | None, int]
 ) -> progress_pb.SubscribeRequest:
-    """The first message of a stream: what is wanted, and what needs not be said again."""
+    """The first message of a stream: what is wanted, and what needs not be sent again."""
     return progress_pb.SubscribeRequest(
         subscribe=progress_pb.Subscription(
             pipeline=pipeline,

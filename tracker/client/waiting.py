@@ -114,7 +114,7 @@ class _Silence:
         except UnavailableError:
             vacant = None
         if vacant is None:
-            # What fronts say may not have arrived: nothing can be said of their silence.
+            # What fronts report may not have arrived: nothing is known of their silence.
             self._seen.clear()
             return ""
         missing = self._missing(info)

@@ -44,7 +44,7 @@ def _line(error: Exception) -> str:
 
 
 def problems(error: ValidationError, place: Callable[[Any], str]) -> str:
-    """What a model has found wrong, each said by `place`."""
+    """What a model has found wrong, each in the words of `place`."""
     found = error.errors()
     text = "; ".join(place(problem) for problem in found[:MAX_SHOWN_PROBLEMS])
     if len(found) > MAX_SHOWN_PROBLEMS:

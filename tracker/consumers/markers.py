@@ -99,8 +99,8 @@ class Markers:
         """Everything is complete from here on: the folders that there are get their markers, up to the
         last one of MAX_LAST_FOLDERS periods."""
         periods = self._follower.periods
-        for place in range(MAX_LAST_FOLDERS):
-            from_slot = last.from_slot + place * periods.slots
+        for index in range(MAX_LAST_FOLDERS):
+            from_slot = last.from_slot + index * periods.slots
             if from_slot >= FOREVER - periods.slots:
                 return
             period = periods.period(last.pipeline, last.segment, from_slot)

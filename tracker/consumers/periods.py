@@ -1,4 +1,4 @@
-"""Periods: each hour (or any stretch of slots) is told once it is complete, none skipped and none twice.
+"""Periods: each hour (or any stretch of slots) is reported once it is complete, none skipped and none twice.
 
     periods = Periods.of(spec, parse_duration_ns("1h"))
     with PeriodFollower(target, "orders", "load", periods, "/data/report/periods.json") as follower:
@@ -155,7 +155,7 @@ class PeriodFollower:
 
     def _passed(self, needed: int) -> bool:
         """Of a complete segment: whether min time was there before it became so. The history knows, by
-        what the announcement said that passed the slot."""
+        the min time of the announcement that passed the slot."""
         (told,) = history(self.target, self.pipeline, [needed], self.segment)
         return told.min_time != FOREVER
 

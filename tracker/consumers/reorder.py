@@ -8,7 +8,7 @@ For a sink that must be ordered. Items of one slot are ordered by their keys. Th
 item may be acknowledged when it has been added: consumed from the segment that its arrival is tracked in,
 whose min time releases it. (An item that stays open while it waits holds back the min time it waits for.)
 Each released item has a position, 0, 1, 2, ..., for good: a sink that was killed after `write` and before
-the release was noted is given the same items again, under the same positions.
+the release was recorded is given the same items again, under the same positions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tracker.consumers.durable import StateFile
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 MAX_ITEMS = 10_000_000
-"""Items that one buffer may hold, unless it is told otherwise."""
+"""Items that one buffer may hold, unless another limit is given."""
 RELEASE_ITEMS = 10_000
 """Items that are given out at once."""
 _TABLES = """
@@ -130,7 +130,7 @@ class ReorderBuffer:
                 break
             # What is given out again must be the same: nothing may get in between any more.
             self._put("released_below", max(self.released_below, min_time))
-            write([Released(position + place, *row) for place, row in enumerate(found)])
+            write([Released(position + index, *row) for index, row in enumerate(found)])
             with self._open as database:
                 database.execute("BEGIN IMMEDIATE")
                 database.executemany(

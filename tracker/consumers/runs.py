@@ -8,7 +8,7 @@
 
 A run ends at min time: nothing with a lower slot is missing, and nothing can still come. The next one
 begins there. So the runs cut time into pieces without gap and overlap, whatever order rows become
-visible in. A run is noted before it is given out: one that was not done, because its job died, is given
+visible in. A run is recorded before it is given out: one that was not done, because its job died, is given
 out again, the same, until it is.
 """
 

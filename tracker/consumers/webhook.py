@@ -121,7 +121,7 @@ class Webhook:
         self._secret_file = secret_file
         self._patience = patience or Patience()
         self._sleep = sleep
-        read_secrets(secret_file)  # what cannot be used is said at once
+        read_secrets(secret_file)  # what cannot be used is refused at once
 
     def run(self, follower: PeriodFollower, timeout_s: float | None = None) -> int:
         """Posts each period when it is complete; ends as `PeriodFollower.completed` does. Returns how many
@@ -163,7 +163,7 @@ class Webhook:
             self._sleep(pause_s)
 
     def _attempt(self, name: str, body: bytes) -> tuple[_Answer | None, str]:
-        """The answer, if one came, and what is to be said of it."""
+        """The answer, if one came, and what is to be reported of it."""
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"lowmark/{__version__}",

@@ -124,8 +124,8 @@ def look_json(
         "late_items": state.late_items,
         "written_off_items": state.written_off_items,
         "segments": [
-            _segment(info, place, standings.get(name), fresh.get(name))
-            for place, name in enumerate(names)
+            _segment(info, index, standings.get(name), fresh.get(name))
+            for index, name in enumerate(names)
         ],
         "more_segments": len(spec.segments) - len(names),
         "edges": [
@@ -145,12 +145,12 @@ def look_json(
 
 def _segment(
     info: PipelineInfo,
-    place: int,
+    index: int,
     told: Standing | None,
     fresh: SegmentFreshness | None,
 ) -> dict[str, Any]:
-    spec, described = info.spec, info.state.segments[place]
-    # The furthest that any process has said: another than the one that described it, perhaps.
+    spec, described = info.spec, info.state.segments[index]
+    # The furthest that any process has announced: another than the one that described it, perhaps.
     min_time = max(described.min_time, told.segment.min_time if told else described.min_time)
     causes = told.causes if told else ()
     standing_ms = told.segment.standing_ms if told else 0
@@ -266,11 +266,11 @@ def _strip(
     first, to, bins = span
     width = (to - first) // bins
     rows = []
-    for place, described in enumerate(info.state.segments[:MAX_SHOWN_SEGMENTS]):
+    for index, described in enumerate(info.state.segments[:MAX_SHOWN_SEGMENTS]):
         cells, items = [0] * bins, [0] * bins
         for part in explanation.parts:
             for strip in part.strip.segments if part.strip else ():
-                if strip.segment == place:
+                if strip.segment == index:
                     cells = [a + b for a, b in zip(cells, strip.cells, strict=True)]
                     items = [a + b for a, b in zip(items, strip.items, strict=True)]
         done = (min(max(described.min_time, first), to) - first) / (to - first)

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 LOOK_INTERVAL_S = 1.0
 MAX_CONNECTIONS = 100
 MAX_VIEWERS = 50
-"""Pages that may be open at once; further ones are told so, and try again."""
+"""Pages that may be open at once; further ones are refused, and try again."""
 MAX_WATCHED = 20
 """Pipelines that are looked at, at once."""
 MAX_ASKING_THREADS = 4

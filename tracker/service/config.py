@@ -29,7 +29,7 @@ class ServerConfig:
     address: host:port at which others reach a standby;
     snapshot_after_records: the log's length at which a snapshot takes its place;
     health_listen: host:port of the health service for probes, without TLS or token, if there is one;
-    metrics_listen: host:port at which metrics are told over HTTP; empty: nowhere;
+    metrics_listen: host:port at which metrics are served over HTTP; empty: nowhere;
     security: its TLS files, and who may do what;
     limits: what one client, and one pipeline, may take of it;
     dashboard_listen: host:port at which a page shows the tracker; empty: nowhere;
@@ -39,7 +39,7 @@ class ServerConfig:
     members: host:port of the processes of a set, in order, of which this is one. It joins behind those
     before it, so that shards are numbered in the order of the set; and one whose first shard has left
     joins as another one;
-    left_file: where it notes that its shard has left. From then on it does nothing until it is told to
+    left_file: where it records that its shard has left. From then on it does nothing until it is told to
     stop, also when it is started again: whoever keeps the processes of a set running is to remove it.
     """
 

@@ -60,7 +60,7 @@ FLUSH_AT_STOP_S = 10.0
 
 
 class Session(Protocol):
-    """A node's stream of ticks, which is told what becomes of them."""
+    """A node's stream of ticks, which hears what becomes of them."""
 
     def attached(self, last_number: int) -> None: ...
     def ended(self, refusal: Refusal) -> None: ...

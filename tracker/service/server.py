@@ -158,7 +158,7 @@ class TrackerServer:
         return ""
 
     def _leave(self) -> None:
-        """All that this shard has said is with the others."""
+        """All that this shard has logged is with the others."""
         log.info("has_left", shard=self.config.shard)
         self.left = True
         self._ended.set()

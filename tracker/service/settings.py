@@ -225,7 +225,7 @@ def _problem(problem: Any) -> str:
 
 
 def for_a_process(settings: ServeSettings) -> ServeSettings:
-    """What a process is to be, where it was told its number in a set: a shard, a standby, or one that
+    """What a process is to be, where it was given its number in a set: a shard, a standby, or one that
     joins. Raises SettingsError for settings that do not go together."""
     for wrong in _wrong_of_sets(settings):
         raise SettingsError(wrong)

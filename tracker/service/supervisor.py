@@ -24,7 +24,7 @@ MAX_RESTARTS = 100
 STOP_TIMEOUT_S = 15.0
 """How long a process may take to end in good order, before it is killed."""
 CANNOT_RUN = 1
-"""What a process returns that could not start or go on, for a reason that it has said."""
+"""What a process returns that could not start or go on, for a reason that it has logged."""
 LEFT = 10
 """What a process returns whose shard has left the tracker: it is not started again."""
 _PR_SET_PDEATHSIG = 1

@@ -59,7 +59,7 @@ def _compared(path: Path, wal: Path) -> str:
             with closing(connect_to_read(path)) as db:
                 found = behind_mark(db, path)
     except (sqlite3.Error, StoreError):
-        return ""  # is said when it is opened
+        return ""  # refused by name when it is opened
     return found
 
 

@@ -35,7 +35,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if kind == 'hash' and not get('format') then return {'FOREIGN'} end
 """
 
-# Leases and epochs are the same in every format: who owns the shard can be told whatever that one writes.
+# Leases and epochs are the same in every format: who owns the shard can be read whatever that one writes.
 _FORMAT = f"""
 local format = tonumber(get('format') or '{FORMAT}')
 if not format or format < 1 or format > {FORMAT} then return {{'FORMAT', get('format')}} end

@@ -18,7 +18,7 @@ from tracker.core.model.ticks import Unit
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Why a segment stands: as the process explains it that has said most, with the causes that all of them
+    """Why a segment stands: as the process explains it that has announced most, with the causes that all of them
     together have, and the names of open units, whoever keeps them."""
 
     segment: SegmentExplanation

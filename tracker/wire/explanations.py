@@ -87,9 +87,9 @@ def explanation_from_pb(
 ) -> PipelineExplanation:
     """Reasons of a kind that this version does not know are left out."""
     for segment in message.segments:
-        unknown = [place for place, hold in enumerate(segment.holds) if hold.kind not in _KINDS]
-        for place in reversed(unknown):
-            del segment.holds[place]
+        unknown = [index for index, hold in enumerate(segment.holds) if hold.kind not in _KINDS]
+        for index in reversed(unknown):
+            del segment.holds[index]
     return _explanations(spec.segments).from_pb(message)
 
 
@@ -169,7 +169,7 @@ def _written_off(named: Codec[int, str]) -> Codec[WrittenOffCell, pipeline_pb.Wr
 def _restart(
     dropped: Codec[DroppedCells, pipeline_pb.DroppedCells],
 ) -> Codec[Dropped, pipeline_pb.GenerationStart]:
-    """From which slot it was asked for is not told, but where it began."""
+    """The slot from which it was asked for is not reported, but where it began."""
 
     def to_pb(begun: Dropped) -> pipeline_pb.GenerationStart:
         return pipeline_pb.GenerationStart(

@@ -1,4 +1,4 @@
-"""What a node is told when it joins, and what it says that it waits for."""
+"""What a node gets when it joins, and what it reports that it waits for."""
 
 from __future__ import annotations
 

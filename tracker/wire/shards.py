@@ -22,7 +22,7 @@ def _role_to_pb(role: ShardRole) -> pipeline_pb.ShardRole.ValueType:
 
 
 def _role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
-    """What this version does not know, a process of another one has said: it counts as an owner."""
+    """What this version does not know, a process of another one has reported: it counts as an owner."""
     name = pipeline_pb.ShardRole.Name(role).removeprefix("SHARD_ROLE_")
     return ShardRole.__members__.get(name, ShardRole.OWNER)
 

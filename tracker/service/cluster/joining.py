@@ -1,7 +1,7 @@
 """Becoming a shard of a tracker that runs: a number, a peer's state, a store of one's own (rule 10).
 
 A process that is ended at any moment begins again with the same command. Until it has its peer's state
-durably it has said nothing to anyone, and asks again: it is told the same number, or another one if it
+durably it has sent nothing to anyone, and asks again: it gets the same number, or another one if it
 had been given up. From then on it is a shard that comes back from its own store.
 """
 

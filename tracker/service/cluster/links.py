@@ -34,7 +34,7 @@ class Links:
         self._engine, self._leases = engine, leases
 
     def find_shards(self) -> None:
-        """Takes from what was recovered where the shards are that this process was not told of at its
+        """Takes from what was recovered where the shards are that this process was not given at its
         start. Raises StoreError where it does not know of one."""
         process = self._engine.process
         for shard, address in process.membership.addresses.items():

@@ -211,7 +211,7 @@ class PeerLink:
             log.info("peer_disconnected", shard=self.shard)
             self._engine.post(m.PeerDisconnected(self.shard))
         if ended.done() and not ended.cancelled():
-            ended.result()  # raises why, if the other process has said it
+            ended.result()  # raises why, if the other process has given a reason
 
     async def _due(self) -> bool:
         """Whether a message is due; if not, waits until one may be, or the stream has ended."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracker.service.server import Parts, TrackerServer
 
 MAX_PIPELINES = 1_000
-"""Pipelines whose metrics are told, by name; `lowmark_metrics_omitted` says how many are not."""
+"""Pipelines whose metrics are served, by name; `lowmark_metrics_omitted` says how many are not."""
 MAX_SEGMENTS = 5_000
 """Segments of all of them together."""
 MAX_FRONTS = 2_000

@@ -186,7 +186,7 @@ class NodeServicer:
         reading = asyncio.ensure_future(self._read(requests, stream))
         reading.add_done_callback(lambda _: stream.wake())
         try:
-            # A node that has said all may close its half: what it handed over is still answered.
+            # A node that has sent all may close its half: what it handed over is still answered.
             while stream.goes_on and not (reading.done() and stream.answered):
                 for message in await stream.next_messages():
                     await context.write(message)
@@ -324,7 +324,7 @@ class NodeServicer:
             self._engine.check_lease()
             with self._units.waiter((request.pipeline, segment)) as waiter:
                 slots = process.resolve_units(request.pipeline, segment, request.names)
-                missing = [place for place, slot in enumerate(slots) if slot is None]
+                missing = [index for index, slot in enumerate(slots) if slot is None]
                 if not missing or not await waiter.until(deadline):
                     return node_pb.ResolveUnitsResponse(
                         slots=[slot or 0 for slot in slots], missing=missing

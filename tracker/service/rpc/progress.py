@@ -91,7 +91,7 @@ class _Subscriber:
         self.fresh: dict[str, float] = {}
         """By pipeline when its news came; 0 for one that was just subscribed to."""
         self.telling_s = 0.0
-        """Since when it is being told what is news, if it does not take that at once; else 0."""
+        """Since when news is being sent to it, if it does not take that at once; else 0."""
         self.waiter = Waiter()
 
     def mark(self, pipeline: str, at_s: float = 0.0) -> None:

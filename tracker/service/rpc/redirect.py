@@ -46,7 +46,7 @@ class RedirectServer:
         self._elsewhere = _Elsewhere()
 
     def send_to(self, address: str) -> None:
-        """Who comes is told to ask there; nowhere, if it is empty."""
+        """Who comes is sent there; nowhere, if it is empty."""
         self._elsewhere.address = address
 
     async def open(self) -> None:

@@ -73,7 +73,7 @@ class Security:
             )
 
     def warnings(self, listen: str) -> list[str]:
-        """What anybody may do who reaches the address: nothing is said of one that only this machine
+        """What anybody may do who reaches the address: nothing is logged of one that only this machine
         can reach."""
         if is_loopback(listen):
             return []

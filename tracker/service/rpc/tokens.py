@@ -150,7 +150,7 @@ def parse_tokens(data: bytes, path: str) -> list[Token]:
         raise CredentialsError(f"{path} must hold one mapping with a list named tokens")
     if len(entries) > MAX_TOKENS:
         raise CredentialsError(f"{path} has {len(entries)} tokens, the limit is {MAX_TOKENS}")
-    tokens = [_token(entry, f"{path}: token {place}") for place, entry in enumerate(entries, 1)]
+    tokens = [_token(entry, f"{path}: token {number}") for number, entry in enumerate(entries, 1)]
     for what, known in (("name", {t.name for t in tokens}), ("hash", {t.digest for t in tokens})):
         if len(known) != len(tokens):
             raise CredentialsError(f"{path}: two tokens have the same {what}")
