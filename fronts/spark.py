@@ -19,6 +19,7 @@ import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from local_tracker.spark import connect
 from local_tracker.spark.compose import BatchUnits, CreatedUnit, compose, fingerprint
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jvm import checkpoint_root
@@ -84,6 +85,8 @@ class SparkFront(Followed):
         checkpoint's location and the trigger set, and no sink. take_over: end another query that runs
         under this node id. Raises TrackingError or LowmarkError if it cannot be a front; nothing has
         been ended then, and no query runs."""
+        if connect.is_remote(writer):
+            raise connect.refuse_front(self.front)
         planned = check_planned(writer, self.front)
         starting = StartingQuery(
             self._target, self._pipeline, self._node_id, planned, take_over,

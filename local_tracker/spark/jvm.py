@@ -78,12 +78,12 @@ def repartition(spark: SparkSession, checkpoint: str, partitions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """What is known of a query before it is started. checkpoint: where it keeps one by which it can be
-    found again, else None. sink: its format. each_batch: PySpark's holder of the function of
+    """What is known of a query before it is started. sources: None where they are only known from its
+    offset log. checkpoint: where it keeps one by which it can be found again, else None. sink: its format. each_batch: PySpark's holder of the function of
     `foreachBatch`, which it calls as its `func`."""
 
     session: SparkSession
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...] | None
     sink: str
     path: str | None
     name: str | None

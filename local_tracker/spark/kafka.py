@@ -167,7 +167,7 @@ class TopicReads:
         creates: Sequence[str],
         node_id: str,
         rows: Mapping[str, str] | None,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | None,
     ) -> Routes:
         """The query's routes. Raises as `Routes`."""
         return Routes(

@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
+from local_tracker.spark import connect, jvm
 from local_tracker.spark.follow import Follower, TrackingError, refuse_another_query
-from local_tracker.spark.jvm import PlannedQuery, planned_query
+from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ticks import QueryTicks
@@ -31,26 +32,29 @@ _JOIN_TIMEOUT_S = 30.0
 log = logging.getLogger("lowmark.spark")
 
 
-def check_planned(writer: object, node_id: str) -> PlannedQuery:
-    """What a writer would start. Raises TrackingError for what cannot be tracked at all; a query that
-    has been started already, by `toTable`, say, is stopped."""
-    if isinstance(writer, StreamingQuery):
+def check_planned(writer: Any, node_id: str, creates: Sequence[str] = ()) -> PlannedQuery:
+    """What a writer would start that is to create in segments. Raises TrackingError for what cannot be
+    tracked at all; a query that has been started already, by `toTable`, say, is stopped."""
+    is_remote = connect.is_remote(writer)
+    if isinstance(writer, StreamingQuery) or (is_remote and hasattr(writer, "runId")):
         writer.stop()
         raise TrackingError(
             f"query {node_id!r} was started before it was handed over (toTable() and start() do so), so "
             f"nobody has followed it; it has been stopped. Hand over the writer: for a table that is "
             f"kept in files, writer.format(...).option('path', <its directory>)"
         )
-    if not isinstance(writer, DataStreamWriter):
+    if not isinstance(writer, DataStreamWriter) and not connect.is_writer(writer):
         raise TrackingError(
             f"query {node_id!r}: start() takes what frame.writeStream gives, not {writer!r}"
         )
-    planned = planned_query(writer)
+    planned = connect.planned_query(writer) if is_remote else jvm.planned_query(writer)
     if planned.is_continuous:
         raise TrackingError(
             f"query {node_id!r} has a continuous trigger, whose epochs are no batches, so what they "
             f"read and wrote cannot be told; use trigger(processingTime=...) or trigger(realTime=...)"
         )
+    if is_remote:
+        connect.check_start(planned, node_id, creates)
     if planned.checkpoint is None:
         log.warning(
             "query %r has no checkpointLocation: when it is started again, it reads all of its input "

@@ -29,17 +29,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from local_tracker.spark import connect, jvm
 from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.compose import ComposeError, Evaluations
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.jobs import JobNode
-from local_tracker.spark.jvm import (
-    PlannedQuery,
-    StageTasks,
-    checkpoint_root,
-    sink_description,
-    sources_with_one_root,
-)
+from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.kafka import TopicReads, topic_reads
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog, SinkLog
@@ -90,11 +85,9 @@ class Tracked:
         "4.4". topics: the directory in which fronts note what they label of Kafka topics. Raises
         TrackingError for a version, or a kind of session, that cannot be tracked."""
         check_version(pyspark.__version__, untried_pyspark)
-        if not hasattr(spark, "_jsparkSession"):
-            raise TrackingError(
-                "this is a Spark Connect session, whose driver is elsewhere: track the query from a "
-                "classic session, in the driver"
-            )
+        self._is_remote = connect.is_remote(spark)
+        if self._is_remote:
+            connect.check_session(pyspark.__version__)
         self.spark, self.target, self.pipeline = spark, target, pipeline
         self._topics = topics
         self._tasks_acknowledge = False
@@ -107,6 +100,8 @@ class Tracked:
         the executors and counts what it hands over. `acks` is the module `local_tracker.acks`."""
         if getattr(acks, "__name__", None) != "local_tracker.acks":
             raise TrackingError(f"track() takes the module local_tracker.acks, not {acks!r}")
+        if self._is_remote:
+            raise connect.refuse_acks()
         if not self._tasks_acknowledge:
             self.spark.sparkContext.addPyFile(_bundle())
             self._tasks_acknowledge = True
@@ -122,7 +117,10 @@ class Tracked:
     ) -> BatchWriter:
         """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
         batch's DataFrame as files in the local directory `out`, each batch once (`published`).
-        `creates`: segments of the readers of `out`, if others than the query's."""
+        `creates`: segments of the readers of `out`, if others than the query's. Raises TrackingError in a
+        Spark Connect session."""
+        if self._is_remote:
+            raise connect.refuse_writer()
         writer = BatchWriter(self._admitted_query, out, fmt, creates, partition_by, options)
         with self._changed:
             self._writers[writer.batches.directory] = writer
@@ -153,17 +151,16 @@ class Tracked:
         must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
         whose offsets number their records. emits: the name of the front that the query is of the one
         segment that it creates in, where it emits from its state. noted: the local directory where a
-        sink of the user's own notes what it commits (`note_commit`). operators: names of
-        those that acknowledge: a batch with input files in which one handed nothing over fails.
-        untracked: sources that are in none of these, by number, topics, and directories of files (with a `/`).
+        sink of the user's own notes what it commits (`note_commit`). operators: names of those that
+        acknowledge: a batch with input files in which one handed nothing over fails. untracked: sources
+        that are in none of these, by number, topics, and directories of files (with a `/`).
         may_publish_nothing: a batch that had input need not publish anything for what the query creates
-        through `writer` (or note anything); else it fails. take_over: end another query that runs under
-        this node id.
+        through `writer` (or note anything); else it fails. take_over: end another query that runs under this node id.
 
         Raises TrackingError if the plan's sources, the segments, the sink or the checkpoint don't fit,
         and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
         """
-        planned = check_planned(writer, node_id)
+        planned = check_planned(writer, node_id, creates)
         with ExitStack() as undoing:
             starting = StartingQuery(self.target, self.pipeline, node_id, planned, take_over)
             undoing.callback(starting.node.close)
@@ -171,7 +168,7 @@ class Tracked:
             undoing.callback(admin.close)
             asked = starting.ask()
             sources = planned.sources
-            read = self._read_topics(sources, reads, untracked, ranges or {})
+            read = self._read_topics(sources or (), reads, untracked, ranges or {})
             routes = read.routes(asked.spec, creates, node_id, rows, sources)
             self._check_creates(planned, creates, noted)
             _check_emits(emits, creates, routes)
@@ -184,10 +181,11 @@ class Tracked:
             with self._task_settings(node_id):
                 query = writer.start()
             undoing.push(partial(self._not_started, query, node_id))
-            checkpoint = CheckpointLog(checkpoint_root(query))
+            checkpoint, sink, twins = self._running(query, planned, starting)
             ticks = QueryTicks(
-                starting.node, admin, routes, checkpoint, self._outputs(query, routes, noted),
-                evaluations=self._evaluations(query, checkpoint, operators), twins=_Twins(query),
+                starting.node, admin, routes, checkpoint,
+                self._outputs(str(query.id), sink, routes, noted),
+                evaluations=self._evaluations(query, checkpoint, operators), twins=twins,
                 emits=labels, publishes=routes.creates if publishes else (),
             )  # fmt: skip
             tracked_query = TrackedQuery(
@@ -312,16 +310,27 @@ class Tracked:
         runs = _record_run(checkpoint, str(query.runId))
         return Evaluations(runs, None, StageTasks(self.spark), tuple(operators))
 
+    def _running(
+        self, query: StreamingQuery, planned: PlannedQuery, starting: StartingQuery
+    ) -> tuple[CheckpointLog, str, Callable[[], Iterable[tuple[str, ...]]]]:
+        """The checkpoint of a query that was started, its sink as it calls itself, and which of its
+        sources list one directory."""
+        if self._is_remote:
+            assert starting.checkpoint is not None, "check_start() lets no other in"
+            connect.check_started(query, starting.id, starting.checkpoint.root)
+            return starting.checkpoint, connect.sink_description(planned), tuple
+        log = CheckpointLog(jvm.checkpoint_root(query))
+        return log, jvm.sink_description(query), _Twins(query)
+
     def _outputs(
-        self, query: StreamingQuery, routes: Routes, noted: str | None
+        self, query_id: str, sink: str, routes: Routes, noted: str | None
     ) -> Callable[[], Iterable[Output]]:
         """Where the query's batches leave files."""
         outputs: tuple[Output, ...] = ()
-        sink = sink_description(query)
         if noted is not None:
             outputs = (noted_output(noted, routes.creates),)
         elif sink.startswith("ForeachBatch"):
-            return partial(self._published_outputs, str(query.id), routes)
+            return partial(self._published_outputs, query_id, routes)
         elif routes.creates:
             if not sink.startswith("FileSink["):
                 raise _unreadable(sink)
@@ -410,7 +419,7 @@ class TrackedQuery(Followed):
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
             node_id, node, self.checkpoint, ticks, joined,
-            is_active=lambda: bool(query.isActive), on_failure=lambda error: query.stop(),
+            is_active=partial(_is_active, query), on_failure=lambda error: query.stop(),
             limits=limits,
         )  # fmt: skip
         self._front, self._closed = front, False
@@ -507,6 +516,10 @@ class TrackedQuery(Followed):
             )  # fmt: skip
         self._node.close()
         self._admin.close()
+
+
+def _is_active(query: StreamingQuery) -> bool:
+    return connect.is_active(query) if connect.is_remote(query) else bool(query.isActive)
 
 
 class BatchWriter:

@@ -192,16 +192,19 @@ class World:
                 return min(slots, default=None)
         return None
 
-    def job_done(self, out: str, run: int) -> None:
+    def job_done(
+        self, out: str, run: int, *, reads: str = "parse", creates: Sequence[str] = ("after",)
+    ) -> None:
         """Tells the truth of a batch job's run, which is done when its manifest is there."""
         (path,) = self.directory.glob(f"{out}/_lowmark/job-*/{run:08d}.json")
         done_ns = path.stat().st_mtime_ns + time.monotonic_ns() - time.time_ns()
         inputs = json.loads(json.loads(path.read_text())["offsets"])
         slots = [slot for name in inputs if (slot := slot_in_name(name)) is not None]
         for name in inputs:
-            self.recorder.consumed("parse", name, done_ns)
+            self.recorder.consumed(reads, name, done_ns)
         for file in sorted((self.directory / out).glob(f"b{run:08d}-*")):
-            self.truth.created("after", f"file://{file}", min(slots), done_ns)
+            for segment in creates:
+                self.truth.created(segment, f"file://{file}", min(slots), done_ns)
 
     def sink(self, name: str, *creates: str) -> Output:
         return Output("sink", self.place.look(name), creates)

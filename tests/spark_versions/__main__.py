@@ -26,6 +26,7 @@ ROWS = {
     "6.6": "a stateful query with a watermark, and no-data batches",
     "6.15": "by rows",
     "6.16": "lowmark attach",
+    "6.20": "a Spark Connect session",
     "7.1": "a chain of three queries",
 }
 """What is run of the matrix on each version: its quick half, and what versions differ in."""

@@ -2,6 +2,7 @@
 
 from tests.spark_matrix.rows import (
     checkpoints,
+    connected,
     drivers,
     eager,
     engine,
@@ -15,6 +16,6 @@ from tests.spark_matrix.rows import (
 )
 
 __all__ = [
-    "checkpoints", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several",
+    "checkpoints", "connected", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several",
     "starting", "tasks", "ways",
 ]  # fmt: skip

@@ -1,0 +1,110 @@
+"""What is read of a query in a Spark Connect session, by the messages of its client; row 6.20 of the matrix
+runs such a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
+
+from local_tracker.spark import connect
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.plans import Source
+
+
+def stream(*paths: str, fmt: str = "parquet", name: str = "") -> Relation:
+    relation = Relation()
+    relation.read.is_streaming = True
+    relation.read.data_source.format = fmt
+    relation.read.data_source.paths.extend(paths)
+    if name:
+        relation.read.data_source.source_name = name
+    return relation
+
+
+def union(left: Relation, right: Relation) -> Relation:
+    relation = Relation()
+    relation.set_op.left_input.CopyFrom(left)
+    relation.set_op.right_input.CopyFrom(right)
+    return relation
+
+
+class Writer:
+    """As the client's, of which a plan and a message are read."""
+
+    def __init__(self, plan: Relation, **settings: str) -> None:
+        self._write_proto = WriteStreamOperationStart()
+        self._write_proto.options.update(settings)
+        self._write_stream, self._child, self._session = self, self, self
+        self._plan, self.client, self.conf = plan, None, {"spark.sql.sources.default": "orc"}
+
+    def plan(self, client: object) -> Relation:
+        return self._plan
+
+
+def planned(plan: Relation, **settings: str) -> Any:
+    return connect.planned_query(Writer(plan, **settings))
+
+
+def test_sources_are_numbered_in_the_order_of_the_plan() -> None:
+    plan = union(stream("/in"), union(stream(fmt="rate"), stream("/b", fmt="json", name="mine")))
+    assert planned(plan).sources == (
+        Source("0", "FileSource[/in]", "/in"),
+        Source("1", "rate"),
+        Source("mine", "FileSource[/b]", "/b"),
+    )
+
+
+def test_what_does_not_stream_is_no_source() -> None:
+    table = stream("/table")
+    table.read.is_streaming = False
+    assert planned(union(stream("/in"), table)).sources == (Source("0", "FileSource[/in]", "/in"),)
+
+
+def test_sources_that_the_message_does_not_show_are_not_guessed() -> None:
+    named, sql = Relation(), Relation()
+    named.read.named_table.unparsed_identifier = "view"
+    sql.sql.query = "select * from view"
+    for unclear in (named, sql, stream("/in")):  # Spark may take two that are alike for one
+        assert planned(union(stream("/in"), unclear)).sources is None
+
+
+def test_where_a_query_writes_and_keeps_its_checkpoint() -> None:
+    query = planned(stream("/in"), path="/out", checkpointLocation="/cp")
+    assert (query.sink, query.path, query.checkpoint) == ("orc", "/out", "/cp")
+    assert connect.sink_description(query) == "FileSink[/out]"
+    assert planned(stream("/in")).checkpoint is None
+
+
+def test_a_query_of_another_checkpoint_than_the_one_seen_here_is_refused() -> None:
+    class Query:
+        id = "theirs"
+
+    with pytest.raises(TrackingError, match=r"started the query as theirs.*/cp is of ours"):
+        connect.check_started(Query(), "ours", "/cp")
+    Query.id = "ours"
+    connect.check_started(Query(), "ours", "/cp")
+
+
+def test_a_query_that_cannot_be_asked_is_followed_on() -> None:
+    class Query:
+        id = "q"
+        running = True
+
+        @property
+        def isActive(self) -> bool:
+            if self.running:
+                return True
+            raise ConnectionError
+
+    query = Query()
+    assert connect.is_active(query)
+    query.running = False
+    assert connect.is_active(query)
+
+
+def test_a_version_without_a_server_is_refused() -> None:
+    with pytest.raises(TrackingError, match=r"PySpark 3\.5\.9 .* Connect session"):
+        connect.check_session("3.5.9")
+    connect.check_session("4.0.0")
