@@ -112,18 +112,28 @@ def test_each_iteration_begins_with_what_is(running: EmbeddedTracker, node: Node
         assert first == {"first": 10, "second": 10, None: 10}
 
 
+def sets_at_60(
+    event: threading.Event | asyncio.Event,
+    subscriber: Subscriber | AsyncSubscriber,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event is set when the subscriber has heard that min time is at 60, be it read or not."""
+    hear = subscriber._heard.hear
+
+    def hear_and_set(message: MinTimes) -> None:
+        hear(message)
+        if message.min_time >= 60:
+            event.set()
+
+    monkeypatch.setattr(subscriber._heard, "hear", hear_and_set)
+
+
 def test_who_reads_slowly_is_given_the_newest_and_not_all_in_between(
     running: EmbeddedTracker, node: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscriber = running.subscriber("two")
-    heard_last, hear = threading.Event(), subscriber._heard.hear
-
-    def note(message: MinTimes) -> None:
-        hear(message)
-        if message.min_time >= 60:
-            heard_last.set()
-
-    monkeypatch.setattr(subscriber._heard, "hear", note)
+    heard_last = threading.Event()
+    sets_at_60(heard_last, subscriber, monkeypatch)
     updates = subscriber.updates()
     first = next(updates)
     for slot in range(11, 61):
@@ -250,14 +260,8 @@ def test_an_asyncio_reader_that_is_slow_is_given_the_newest(
 ) -> None:
     async def read() -> list[Update]:
         async with AsyncSubscriber(running.target, "two") as subscriber:
-            heard_last, hear = asyncio.Event(), subscriber._heard.hear
-
-            def note(message: MinTimes) -> None:
-                hear(message)
-                if message.min_time >= 60:
-                    heard_last.set()
-
-            monkeypatch.setattr(subscriber._heard, "hear", note)
+            heard_last = asyncio.Event()
+            sets_at_60(heard_last, subscriber, monkeypatch)
             updates = subscriber.updates()
             await anext(updates)
             for slot in range(11, 61):

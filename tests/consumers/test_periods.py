@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +12,6 @@ from typer.testing import CliRunner
 
 import tracker
 from tests.client.support import WAIT_S, done, promise
-from tests.docs.pages import ROOT
 from tracker.cli.app import app
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
@@ -174,13 +171,3 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
         "2026-03-02T10:00:00+00:00",
         "2026-03-02T11:00:00+00:00",
     )
-
-
-@pytest.mark.timeout(400)
-def test_nothing_is_skipped_doubled_or_early_while_everything_is_killed() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "examples.periods"], check=False, cwd=ROOT, capture_output=True,
-        text=True, timeout=390,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "example-periods: OK hours=9 " in ran.stdout

@@ -6,8 +6,6 @@ import itertools
 import logging
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -20,7 +18,6 @@ import tracker
 from tests.client.support import WAIT_S, done, joined_front, promise
 from tests.consumers.receiver import Receiver, receiving
 from tests.consumers.test_periods import HOUR, HOURS, SPEC, TEN, kill
-from tests.docs.pages import ROOT
 from tests.security.certificates import Authority
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED, EXIT_TIMED_OUT
@@ -278,13 +275,3 @@ def test_the_command_posts_and_says_why_it_ended(running: EmbeddedTracker, tmp_p
         assert status == EXIT_TIMED_OUT and "status 503" in said
         assert follow(receiver)[0] == 0
         assert receiver.events.get_nowait()["data"]["key"] == key_of(0)
-
-
-@pytest.mark.timeout(400)
-def test_the_example_runs() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "examples.webhook"], check=False, cwd=ROOT, capture_output=True,
-        text=True, timeout=390,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "example-webhook: OK hours=8 " in ran.stdout

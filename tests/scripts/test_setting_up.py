@@ -57,15 +57,32 @@ JAVA_17 = """echo 'openjdk version "17.0.15" 2025-04-15' >&2"""
 JAVA_8 = """echo 'openjdk version "1.8.0_412"' >&2"""
 
 
-def test_without_root_one_line_says_how_to_get_python(machine: Machine) -> None:
-    machine.program("id", "echo 1000")
-    machine.program("apt-get", "exit 99")
-    done = machine.run("bootstrap", **NO_PYTHON)
+@pytest.mark.parametrize(
+    ("script", "there", "line"),
+    [
+        ("bootstrap", {}, "no Python >= 3.11 with venv found; run: sudo apt-get install -y python3 python3-venv"),
+        ("ensure-java", {"java": JAVA_8}, "Spark needs Java 17; run: sudo apt-get install -y openjdk-17-jre-headless"),
+        ("ensure-chromium", {}, "the dashboard's tests need Chromium; run: sudo apt-get install -y chromium fonts-dejavu-core"),
+        ("ensure-maven", {"mvn": "exit 1"}, "the connectors' jars need Maven; run: sudo apt-get install -y maven"),
+    ],
+)  # fmt: skip
+def test_without_root_one_line_says_how_to_get_it(
+    machine: Machine, script: str, there: dict[str, str], line: str
+) -> None:
+    for name, text in {**there, "id": "echo 1000", "apt-get": "exit 99"}.items():
+        machine.program(name, text)
+    done = machine.run(script, **NO_PYTHON)
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines() == [
-        "bootstrap: no Python >= 3.11 with venv found; run: "
-        "sudo apt-get install -y python3 python3-venv"
-    ]
+    assert done.stderr.strip().splitlines() == [f"{script}: {line}"]
+
+
+@pytest.mark.parametrize(
+    ("script", "variable", "works"),
+    [("ensure-chromium", "CHROMIUM", "exit 99"), ("ensure-maven", "MVN", "exit 0")],
+)
+def test_it_may_be_named(machine: Machine, script: str, variable: str, works: str) -> None:
+    machine.program("other", works)
+    assert machine.run(script, **{variable: str(machine.bin / "other")}).returncode == 0
 
 
 def test_a_python_without_venv_asks_for_its_own_package(machine: Machine) -> None:
@@ -123,17 +140,6 @@ def test_java_home_goes_before_the_path(machine: Machine) -> None:
     assert machine.run("ensure-java", JAVA_HOME=str(home)).returncode == 0
 
 
-def test_without_root_one_line_says_how_to_get_java(machine: Machine) -> None:
-    machine.program("java", JAVA_8)
-    machine.program("id", "echo 1000")
-    machine.program("apt-get", "exit 99")
-    done = machine.run("ensure-java")
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines() == [
-        "ensure-java: Spark needs Java 17; run: sudo apt-get install -y openjdk-17-jre-headless"
-    ]
-
-
 def test_root_installs_the_first_java_that_the_distribution_has(machine: Machine) -> None:
     new_java = machine.bin / "java"
     machine.program("id", "echo 0")
@@ -153,22 +159,6 @@ def test_any_chromium_on_the_path_is_enough(machine: Machine, name: str) -> None
     assert machine.run("ensure-chromium").returncode == 0
 
 
-def test_a_chromium_may_be_named(machine: Machine) -> None:
-    machine.program("other", "exit 99")
-    assert machine.run("ensure-chromium", CHROMIUM=str(machine.bin / "other")).returncode == 0
-
-
-def test_without_root_one_line_says_how_to_get_chromium(machine: Machine) -> None:
-    machine.program("id", "echo 1000")
-    machine.program("apt-get", "exit 99")
-    done = machine.run("ensure-chromium")
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines() == [
-        "ensure-chromium: the dashboard's tests need Chromium; run: "
-        "sudo apt-get install -y chromium fonts-dejavu-core"
-    ]
-
-
 def test_root_installs_the_chromium_that_the_distribution_has(machine: Machine) -> None:
     machine.program("id", "echo 0")
     machine.program(
@@ -181,19 +171,3 @@ def test_root_installs_the_chromium_that_the_distribution_has(machine: Machine) 
     done = machine.run("ensure-chromium")
     assert done.returncode == 0, done.stderr
     assert "installing chromium" in done.stderr
-
-
-def test_a_maven_may_be_named(machine: Machine) -> None:
-    machine.program("other", "exit 0")
-    assert machine.run("ensure-maven", MVN=str(machine.bin / "other")).returncode == 0
-
-
-def test_without_root_one_line_says_how_to_get_maven(machine: Machine) -> None:
-    machine.program("mvn", "exit 1")
-    machine.program("id", "echo 1000")
-    machine.program("apt-get", "exit 99")
-    done = machine.run("ensure-maven")
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines() == [
-        "ensure-maven: the connectors' jars need Maven; run: sudo apt-get install -y maven"
-    ]

@@ -72,26 +72,6 @@ async def test_what_was_handed_over_before_a_stop_is_there_after_it(tmp_path: Pa
         assert again.node_time >= heard > 0
 
 
-def as_version_1_kept_it(path: Path) -> None:
-    """Rewrites a file: no checksum behind a record, and nothing of leases."""
-    with sqlite3.connect(path) as file:
-        file.execute("UPDATE log SET record = substr(record, 1, length(record) - 4)")
-        file.execute("UPDATE snapshot SET data = substr(data, 1, length(data) - 4)")
-        file.execute("DELETE FROM meta WHERE name NOT IN ('shard', 'epoch', 'owner')")
-        file.execute("PRAGMA user_version=1")
-
-
-async def test_a_process_goes_on_with_what_the_version_before_has_stored(tmp_path: Path) -> None:
-    async with serving(config(tmp_path)) as served:
-        ticks = await served.ticks()
-        await ticks.commit(1)
-        await served.server.engine.write_snapshot()
-        await ticks.commit(2)
-    as_version_1_kept_it(tmp_path / "shard-0.db")
-    async with serving(config(tmp_path)) as again:
-        assert again.node_time == 2
-
-
 class FailingStore(MemoryStore):
     """Fails to write when it is told to."""
 
