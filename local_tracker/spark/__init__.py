@@ -3,7 +3,7 @@
 `tracked` starts and tracks queries in their driver, `attached` follows one from outside, `jobs` runs
 batch jobs. A query's `plans` say where its input comes from and its output goes; `follow` reads each
 batch that is over from Spark's own `logs`, `ticks` says what it means, `compose` makes it one tick.
-`outputs` and `published` are what batches leave, all of it by way of `tracker.files`; `rows` and `ranges`
-are other items than whole files, `labels` what a front in a driver promises. `completed` and `rescaling`
+`outputs` and `published` are what batches leave, all of it by way of `tracker.files`; `tables` are those whose
+logs are read, such as `delta`. `rows` and `ranges` are other items than whole files, `labels` what a front in a driver promises. `completed` and `rescaling`
 are for jobs over the results and for the state of a query. Users import all of it from `lowmark`.
 """

@@ -11,12 +11,14 @@ not be away for longer than Spark keeps its logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
 from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.outputs import Output, sink_output
+from local_tracker.spark.outputs import Output, sink_output, table_output
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.tables import found_writer
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
@@ -47,12 +49,14 @@ class AttachedQuery(Followed):
         ranges: Mapping[str, OffsetRanges] | None = None,
         untracked: Sequence[str] = (),
         first_batch: int | None = None,
+        first_versions: Mapping[str, int] | None = None,
         take_over: bool = False,
     ) -> None:
-        """checkpoint, sink: the query's local directories; sink is needed where it creates. reads,
-        creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch: where to begin
-        if the tracker has nothing of the query yet; what it consumed before does not count. Raises
-        TrackingError."""
+        """checkpoint, sink: the query's directories; sink, of files or a table, is needed where it
+        creates. reads, creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch:
+        where to begin if the tracker has nothing of the query yet; what it consumed before does not
+        count. first_versions: by the sources' numbers, the versions with which readers of tables were told
+        to begin (startingVersion), which no log records. Raises TrackingError."""
         if creates and sink is None:
             raise TrackingError(
                 f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
@@ -67,7 +71,7 @@ class AttachedQuery(Followed):
         self._first_batch = first_batch or 0
         self._name, self._sink, self._take_over = node_id, sink, take_over
         self._routes: Callable[[PipelineSpec], Routes] = lambda spec: Routes(
-            spec, reads, creates, node_id, rows, ranges, untracked
+            spec, reads, creates, node_id, rows, ranges, untracked, first_versions=first_versions
         )
         known = known_beside(self._checkpoint.root, pipeline, node_id)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.QUERY, known=known)
@@ -110,13 +114,19 @@ class AttachedQuery(Followed):
 
     def _ticks(self, joined: Joined) -> QueryTicks:
         routes = self._routes(joined.spec)
-        outputs: tuple[Output, ...] = ()
-        if self._sink is not None and routes.creates:
-            outputs = (sink_output(SinkLog(self._sink), routes.creates),)
+        # Looked for when a batch is over: by then its sink is a table, or never will be one.
+        outputs = cache(partial(self._outputs, routes.creates))
         return QueryTicks(
-            self._node, self._admin, routes, self._checkpoint, lambda: outputs,
-            publishes=routes.creates,
-        )  # fmt: skip
+            self._node, self._admin, routes, self._checkpoint, outputs, publishes=routes.creates
+        )
+
+    def _outputs(self, creates: tuple[int, ...]) -> tuple[Output, ...]:
+        if self._sink is None or not creates:
+            return ()
+        table = found_writer(self._sink, self._checkpoint.stores, self._checkpoint.query_id)
+        if table is not None:
+            return (table_output(table, creates),)
+        return (sink_output(SinkLog(self._sink), creates),)
 
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:
         return Follower(

@@ -12,6 +12,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.plans import KafkaSource, Source
+from local_tracker.spark.tables import TableSource
 
 _LISTENERS_TIMEOUT_MS = 10_000
 
@@ -126,6 +127,10 @@ def _source(index: int, leaf: Any) -> Source:
         return Source(number, what, what.removeprefix("FileSource[").removesuffix("]"))
     if what == "kafka" and "extraOptions" in methods:
         return Source(number, what, kafka=_kafka(leaf.extraOptions()))
+    if what == "delta" and "dataSource" in methods:
+        options = _scala_map(leaf.dataSource().options())
+        table = TableSource("delta", options["path"], options)
+        return Source(number, f"delta[{table.location}]", table.location, table=table)
     return Source(number, what)
 
 
@@ -169,6 +174,14 @@ def _each_batch(spark: SparkSession, function: Any) -> ForeachBatchFunction | No
     handler = jvm.java.lang.reflect.Proxy.getInvocationHandler(captured.get(function))
     found = gateway.gateway_property.pool[str(_field(handler, "id"))]
     assert isinstance(found, ForeachBatchFunction), found
+    return found
+
+
+def _scala_map(given: Any) -> dict[str, str]:
+    entries, found = given.iterator(), {}
+    while entries.hasNext():
+        entry = entries.next()
+        found[str(entry._1())] = str(entry._2())
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from local_tracker.spark.compose import CreatedUnit
 from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
+from local_tracker.spark.tables import TableWriter
 from local_tracker.worker import noted
 
 
@@ -37,6 +38,11 @@ class Output:
 def sink_output(log: SinkLog, segments: tuple[int, ...]) -> Output:
     """Of Spark's own file sink."""
     return Output(segments, log.created, log.has)
+
+
+def table_output(writer: TableWriter, segments: tuple[int, ...]) -> Output:
+    """Of a sink that writes to a table whose log is read."""
+    return Output(segments, writer.names, writer.has, forget=writer.forget)
 
 
 def published_output(batches: PublishedBatches, query: str, segments: tuple[int, ...]) -> Output:

@@ -17,6 +17,13 @@ from local_tracker.spark.compose import ComposeError
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import BatchOffsets
 from local_tracker.spark.ranges import OffsetRanges, partitions
+from local_tracker.spark.table_units import TableRefused
+from local_tracker.spark.tables import (
+    Tables,
+    TableSource,
+    names_versions,
+    untracked_versions,
+)
 from tracker.client.node import segment_number
 from tracker.core.model import PipelineSpec
 from tracker.files import STORES, Stores
@@ -42,12 +49,14 @@ class KafkaSource:
 class Source:
     """A streaming source of a plan. number: what the checkpoint calls it, its index in the plan from
     "0", or the name that `readStream.name()` gave it. what: as Spark shows it. directory: of a source
-    of files, perhaps with wildcards; else None. kafka: of a source of Kafka's; else None."""
+    of files, perhaps with wildcards, or of a table; else None. kafka, table: what it reads of these; else
+    None."""
 
     number: str
     what: str
     directory: str | None = None
     kafka: KafkaSource | None = None
+    table: TableSource | None = None
 
 
 class Routes:
@@ -71,9 +80,12 @@ class Routes:
         stores: Stores = STORES,
         *,
         untracked_topics: Sequence[str] = (),
+        first_versions: Mapping[str, int] | None = None,
     ) -> None:
-        """reads: the segment of all files, or segments by directory. untracked: sources by their numbers,
-        and, with a `/`, directories of files. plan: the query's sources, if they are known. Raises
+        """reads: the segment of all files, or segments by directory, of files or a table. untracked:
+        sources by their numbers, and, with a `/`, directories, and versions of a table (`/data/t@0-7`).
+        plan: the query's sources, if they are known. first_versions: by the sources' numbers, the version
+        with which the reader of a table was told to begin, where there is no plan that says it. Raises
         LowmarkError for an unknown segment, TrackingError where the pipeline has no edge for what the
         query does, or its plan has a source that is not accounted for."""
         self._location = stores.location
@@ -87,20 +99,26 @@ class Routes:
         by_directory: dict[str, int | None] = {}
         if not isinstance(reads, str):
             by_directory |= {path: self.number(name) for path, name in reads.items()}
-        by_directory |= {path: None for path in untracked if "/" in path}
+        by_directory |= {
+            path: None for path in untracked if "/" in path and not names_versions(path)
+        }
         self._by_directory = sorted(
             ((_slashed(self._location(path)), number) for path, number in by_directory.items()),
             key=lambda item: -len(item[0]),
         )
         self._untracked = {name for name in untracked if "/" not in name}
-        if plan is not None:
-            try:
-                self._check_plan(plan)
-            except UnaccountedError as error:
-                raise TrackingError(f"query {node_id!r}: {error}") from None
+        try:
+            self._check_plan(plan or ())
+            self.tables = self._tables(stores, first_versions or {}, untracked)
+        except (UnaccountedError, TableRefused) as error:
+            raise TrackingError(f"query {node_id!r}: {error}") from None
         self.creates = tuple(self.number(name) for name in creates)
         self.rows = {self.number(name): column for name, column in (rows or {}).items()}
         self._check_edges(creates, rows or {}, node_id)
+        try:
+            self._check_tables_by_units()
+        except UnaccountedError as error:
+            raise TrackingError(f"query {node_id!r}: {error}") from None
 
     def number(self, segment: str) -> int:
         """The number of a segment; raises LowmarkError if the pipeline has none of that name."""
@@ -120,17 +138,36 @@ class Routes:
     def segment(self, unit: str) -> int | None:
         """The number of a file's segment; None if the file is not tracked. Raises UnaccountedError
         where nothing is declared of it."""
-        if self._by_directory:
-            path = self._location(unit)
-            for directory, number in self._by_directory:
-                if path.startswith(directory):
-                    return number
+        return self._segment_of(self._location(unit) if self._by_directory else unit)
+
+    def _segment_of(self, path: str) -> int | None:
+        """As `segment`, by a location; that of a directory ends with a slash."""
+        for directory, number in self._by_directory:
+            if path.startswith(directory):
+                return number
         if self._one is not None:
             return self._one
         known = [directory for directory, _ in self._by_directory]
         raise UnaccountedError(
-            f"{unit} is in none of the directories that the query reads: {known}; name its directory in "
+            f"{path} is in none of the directories that the query reads: {known}; name its directory in "
             f"reads, or in untracked if it is not tracked"
+        )
+
+    def _tables(
+        self, stores: Stores, first_versions: Mapping[str, int], untracked: Sequence[str]
+    ) -> Tables:
+        planned = {
+            source.number: source.table
+            for source in self._plan or ()
+            if source.table is not None and source.number not in self._untracked
+        }
+        return Tables(
+            stores,
+            lambda location: self._segment_of(_slashed(location)),
+            [directory.rstrip("/") for directory, _ in self._by_directory],
+            None if self._plan is None else planned,
+            first_versions,
+            untracked_versions(untracked, self._location),
         )
 
     def by_segment(self, names: Iterable[str]) -> dict[int, tuple[str, ...]]:
@@ -145,6 +182,8 @@ class Routes:
     def _check_plan(self, plan: Sequence[Source]) -> None:
         """Raises UnaccountedError where a source of the plan is not accounted for, or one is named that
         the plan has not."""
+        if self._plan is None:
+            return
         have = {source.number for source in plan}
         for named, what in ((set(self.ranges), "ranges"), (self._untracked, "untracked")):
             if missing := sorted(named - have):
@@ -170,13 +209,13 @@ class Routes:
             if number in self.ranges:
                 self._check_topics(f"batch {offsets.batch}: source {number}", number, text)
                 continue
-            if (
-                offsets.log_offset(number) is None
-            ):  # of a file source the files themselves are judged
+            # Of a file source the files themselves are judged.
+            if offsets.log_offset(number) is None and not self.tables.reads(number, text):
                 raise self._unaccounted(
                     f"batch {offsets.batch}: source {number}, which is no source of files (its offset "
                     f"is {text[:200]}),"
                 )
+        self._check_tables_by_units()
 
     def _check_topics(self, what: str, number: str, text: str) -> None:
         """Raises UnaccountedError where a source has read from a topic that is not accounted for, as one
@@ -189,6 +228,14 @@ class Routes:
             raise UnaccountedError(
                 f"{what} has read topic {unknown[0]!r}, which is not accounted for: name its segment in "
                 f"reads, or the topic in untracked, if min time may pass what comes from there"
+            )
+
+    def _check_tables_by_units(self) -> None:
+        """Raises UnaccountedError where a table's rows were to be items: they are not read back."""
+        for segment in self.tables.segments() & set(self.rows):
+            raise UnaccountedError(
+                f"segment {self.spec.segments[segment]!r} is of a table, and was to be tracked by its rows, "
+                f"in column {self.rows[segment]!r}: tables are tracked by units alone; leave it out of rows"
             )
 
     def _accounts_for(self, source: Source) -> bool:
@@ -208,8 +255,9 @@ class Routes:
 
     def _unaccounted(self, what: str) -> UnaccountedError:
         return UnaccountedError(
-            f"{what} is not accounted for: files are named in reads by their directory, topics by their "
-            f"names, other sources in ranges by their number, and what is not to be tracked, so that min time passes it, in "
+            f"{what} is not accounted for: files and tables are named in reads by their directory, topics by "
+            f"their names, other sources in ranges by their number, and what is not to be tracked, so that "
+            f"min time passes it, in "
             f"untracked, by number or directory; the plan has {self._shown()}"
         )
 

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from local_tracker.spark.compose import (
     BatchUnits,
@@ -29,6 +29,7 @@ from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, ranges
 from local_tracker.spark.rows import row_cells
+from local_tracker.spark.table_units import Taken
 from tracker.client import Admin, NodeClient
 from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import slot_of
@@ -44,13 +45,16 @@ _LOOKS_PER_REPORT = 50
 _MAX_PARTITION_FOLDERS = 8
 _WRITERS_LOGS = ("_spark_metadata", "_lowmark")
 
+_Names = dict[int, tuple[str, ...]]
+"""Names of units by segment number."""
+
 log = logging.getLogger("lowmark.spark")
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """What the logs say of a batch, read when it is over. `consumed`: names by segment number.
-    `unpublished`: the numbers of the segments in which it should have published, and has not."""
+    """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
+    those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the segments in which it should have published, and has not."""
 
     batch: int
     fingerprint: bytes
@@ -60,6 +64,7 @@ class QueryRecord:
     ranges: tuple[tuple[str, Range], ...] = ()
     timestamp_ms: int = 0
     unpublished: tuple[int, ...] = ()
+    held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 class QueryTicks:
@@ -102,7 +107,7 @@ class QueryTicks:
         return self._scope or self.checkpoint.query_id
 
     def read(self, batch: int) -> QueryRecord:
-        consumed, consumed_ranges = self._taken(batch)
+        consumed, held, consumed_ranges = self._taken(batch)
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
         runs = (output.run(batch) for output in outputs)
@@ -115,7 +120,8 @@ class QueryTicks:
             next((run for run in runs if run is not None), None),
             consumed_ranges,
             offsets.timestamp_ms,
-            self._unpublished(batch) if consumed or consumed_ranges else (),
+            self._unpublished(batch) if consumed or held or consumed_ranges else (),
+            held,
         )
 
     def check_sources(self, name: str) -> None:
@@ -156,13 +162,28 @@ class QueryTicks:
                 f"directory of its file sink, whose log lacks the batch"
             )
 
-    def _taken(
-        self, batch: int
-    ) -> tuple[dict[int, tuple[str, ...]], tuple[tuple[str, Range], ...]]:
-        """The files that a batch consumed, by segment number, and the ranges. Raises ComposeError where
-        it has read what nobody accounts for."""
-        self._routes.check_offsets(self.checkpoint.offsets(batch))
-        return self._by_segment(batch, self.checkpoint.consumed(batch)), self._ranges(batch)
+    def _taken(self, batch: int) -> tuple[_Names, _Names, tuple[tuple[str, Range], ...]]:
+        """The units that a batch consumed, by segment number, those that it held, and the ranges. Raises
+        ComposeError where it has read what nobody accounts for."""
+        offsets = self.checkpoint.offsets(batch)
+        self._routes.check_offsets(offsets)
+        tables: dict[str, tuple[int, Taken]] = {}
+        for number in offsets.sources:
+            pair = self.checkpoint.offset_pair(batch, number)
+            if (taken := self._routes.tables.taken(number, *pair)) is not None:
+                tables[number] = taken
+        files = self.checkpoint.consumed(batch)
+        self._check_twins(batch, {n: Taken(names) for n, names in files.items()} | {
+            number: taken for number, (_, taken) in tables.items()
+        })  # fmt: skip
+        tracked = (names for source, names in files.items() if self._routes.is_tracked(source))
+        consumed = self._routes.by_segment(itertools.chain.from_iterable(tracked))
+        held: _Names = {}
+        for segment, units in tables.values():
+            for found, names in ((consumed, units.consumed), (held, units.held)):
+                if names:
+                    found[segment] = tuple(dict.fromkeys((*found.get(segment, ()), *names)))
+        return consumed, held, self._ranges(batch)
 
     def _ranges(self, batch: int) -> tuple[tuple[str, Range], ...]:
         """What the batch consumed of sources with partitioned offsets, by the sources' numbers."""
@@ -200,12 +221,13 @@ class QueryTicks:
         self, record: QueryRecord, stopping: threading.Event
     ) -> tuple[tuple[Unit, ...], Cells, dict[int, int]]:
         """The units that a batch consumed, the cells of rows and ranges, and the least slots."""
-        consumed = self._with_slots(record, stopping)
+        consumed = self._with_slots(record.batch, record.consumed, stopping)
+        held = self._with_slots(record.batch, record.held, stopping)
         rows = Cells.concatenate(
             [self._consumed_rows(record), self._consumed_ranges(record, stopping)]
         )
         oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
-        return consumed, rows, label_slots([*consumed, *oldest], self._delays)
+        return consumed, rows, label_slots([*consumed, *held, *oldest], self._delays)
 
     def _emitted(
         self, record: QueryRecord, slots: Mapping[int, int], labels: FrontLabels
@@ -273,7 +295,7 @@ class QueryTicks:
         """A batch that read nothing creates at the min time of the moment, which may move on."""
         if refusal.code != RefusalCode.BELOW_MIN_TIME or not record.created:
             return None
-        if record.consumed or record.ranges or self._emits is not None:
+        if record.consumed or record.held or record.ranges or self._emits is not None:
             return None
         return self._compose(record, (), self._min_times(), Cells.empty())
 
@@ -302,37 +324,38 @@ class QueryTicks:
         evaluations = Evaluations(known.runs, run, known.stage_tasks, expected)
         return count_contributions(self._query_id, batch, staged, evaluations)
 
-    def _by_segment(
-        self, batch: int, by_source: Mapping[str, tuple[str, ...]]
-    ) -> dict[int, tuple[str, ...]]:
-        """A batch's names by segment number. A file that two sources of the query read (a
-        self-join) is consumed once; raises ComposeError if they don't read it in one batch."""
-        by_source = {s: names for s, names in by_source.items() if self._routes.is_tracked(s)}
+    def _check_twins(self, batch: int, by_source: Mapping[str, Taken]) -> None:
+        """A unit that two sources of the query read (a self-join) is consumed once. Raises ComposeError if
+        they don't read it in one batch."""
+        by_source = {s: taken for s, taken in by_source.items() if self._routes.is_tracked(s)}
         # From outside it cannot be seen which sources list one directory, but what they took can.
+        units = {source: {*taken.consumed, *taken.held} for source, taken in by_source.items()}
         overlapping = [
             pair
-            for pair in itertools.combinations(sorted(by_source), 2)
-            if not set(by_source[pair[0]]).isdisjoint(by_source[pair[1]])
+            for pair in itertools.combinations(sorted(units), 2)
+            if not units[pair[0]].isdisjoint(units[pair[1]])
         ]
-        for sources in (*self._twins(), *overlapping):
+        for sources in (*self._twins(), *self._routes.tables.twins(), *overlapping):
             tracked = [source for source in sources if self._routes.is_tracked(source)]
-            read = [set(by_source.get(source, ())) for source in tracked]
+            took = [by_source.get(source, Taken()) for source in tracked]
+            read = [(set(taken.consumed), set(taken.held)) for taken in took]
             if any(names != read[0] for names in read):
                 raise ComposeError(
                     f"batch {batch}: sources {sources} read the same directory and took different "
                     f"files of it, so that what is done cannot be told; read the directory once, or "
                     f"with one maxFilesPerTrigger and latestFirst for both"
                 )
-        return self._routes.by_segment(itertools.chain.from_iterable(by_source.values()))
 
-    def _with_slots(self, record: QueryRecord, stopping: threading.Event) -> tuple[Unit, ...]:
+    def _with_slots(
+        self, batch: int, by_segment: Mapping[int, tuple[str, ...]], stopping: threading.Event
+    ) -> tuple[Unit, ...]:
         units: list[Unit] = []
-        for segment, names in record.consumed.items():
+        for segment, names in by_segment.items():
             if segment in self._routes.rows:
                 continue
             slots = {name: slot for name in names if (slot := slot_in_name(name)) is not None}
             unknown = [name for name in names if name not in slots]
-            slots |= self._resolve(record.batch, segment, unknown, stopping)
+            slots |= self._resolve(batch, segment, unknown, stopping)
             units += [Unit(segment, name, slots[name]) for name in names]
         return tuple(units)
 
@@ -364,7 +387,8 @@ class QueryTicks:
         """Reports that the query waits for the slots of files. Where one lies beside a log of what a writer
         has published, the writer is behind; else nobody may ever create it."""
         stray = [name for name in missing if not _has_writer(name, self._stores)]
-        shown = ", ".join((stray or missing)[:_NAMES_SHOWN])
+        named = (stray or missing)[:_NAMES_SHOWN]
+        shown = ", ".join(self._routes.tables.shown(name) or name for name in named)
         if stray:
             text = f"{len(stray)} files that no tick has created, such as {shown}"
             self._waits(WaitKind.UNKNOWN_ITEMS, text, segment, batch)

@@ -38,7 +38,13 @@ from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_r
 from local_tracker.spark.kafka import TopicReads, topic_reads
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog, SinkLog
-from local_tracker.spark.outputs import Output, noted_output, published_output, sink_output
+from local_tracker.spark.outputs import (
+    Output,
+    noted_output,
+    published_output,
+    sink_output,
+    table_output,
+)
 from local_tracker.spark.plans import Routes, Source
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.ranges import OffsetRanges
@@ -48,6 +54,7 @@ from local_tracker.spark.starting import (
     check_each_batch,
     check_planned,
 )
+from local_tracker.spark.tables import TABLE_FORMATS, table_writer
 from local_tracker.spark.ticks import QueryTicks
 from local_tracker.spark.versions import check_version
 from local_tracker.worker import bundle, route
@@ -55,6 +62,7 @@ from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
+from tracker.files import STORES
 
 _DRAIN_TIMEOUT_S = 30.0
 _ADMISSION_TIMEOUT_S = 60.0
@@ -141,21 +149,22 @@ class Tracked:
         untracked: Sequence[str] = (),
         may_publish_nothing: bool = False,
         take_over: bool = False,
+        to_table: str | None = None,
         limits: FollowerLimits | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
 
-        reads: the segment that its input files are in, or segments by source directory or Kafka topic;
-        creates: the segments of the queries that read what its sink writes. rows: segments whose items
-        are rows instead of files, each with the column of the rows' slots; all who write or read such a segment
-        must say so. ranges: by number (`"0"`, in the order of the plan), sources that are not files and
-        whose offsets number their records. emits: the name of the front that the query is of the one
-        segment that it creates in, where it emits from its state. noted: the local directory where a
-        sink of the user's own notes what it commits (`note_commit`). operators: names of those that
-        acknowledge: a batch with input files in which one handed nothing over fails. untracked: sources
-        that are in none of these, by number, topics, and directories of files (with a `/`).
-        may_publish_nothing: a batch that had input need not publish anything for what the query creates
-        through `writer` (or note anything); else it fails. take_over: end another query that runs under this node id.
+        reads: the segment that its input files are in, or segments by directory, of files or a table, or
+        by Kafka topic; creates: the segments of the queries that read what its sink writes. rows: segments
+        whose items are rows instead of files, each with the column of the rows' slots, for all who write or
+        read it. ranges: by number (`"0"`, in the order of the plan), sources that are not files and whose
+        offsets number their records. emits: the name of the front that the query is of the one segment
+        that it creates in, where it emits from its state. noted: the local directory where a sink of the
+        user's own notes what it commits (`note_commit`). operators: those that acknowledge: a batch with
+        input files in which one handed nothing over fails. untracked: sources that are in none of these, by
+        number, topics, directories (with a `/`), and versions of a table (`/data/t@0-7`). may_publish_nothing:
+        a batch with input need not publish what the query creates by `writer` (or note it); else it fails. take_over: end another query of this node id. to_table:
+        starts it as `writer.toTable(...)` would.
 
         Raises TrackingError if the plan's sources, the segments, the sink or the checkpoint don't fit,
         and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
@@ -167,26 +176,25 @@ class Tracked:
             admin = Admin(self.target)
             undoing.callback(admin.close)
             asked = starting.ask()
-            sources = planned.sources
-            read = self._read_topics(sources or (), reads, untracked, ranges or {})
-            routes = read.routes(asked.spec, creates, node_id, rows, sources)
-            self._check_creates(planned, creates, noted)
+            read = self._read_topics(planned.sources or (), reads, untracked, ranges or {})
+            routes = read.routes(asked.spec, creates, node_id, rows, planned.sources)
+            self._check_creates(planned, routes, creates, noted, to_table)
             _check_emits(emits, creates, routes)
             check_admission(node_id, starting, admin, asked, routes)
             joined = starting.join()
             labels = None if emits is None else FrontLabels.joined(starting.node, emits, creates[0])
-            publishes = bool(planned.each_batch or noted) and not may_publish_nothing
-            if planned.each_batch is not None and publishes and routes.creates:
+            publishes = () if may_publish_nothing else _publishes(planned, routes, noted, to_table)
+            if planned.each_batch is not None and publishes:
                 check_each_batch(planned.each_batch, self._check_published)
             with self._task_settings(node_id):
-                query = writer.start()
+                query = writer.toTable(to_table) if to_table else writer.start()
             undoing.push(partial(self._not_started, query, node_id))
             checkpoint, sink, twins = self._running(query, planned, starting)
             ticks = QueryTicks(
                 starting.node, admin, routes, checkpoint,
                 self._outputs(str(query.id), sink, routes, noted),
                 evaluations=self._evaluations(query, checkpoint, operators), twins=twins,
-                emits=labels, publishes=routes.creates if publishes else (),
+                emits=labels, publishes=publishes,
             )  # fmt: skip
             tracked_query = TrackedQuery(
                 query, node_id, starting.node, admin, ticks, joined, limits or self._limits(),
@@ -272,13 +280,23 @@ class Tracked:
             return asked.ends().topic_id
 
     def _check_creates(
-        self, planned: PlannedQuery, creates: Sequence[str], noted: str | None
+        self,
+        planned: PlannedQuery,
+        routes: Routes,
+        creates: Sequence[str],
+        noted: str | None,
+        to_table: str | None,
     ) -> None:
         """Raises TrackingError where it cannot be known what a query creates."""
         if not creates or noted is not None:
             return
+        if planned.sink in TABLE_FORMATS and (by_rows := {*routes.creates} & {*routes.rows}):
+            raise TrackingError(
+                f"the query is to create by rows in {routes.spec.segments[min(by_rows)]!r}, and writes a "
+                f"table: tables are tracked by units alone; leave the segment out of rows"
+            )
         if planned.each_batch is None:
-            if planned.path is None:
+            if planned.path is None and to_table is None:
                 raise _unreadable(planned.sink)
             return  # the sink itself is looked at once there is one
         with self._changed:
@@ -331,6 +349,8 @@ class Tracked:
             outputs = (noted_output(noted, routes.creates),)
         elif sink.startswith("ForeachBatch"):
             return partial(self._published_outputs, query_id, routes)
+        elif (table := table_writer(sink, STORES, query_id)) is not None:
+            outputs = (table_output(table, routes.creates),) if routes.creates else ()
         elif routes.creates:
             if not sink.startswith("FileSink["):
                 raise _unreadable(sink)
@@ -593,9 +613,17 @@ def _check_emits(emits: str | None, creates: Sequence[str], routes: Routes) -> N
         )
 
 
+def _publishes(
+    planned: PlannedQuery, routes: Routes, noted: str | None, to_table: str | None
+) -> tuple[int, ...]:
+    """The segments in which each batch with input leaves something, be it a note of nothing."""
+    leaves = planned.each_batch or noted or to_table or planned.sink in TABLE_FORMATS
+    return routes.creates if leaves else ()
+
+
 def _unreadable(sink: str) -> TrackingError:
     return TrackingError(
-        f"what the sink {sink} has committed cannot be read: use a file sink, foreachBatch with "
+        f"what the sink {sink} has committed cannot be read: use a file sink, a Delta table, foreachBatch with "
         f"tracked.writer(...), or noted=DIRECTORY with a sink that notes what it commits; or start the "
         f"query with creates=[]"
     )

@@ -26,6 +26,21 @@ ATTACH_LOOK_INTERVAL_S = 0.5
 ATTACH_DRAIN_TIMEOUT_S = 5.0
 """How long `attach` goes on committing what is over when it is told to end."""
 
+Ranges = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
+        "their segment, and the journal of the front that labels them"
+    ),
+]
+Starting = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="SOURCE=VERSION: with which version the reader of a table was told to begin (its "
+        "startingVersion); without it, a source reads the table as it was first"
+    ),
+]
+
 
 def attach(
     checkpoint: Annotated[str, typer.Option(help="the query's checkpoint directory")],
@@ -37,17 +52,14 @@ def attach(
         list[str] | None,
         typer.Option(help="the segment of its input files, or DIRECTORY=SEGMENT for each source"),
     ] = None,
-    ranges: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
-            "their segment, and the journal of the front that labels them"
-        ),
-    ] = None,
+    ranges: Ranges = None,
     creates: Annotated[
         list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
     ] = None,
-    sink: Annotated[str | None, typer.Option(help="directory of its file sink")] = None,
+    sink: Annotated[
+        str | None, typer.Option(help="directory of its file sink, or location of its table")
+    ] = None,
+    starting: Starting = None,
     rows: Annotated[
         list[str] | None,
         typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
@@ -87,7 +99,7 @@ def attach(
             target, pipeline, node_id, checkpoint,
             reads=_reads(reads or []), ranges=_ranges(ranges or []), creates=creates or (), sink=sink,
             rows=_pairs("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
-            take_over=take_over,
+            first_versions=_versions(starting or []), take_over=take_over,
         ).start()  # fmt: skip
         clean = _follow(followed, once, ended)
     except (TrackingError, FilesError) as error:
@@ -141,6 +153,14 @@ def _ranges(given: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"--ranges {number}={where!r} is not SOURCE=SEGMENT:JOURNAL")
         sources[number] = OffsetRanges(segment, PublishedRanges(journal).slots)
     return sources
+
+
+def _versions(given: list[str]) -> dict[str, int]:
+    pairs = _pairs("--starting", given)
+    for source, version in pairs.items():
+        if not version.isdigit():
+            raise typer.BadParameter(f"--starting {source}={version!r} is not SOURCE=VERSION")
+    return {source: int(version) for source, version in pairs.items()}
 
 
 def _pairs(option: str, given: list[str]) -> dict[str, str]:

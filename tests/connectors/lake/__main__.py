@@ -1,0 +1,37 @@
+"""Runs the queries over tables: `python -m tests.connectors.lake [delta] [iceberg] [-k WORDS]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from scripts.summary import ROOT
+from tests.connectors.lake.sessions import PYSPARK
+from tests.spark_versions.environments import environment
+
+FILES = {"delta": "tests/connectors/lake/delta_queries.py"}
+QUICK = "written_and_read or in_parts or from_outside"
+"""What is part of the tests of every change."""
+
+
+def run(names: Sequence[str], chosen: str = "") -> int:
+    """Runs the files of these formats in the environment of their PySpark; returns the exit status."""
+    command = [str(environment(PYSPARK)), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-k", chosen] if chosen else []
+    # What the one that runs this has set for its own Spark is not of that one.
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    files = [FILES[name] for name in names]
+    return subprocess.run([*command, *files], cwd=ROOT, env=kept, check=False).returncode
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.connectors.lake", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=sorted(FILES), default=sorted(FILES))
+    parser.add_argument(
+        "-k", dest="chosen", default="", help="those whose names match, as for pytest"
+    )
+    arguments = parser.parse_args()
+    sys.exit(run(arguments.names, arguments.chosen))

@@ -1,0 +1,20 @@
+"""One Spark session with the jars of Delta and Iceberg, and the fixtures of the Spark tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.connectors.lake.sessions import lake_session
+from tests.spark.conftest import pipelines, target
+
+__all__ = ["pipelines", "target"]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    started = lake_session(tmp_path_factory.mktemp("spark"))
+    yield started
+    started.stop()

@@ -1,0 +1,34 @@
+"""Spark sessions that know Delta and Iceberg tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.connectors.parts.jars import spark_jars
+from tests.spark_matrix.registry import Profile
+from tests.spark_matrix.sessions import make_session
+
+PYSPARK = "4.1"
+"""The newest PySpark for which both Delta and Iceberg have a release."""
+
+CATALOG = "ice"
+"""The Iceberg catalog: directories below `<directory>/ice`."""
+
+
+def lake_session(directory: Path, master: str = "local[2]", partitions: int = 2) -> SparkSession:
+    """What Spark leaves behind, and its catalogs, are in `directory`."""
+    settings = {
+        "spark.jars": spark_jars("delta", "iceberg"),
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.type": "hadoop",
+        f"spark.sql.catalog.{CATALOG}.warehouse": str(directory / CATALOG),
+        # A commit of a few files is not worth fifty tasks.
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    return make_session(Profile("lake", master, settings), directory)
