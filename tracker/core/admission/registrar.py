@@ -19,7 +19,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.journal import Journal
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT, add_delay
+from tracker.core.model.slots import FOREVER, add_delay
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
@@ -142,9 +142,7 @@ class Registrar:
     def _check_restart(self, pipeline: Pipeline, asked: int | None) -> int:
         """The slot from which a generation begins; raises Refused where it cannot."""
         name, horizon = pipeline.spec.name, pipeline.spec.horizon_slots
-        known = (pipeline.combiner.announced_anywhere(s) for s in range(pipeline.graph.size))
-        anywhere = min(LOWEST_SLOT if slot is None else slot for slot in known)
-        least = max(pipeline.min_time, anywhere)
+        least = max(pipeline.min_time, min(pipeline.combiner.announced_anywhere))
         if least == FOREVER or all(slot == FOREVER for slot in pipeline.announced):
             raise Refused(
                 RefusalCode.COMPLETE,

@@ -40,7 +40,7 @@ class TickJudge:
             self._check_room(pipeline, content)
         late = Cells.empty()
         if len(content.consumed):
-            is_late = content.consumed.below(pipeline.announced)
+            is_late = content.consumed.below(pipeline.floors())
             if is_late is not None:
                 late = content.consumed.select(is_late)
                 content = replace(content, consumed=content.consumed.select(~is_late))

@@ -25,7 +25,7 @@ from tracker.core.cut.graph import SegmentGraph
 from tracker.core.cut.vectors import Vectors
 from tracker.core.log import FrontReport, PipelineReport, SegmentLow, TouchedRun
 from tracker.core.model import FrontId
-from tracker.core.model.slots import FOREVER
+from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 
 _SLACK_IN_HEAPS = 1024
 """Entries a heap may hold beyond what is needed before it is cleared of those let go of."""
@@ -53,6 +53,8 @@ class Combiner:
         self._vectors = vectors
         self._own = own
         self.views = {shard: ShardView() for shard in vectors.shards}
+        self.announced_anywhere = [LOWEST_SLOT] * graph.size
+        """By segment the largest min time that any process has reported as announced. It never falls."""
         self.settled_fronts: dict[FrontId, tuple[int, int]] = {}
         """Fronts that every shard has: the least promise, and the segment fed."""
         self.unsettled_fronts: dict[FrontId, None] = {}
@@ -105,6 +107,8 @@ class Combiner:
         for run in report.runs:
             self._hold(shard, run)
         view.announced.update(report.announced)
+        for segment, slot in report.announced:
+            self.announced_anywhere[segment] = max(slot, self.announced_anywhere[segment])
 
     def _hold(self, shard: int, run: TouchedRun) -> None:
         if self._settled(run.home, run.last):
@@ -205,11 +209,6 @@ class Combiner:
         """The least promise of a front that any shard has."""
         views = self.views.values()
         return min(view.fronts[front].heartbeat for view in views if front in view.fronts)
-
-    def announced_anywhere(self, segment: int) -> int | None:
-        """The largest min time of a segment that any process has announced, as far as is known."""
-        known = [v.announced[segment] for v in self.views.values() if segment in v.announced]
-        return max(known, default=None)
 
     def open_slots(self, shard: int) -> int:
         """Cells that a shard has reported open, over all segments."""

@@ -131,6 +131,12 @@ class Pipeline:
         self.durable, self.announced = list(durable), list(durable)
         self._find_unpublished()
 
+    def floors(self) -> list[int]:
+        """By segment the largest min time that any process has announced, as far as this one has heard, also
+        one that has left: nothing below is in flight anywhere, or can be."""
+        heard = self.combiner.announced_anywhere
+        return [*map(max, self.announced, self.departed_floors, heard)]
+
     def claims(self) -> dict[str, dict[str, FrontClaim]]:
         """By node its fronts, as this shard has applied them."""
         claims: dict[str, dict[str, FrontClaim]] = {}
@@ -177,15 +183,9 @@ class Pipeline:
         vacancies = self.shard.vacancies
         if not vacancies:
             return {}
-        stands = []
-        for segment, slot in enumerate(self.announced):
-            heard = self.combiner.announced_anywhere(segment)
-            stands.append(
-                max(slot, self.departed_floors[segment], slot if heard is None else heard)
-            )
-        left = vacancies.left
+        floors, left = self.floors(), vacancies.left
         return {
-            segment: max(left.get(segment, LOWEST_SLOT), self.graph.pin(stands, segment))
+            segment: max(left.get(segment, LOWEST_SLOT), self.graph.pin(floors, segment))
             for segment in vacancies.segments()
         }
 
@@ -205,14 +205,12 @@ class Pipeline:
     def new_sweeps(self) -> list[tuple[int, int]]:
         """(segment, slot) below which this shard has open cells though some process has announced
         that everything there is complete."""
-        sweeps = []
-        for segment, announced in enumerate(self.announced):
-            heard = self.combiner.announced_anywhere(segment)
-            floor = announced if heard is None else max(announced, heard)
-            beyond = floor > self.sweeping.get(segment, LOWEST_SLOT)
-            if beyond and self.shard.cells.lowest(segment) < floor:
-                sweeps.append((segment, floor))
-        return sweeps
+        return [
+            (segment, floor)
+            for segment, floor in enumerate(self.floors())
+            if floor > self.sweeping.get(segment, LOWEST_SLOT)
+            and self.shard.cells.lowest(segment) < floor
+        ]
 
     def new_grants(self) -> tuple[FrontPin, ...]:
         """Grants for the fronts of nodes at home here that wait for theirs, and that every shard has pinned
