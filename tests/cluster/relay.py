@@ -24,6 +24,7 @@ class Relay:
         self._threads: list[threading.Thread] = []
         self._holding: set[str] = set()
         self._held = b""
+        self._mark = b""
         self._start(self._accept)
 
     def hold(self, *directions: str) -> None:
@@ -31,15 +32,21 @@ class Relay:
         with self._changed:
             self._holding = set(directions)
 
-    def until_held(self, text: bytes) -> None:
+    def hold_from(self, mark: bytes) -> None:
+        """From the first message to the target on that has these bytes in it, keeps back what goes up; that
+        message too."""
+        with self._changed:
+            self._mark = mark
+
+    def until_held(self, text: bytes, timeout_s: float = WAIT_S) -> None:
         """Waits until something that was to go up, with these bytes in it, is held back."""
         with self._changed:
-            assert self._changed.wait_for(lambda: text in self._held, WAIT_S), "nothing comes"
+            assert self._changed.wait_for(lambda: text in self._held, timeout_s), "nothing comes"
 
     def lose(self) -> None:
         """What is held back is lost, and the connections with it; new ones are passed on."""
         with self._changed:
-            self._holding, self._held = set(), b""
+            self._holding, self._held, self._mark = set(), b"", b""
             lost, self._connections = self._connections, []
         _end(lost)
 
@@ -76,6 +83,8 @@ class Relay:
         with suppress(OSError):
             while chunk := source.recv(_CHUNK):
                 with self._changed:
+                    if direction == "up" and self._mark and self._mark in chunk:
+                        self._holding.add("up")
                     held = direction in self._holding
                     if held and direction == "up":
                         self._held += chunk

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -14,27 +14,26 @@ from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.connectors.parts.s3 import S3Server
+from tests.connectors.places import HdfsPath, HdfsPlace, S3Place
 from tests.connectors.s3_requests import S3Client
+from tests.spark_matrix.places import StoreAway
 
 pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
 RACES, RACERS = 40, 8
+HDFS_CLOCK_NS = 1_000_000
+"""HDFS has times in milliseconds."""
 
 
 # --- Kafka ----------------------------------------------------------------------------------------
 
 
-def test_a_topic_outlives_a_killed_broker(broker: KafkaBroker) -> None:
+def test_a_topic_and_its_partitions_outlive_a_killed_broker(broker: KafkaBroker) -> None:
     broker.create_topic("kept", 2)
     assert broker.ends("kept") == {0: 0, 1: 0}
+    broker.add_partitions("kept", 3)
     broker.kill()
     broker.start()
-    assert "PartitionCount: 2" in broker.describe("kept")
-
-
-def test_a_topic_gets_more_partitions(broker: KafkaBroker) -> None:
-    broker.create_topic("grows", 2)
-    broker.add_partitions("grows", 3)
-    assert broker.ends("grows") == {0: 0, 1: 0, 2: 0}
+    assert broker.ends("kept") == {0: 0, 1: 0, 2: 0}
 
 
 # --- S3 -------------------------------------------------------------------------------------------
@@ -70,6 +69,15 @@ def test_objects_outlive_a_killed_server(s3: S3Server) -> None:
     until(lambda: s3.requests() > before, "the request was not counted")
 
 
+def test_what_is_put_on_s3_can_be_looked_at(s3: S3Server) -> None:
+    place = S3Place(s3, "lowmark", "row")
+    place.put("in/file", b"text")
+    assert place.url("in/file") == "s3a://lowmark/row/in/file"
+    assert [path.name for path in place.look("in").iterdir()] == ["file"]
+    assert place.look("in/file").read_bytes() == b"text"
+    assert not place.look("other").exists()
+
+
 def test_a_request_without_the_secret_is_refused(s3: S3Server) -> None:
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(f"{s3.url}/lowmark/kept", timeout=5)
@@ -78,10 +86,26 @@ def test_a_request_without_the_secret_is_refused(s3: S3Server) -> None:
 # --- HDFS -----------------------------------------------------------------------------------------
 
 
-def test_files_outlive_a_killed_name_node(hdfs: HdfsCluster, tmp_path: Path) -> None:
-    text = tmp_path / "text"
-    text.write_text("kept")
-    hdfs.shell("-put", str(text), "/kept")
+def test_files_outlive_a_killed_name_node(hdfs: HdfsCluster) -> None:
+    begun_ns = time.time_ns() - HDFS_CLOCK_NS
+    place = HdfsPlace(hdfs, hdfs.address, "row")
+    place.put("in/file", b"text")
     hdfs.stop_name_node()
+    with pytest.raises(StoreAway):
+        place.look("in").exists()
     hdfs.start()
-    assert hdfs.shell("-cat", "/kept") == "kept"
+    assert place.url("in/file") == f"{hdfs.url}/row/in/file"
+    assert [path.name for path in place.look("in").iterdir()] == ["file"]
+    file = place.look("in") / "file"
+    until(lambda: text_of(file) is not None, "the DataNode does not find the NameNode again")
+    assert (file.read_text(), hdfs.shell("-cat", "/row/in/file")) == ("text", "text")
+    assert begun_ns <= file.stat().st_mtime_ns <= time.time_ns()
+    assert not place.look("other").exists()
+
+
+def text_of(file: HdfsPath) -> str | None:
+    """None as long as nobody can say."""
+    try:
+        return file.read_text()
+    except StoreAway:
+        return None

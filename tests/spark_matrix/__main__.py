@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -178,7 +179,10 @@ def _within(number: str, wanted: str) -> bool:
 
 
 def run_rows(
-    rows: list[Row], name: str, sabotage: str | None, matrix_of: type[Matrix] = Matrix
+    rows: list[Row],
+    name: str,
+    sabotage: str | None,
+    matrix_of: Callable[[Path, Path, str | None], Matrix] = Matrix,
 ) -> list[Outcome]:
     """Runs rows with files in `build`, and prints the table; what each has come to, in order."""
     histories = BUILD / name

@@ -78,6 +78,13 @@ class Killer:
     def __init__(self, jvm: int, directory: Path, batch: int) -> None:
         self.jvm, self.directory, self.batch = jvm, directory, batch
 
+    @classmethod
+    def of(cls, spark: SparkSession, directory: Path, batch: int) -> Killer:
+        """Of the driver that has this session."""
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        return cls(gateway.proc.pid, directory, batch)
+
     def die(self) -> None:
         os.kill(self.jvm, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -179,9 +186,7 @@ def main(
 ) -> None:  # fmt: skip
     profile = Profile("driver", master, {"spark.sql.shuffle.partitions": partitions})
     spark = make_session(profile, directory / "spark")
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    killer = Killer(gateway.proc.pid, directory, batch)
+    killer = Killer.of(spark, directory, batch)
     recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
     killer.plant(point, sink)
     with recording(lambda _: recorder):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tests.cluster.children import until
 from tests.cluster.network import fresh_address
@@ -33,7 +31,7 @@ class HdfsCluster:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.address, self._web = fresh_address(), fresh_address()
+        self.address, self.web = fresh_address(), fresh_address()
         self.url = f"hdfs://{self.address}"
         directory.mkdir(parents=True, exist_ok=True)
         self._write_config(directory)
@@ -53,13 +51,15 @@ class HdfsCluster:
             (directory / "webapps" / name).mkdir(parents=True, exist_ok=True)
         core = {"fs.defaultFS": self.url, "hadoop.tmp.dir": directory / "data"}
         hdfs = {
-            "dfs.namenode.http-address": self._web,
+            "dfs.namenode.http-address": self.web,
             "dfs.datanode.address": fresh_address(),
             "dfs.datanode.http.address": fresh_address(),
             "dfs.datanode.ipc.address": fresh_address(),
             "dfs.replication": 1,
             "dfs.permissions.enabled": "false",
             "dfs.namenode.safemode.extension": 0,
+            # The one DataNode takes what comes, however busy it is.
+            "dfs.namenode.redundancy.considerLoad": "false",
             # How soon the nodes of a cluster on one host notice each other, in seconds.
             "dfs.heartbeat.interval": 1,
         }
@@ -88,23 +88,19 @@ class HdfsCluster:
         return run_java(self._classes, "org.apache.hadoop.fs.FsShell", *arguments)
 
     def _listens(self) -> bool:
-        return self._state() is not None
+        return self._ask("GET", "GETFILESTATUS")
 
     def _is_whole(self) -> bool:
-        """Whether the NameNode has left its safe mode and has heard of the DataNode."""
-        state = self._state()
-        return (
-            state is not None and not state["Safemode"] and len(json.loads(state["LiveNodes"])) > 0
-        )
+        """Whether the NameNode would take a file, and has a DataNode for it. Makes none."""
+        return self._ask("PUT", "CREATE&noredirect=true", "probe")
 
-    def _state(self) -> Any:
-        query = f"http://{self._web}/jmx?qry=Hadoop:service=NameNode,name=NameNodeInfo"
+    def _ask(self, method: str, operation: str, name: str = "") -> bool:
+        url = f"http://{self.web}/webhdfs/v1/{name}?op={operation}"
         try:
-            with urllib.request.urlopen(query, timeout=5) as answer:
-                beans = json.load(answer)["beans"]
-        except (urllib.error.URLError, ConnectionError):
-            return None
-        return beans[0] if beans else None
+            with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=5):
+                return True
+        except OSError:
+            return False
 
     def discard(self) -> None:
         """At the end, however it went."""

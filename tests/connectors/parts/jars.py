@@ -35,13 +35,17 @@ def names() -> list[str]:
 def jars(name: str) -> list[Path]:
     """The jars of a set, fetched if they are not there. Raises Unavailable where Maven can't fetch
     them, WrongJars where it has fetched others."""
-    pinned = pinned_jars(name)
-    folder = cache() / f"{name}-{_definition(name)}"
+    pinned, folder = pinned_jars(name), _folder(name)
     with made_once(folder) as part:
         if part is not None:
             _fetch(name, part)
             refuse_others(name, digests(part), pinned)
     return [folder / jar for jar in sorted(pinned)]
+
+
+def are_fetched(name: str) -> bool:
+    """Whether a set is there without fetching."""
+    return _folder(name).exists()
 
 
 def class_path(name: str, *before: Path) -> str:
@@ -87,9 +91,9 @@ def _fetch(name: str, folder: Path) -> None:
     run_fetcher(f"jars of {name}", command)
 
 
-def _definition(name: str) -> str:
+def _folder(name: str) -> Path:
     text = (SETS / f"{name}.xml").read_bytes() + (SETS / f"{name}.sha256").read_bytes()
-    return hashlib.sha256(text).hexdigest()[:_DIGEST_CHARACTERS]
+    return cache() / f"{name}-{hashlib.sha256(text).hexdigest()[:_DIGEST_CHARACTERS]}"
 
 
 def _pin(name: str) -> None:

@@ -43,14 +43,15 @@ class S3Server(PartProcess):
     def __init__(self, directory: Path, *buckets: str) -> None:
         address = fresh_address()
         self.url = f"http://{address}"
-        data = directory / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        for bucket in buckets:  # a bucket is a directory of its root
-            (data / bucket).mkdir(exist_ok=True)
+        self.data = directory / "data"
+        """A directory for each bucket, and a file in it for each object, by its key."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        for bucket in buckets:
+            (self.data / bucket).mkdir(exist_ok=True)
         self.access_log = directory / "requests.log"
         command = [
             str(server_program()), "--port", address, "--health", _HEALTH, "--region", REGION,
-            "--access-log", str(self.access_log), "--quiet", "posix", str(data),
+            "--access-log", str(self.access_log), "--quiet", "posix", str(self.data),
         ]  # fmt: skip
         credentials = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
         super().__init__(command, directory / "server.log", self._answers, credentials)

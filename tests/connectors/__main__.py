@@ -1,0 +1,184 @@
+"""Tries each source and sink with the real thing: `python -m tests.connectors [--only 1,2] [--rows away]`.
+
+Connectors for another PySpark than this one's run in an environment of that version, after the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from scripts.summary import BUILD, ROOT, finish
+from tests.connectors.connector import Connector
+from tests.connectors.kinds import CONNECTORS
+from tests.connectors.parts.cache import Unavailable
+from tests.connectors.parts.jars import spark_jars
+from tests.connectors.parts.together import Parts
+from tests.connectors.rows import BODIES, Trial
+from tests.spark_matrix.__main__ import Matrix, Outcome, run_rows
+from tests.spark_matrix.registry import Profile, Row
+from tests.spark_matrix.world import WAIT_S, World
+from tests.spark_versions.environments import EnvironmentFailed, environment
+
+MASTER = "local[2,2]"
+"""Two cores; a task may fail once."""
+PATIENCE_S, SABOTAGE_PATIENCE_S = WAIT_S, 15.0
+QUICK = (("files on S3", "ordinary"), ("files on S3", "commit"))
+"""What is part of the tests of every change."""
+
+
+class ConnectorMatrix(Matrix):
+    """Rows of connectors, each in its place."""
+
+    def __init__(
+        self,
+        connectors: dict[str, Connector],
+        directory: Path,
+        histories: Path,
+        sabotage: str | None,
+    ) -> None:
+        super().__init__(directory, histories, sabotage)
+        self._connectors = connectors
+
+    def _world(self, row: Row, profile: Profile, name: str) -> World:
+        directory = self.directory / name
+        return World(
+            row, profile, self._spark(profile), self.tracker, directory,
+            self.histories / f"{name}.jsonl", self._recorders,
+            SABOTAGE_PATIENCE_S if self.sabotage else PATIENCE_S,
+            self._connectors[profile.name].place(name.replace(" ", "-"), directory),
+        )  # fmt: skip
+
+
+def version() -> str:
+    """The minor version of this PySpark."""
+    return ".".join(pyspark.__version__.split(".")[:2])
+
+
+def rows_of(connector: Connector, words: list[str]) -> list[Row]:
+    """The rows of a connector; of one that can't be had, with the reason."""
+    numbered = [(place, word) for place, word in enumerate(BODIES, 1) if word in words]
+    try:
+        profile = Profile(connector.name, MASTER, connector.settings())
+        why = ""
+    except Unavailable as error:
+        profile, why = Profile(connector.name, MASTER), str(error)
+    rows = []
+    for place, word in numbered:
+        title, body = BODIES[word]
+
+        def tried(world: World, body: Any = body) -> None:
+            body(Trial(connector, world))
+
+        number = f"{connector.number}.{place}"
+        rows.append(Row(number, title, None if why else tried, (profile,), False, why))
+    return rows
+
+
+def run_here(
+    kinds: list[type[Connector]], words: list[str], name: str, sabotage: str | None
+) -> list[Outcome]:
+    """Rows of connectors for this PySpark; with a planted fault, until one has failed."""
+    directory = BUILD / f"{name}.parts"
+    shutil.rmtree(directory, ignore_errors=True)
+    parts = Parts(directory)
+    connectors = {kind.name: kind(parts) for kind in kinds}
+    try:
+        rows = [row for connector in connectors.values() for row in rows_of(connector, words)]
+        # One JVM for all: it takes jars when it is launched.
+        sets = sorted({jars for kind in kinds for jars in kind.jars})
+        if sets and any(row.body for row in rows):
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {spark_jars(*sets)} pyspark-shell"
+        return run_rows(rows, name, sabotage, partial(ConnectorMatrix, connectors))
+    finally:
+        parts.close()
+
+
+def run_elsewhere(minor: str, arguments: list[str], name: str) -> list[Outcome]:
+    """Rows of connectors for another PySpark, by a process in its environment."""
+    report = BUILD / f"{name}.json"
+    report.unlink(missing_ok=True)
+    try:
+        python = environment(minor)
+    except EnvironmentFailed as error:
+        return [Outcome("0.0", f"PySpark {minor}", minor, covered=False, wrong=[str(error)])]
+    command = [str(python), "-m", "tests.connectors", "--here", "--name", name, *arguments]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    subprocess.run(command, cwd=ROOT, env=kept, stdin=subprocess.DEVNULL, check=False)
+    if not report.exists():
+        wrong = [f"the run on PySpark {minor} has left no {report.name}"]
+        return [Outcome("0.0", f"PySpark {minor}", minor, wrong=wrong)]
+    return [Outcome(**outcome) for outcome in json.loads(report.read_text())["outcomes"]]
+
+
+def report(outcomes: list[Outcome], name: str, started_s: float, sabotage: str | None) -> int:
+    """The summary; the exit code is 0 only if all rows ran and hold."""
+    failed = [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
+    skipped = [outcome for outcome in outcomes if not outcome.covered]
+    shown: dict[str, object] = {
+        "rows": len(outcomes) - len(skipped),
+        "failed": len(failed),
+        "false": sum(outcome.false for outcome in outcomes),
+        "lost": sum(outcome.lost for outcome in outcomes),
+        **({"skipped": len(skipped)} if skipped else {}),
+        "seconds": round(time.monotonic() - started_s),
+    }
+    details: dict[str, object] = {
+        "pyspark": pyspark.__version__,
+        "sabotage": sabotage,
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+    }
+    ok = bool(outcomes) and not failed and not skipped
+    return finish(name, ok=ok, shown=shown, details=details)
+
+
+def chosen_rows(arguments: argparse.Namespace) -> tuple[list[type[Connector]], list[str]]:
+    """The connectors and the words of their rows that were asked for."""
+    wanted = [word for word in arguments.only.split(",") if word]
+    kinds = [
+        kind for kind in CONNECTORS
+        if not wanted or str(kind.number) in wanted or kind.name in wanted
+    ]  # fmt: skip
+    words = [word for word in arguments.rows.split(",") if word] or list(BODIES)
+    return kinds, words
+
+
+def main(given: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.connectors", description=__doc__)
+    parser.add_argument("--only", default="", help="connectors by number or name, with commas")
+    parser.add_argument("--rows", default="", help=f"of each, with commas: {', '.join(BODIES)}")
+    parser.add_argument("--sabotage", choices=("early", "lost", "double"))
+    parser.add_argument("--name", default="connectors", help="of the files in build/")
+    parser.add_argument("--here", action="store_true", help="those for this PySpark alone")
+    arguments = parser.parse_args(given)
+    kinds, words = chosen_rows(arguments)
+    if unknown := [word for word in words if word not in BODIES]:
+        parser.error(f"no row {unknown[0]!r}")
+    started_s = time.monotonic()
+    here = [kind for kind in kinds if kind.pyspark == version()]
+    name, sabotage = arguments.name, arguments.sabotage
+    outcomes = run_here(here, words, name, sabotage) if here else []
+    others = {kind.pyspark: "" for kind in kinds if kind.pyspark != version()}
+    for minor in {} if arguments.here else others:
+        if sabotage and any(outcome.wrong for outcome in outcomes):
+            break
+        only = ",".join(str(kind.number) for kind in kinds if kind.pyspark == minor)
+        more = ["--only", only, "--rows", ",".join(words)]
+        more += ["--sabotage", sabotage] if sabotage else []
+        outcomes += run_elsewhere(minor, more, f"{name}-{minor}")
+    return report(outcomes, name, started_s, sabotage)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

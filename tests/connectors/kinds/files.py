@@ -1,0 +1,112 @@
+"""Spark's file source and file sink, with their checkpoints, in stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from local_tracker.spark.tracked import Tracked, TrackedQuery
+from tests.cluster.relay import Relay
+from tests.connectors.connector import AFTER, PARSE, Connector, Hold, How, Site
+from tests.connectors.parts.together import BUCKET
+from tests.connectors.places import HdfsPlace, S3Place
+from tests.spark.support import SCHEMA
+from tests.spark_matrix.world import World
+
+
+class Files(Connector):
+    """From files into files."""
+
+    pyspark = "4.3"
+
+    def open(self, world: World) -> None:
+        super().open(world)
+        world.follow("cp", PARSE, world.sink("out", AFTER))
+        world.follow("cp-after", AFTER)
+
+    @staticmethod
+    def start(spark: SparkSession, tracked: Tracked, site: Site, how: How) -> TrackedQuery:
+        frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", how.files)
+        frame = frame.parquet(site("in"))
+        if how.task is not None:
+            frame = frame.mapInArrow(how.task, SCHEMA)
+        writer = frame.repartition(how.partitions, "row").writeStream.format("parquet")
+        writer = writer.option("path", site("out")).option("checkpointLocation", site("cp"))
+        return tracked.start(writer, node_id=PARSE, reads=PARSE, creates=[AFTER])
+
+    def read_on(self, world: World, tracked: Tracked) -> TrackedQuery:
+        return world.copy(
+            tracked, world.reader(3).parquet(world.path("out")), node=AFTER, reads=AFTER,
+            out="after", checkpoint="cp-after",
+        )  # fmt: skip
+
+    def check(self, world: World) -> None:
+        world.sink_is_all("out", "parquet")
+        world.sink_is_all("after", "parquet")
+
+
+class FilesInHdfs(Files):
+    number, name, jars = 1, "files in HDFS", ()
+
+    def settings(self) -> dict[str, str]:
+        self.parts.hdfs  # noqa: B018 - is started
+        return {}
+
+    def place(self, row: str, directory: Path) -> HdfsPlace:
+        return HdfsPlace(self.parts.hdfs, self.parts.hdfs_relay.address, row)
+
+    @contextmanager
+    def held_before_commit(self, batch: int) -> Iterator[Hold]:
+        with held(self.parts.hdfs_relay, batch) as hold:
+            yield hold
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self.parts.hdfs.stop_name_node()
+        try:
+            yield
+        finally:
+            self.parts.hdfs.start()
+
+
+class FilesOnS3(Files):
+    number, name, jars = 2, "files on S3", ("s3a",)
+
+    def settings(self) -> dict[str, str]:
+        return self.parts.s3.spark_settings()
+
+    def place(self, row: str, directory: Path) -> S3Place:
+        return S3Place(self.parts.s3, BUCKET, row)
+
+    @contextmanager
+    def held_before_commit(self, batch: int) -> Iterator[Hold]:
+        relay = Relay(self.parts.s3.url.removeprefix("http://"))
+        settings = {"spark.hadoop.fs.s3a.endpoint": f"http://{relay.address}"}
+        try:
+            with held(relay, batch, settings) as hold:
+                yield hold
+        finally:
+            relay.close()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self.parts.s3.kill()
+        try:
+            yield
+        finally:
+            self.parts.s3.start()
+
+
+@contextmanager
+def held(relay: Relay, batch: int, settings: dict[str, str] | None = None) -> Iterator[Hold]:
+    """From the first request on that names a temporary file of `commits/<batch>`, none comes through; at the
+    end, what was held is lost."""
+    mark = f"/commits/.{batch}.".encode()
+    relay.hold_from(mark)
+    try:
+        yield Hold(settings or {}, lambda timeout_s: relay.until_held(mark, timeout_s))
+    finally:
+        relay.lose()
