@@ -39,7 +39,7 @@ def lose_a_tick() -> None:
     apply_tick = ShardPipeline.apply_tick
 
     def forget(shard: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
-        shard.node_times[entry.tick.key] = entry.tick.number
+        shard.keys[entry.tick.key].number = entry.tick.number
         return set()
 
     _once(apply_tick, forget)
@@ -51,7 +51,7 @@ def apply_a_tick_twice() -> None:
 
     def twice(shard: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
         arrived = apply_tick(shard, entry, home)
-        shard.node_times[entry.tick.key] = entry.tick.number - 1
+        shard.keys[entry.tick.key].number = entry.tick.number - 1
         return arrived | apply_tick(shard, entry, home)
 
     _once(apply_tick, twice)

@@ -227,7 +227,7 @@ def test_a_tick_of_the_older_generation_that_comes_later_is_nothing() -> None:
     assert cluster.answers("r")
     for pipeline in cluster.pipelines():
         assert not any(pipeline.shard.cells.open_slots)
-        assert not pipeline.shard.node_times
+        assert not pipeline.shard.keys
     cluster.front(SPEC, "front", promise=60)
     assert cluster.agreed(SPEC) == (60, 60)
 

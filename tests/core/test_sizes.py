@@ -12,10 +12,9 @@ from tests.core.driver import Cluster, content
 from tracker.core.home.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
 from tracker.core.log import Entries, Entry, RescaleShards, Send, StageContributions
 from tracker.core.log.sizes import entry_bytes, pieces
-from tracker.core.log.steps import CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
+from tracker.core.log.steps import CellsMoved, DepartureSummarized, LateEntry, NodesMoved, ShardLeft
 from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, StagedContribution, Unit
 from tracker.core.process import ProcessConfig
-from tracker.core.shard.shard import LateEntry
 
 MOVE, FRAME = 4_000, 20_000
 CONFIG = ProcessConfig(max_bytes_per_move=MOVE, max_bytes_per_frame=FRAME, rescale_margin_ms=40)
@@ -127,7 +126,7 @@ def test_the_last_words_of_a_shard_with_many_pipelines_come_in_pieces(commits: i
     for name in names:
         leaving = cluster.pipeline(1, name)
         leaving.durable = leaving.announced = leaving.published = [7, 7]
-        leaving.shard.late[1] = LateEntry(items=3, cells=2, last_slot=5)
+        leaving.shard.late[1] = LateEntry(1, items=3, cells=2, last_slot=5)
     cluster.take_snapshot(1)
     cluster.handle(0, RESCALE)
     cluster.settle(until=lambda: bool(cluster.logged(DepartureSummarized)))

@@ -32,6 +32,7 @@ from tracker.core.model import (
     Unit,
     WrittenOffCell,
 )
+from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.core.process import LogLost
 from tracker.wire.entries import entry_to_pb
@@ -78,10 +79,12 @@ staged = st.tuples(
     ),
 )  # fmt: skip
 nodes = st.builds(
-    r.NodeSnapshot, keys, st.just("other"), numbers, numbers, st.booleans(), st.just(()),
-    st.booleans(), st.lists(segments, max_size=1).map(tuple), st.lists(segments, max_size=1).map(tuple),
+    NodeSnapshot, key=keys, kind=st.just("other"), durable=numbers, previous_node_time=numbers,
+    evicted=st.booleans(), retired=st.booleans(),
+    consumes=st.lists(segments, max_size=1).map(tuple),
+    creates=st.lists(segments, max_size=1).map(tuple),
 )  # fmt: skip
-ledgers = st.builds(r.LateSnapshot, segments, numbers, numbers, slots)
+ledgers = st.builds(r.LateEntry, segments, numbers, numbers, slots)
 words = st.builds(
     r.DepartureSummary, pipelines, restarts, st.lists(slots, min_size=1, max_size=3).map(tuple),
     st.lists(ledgers, max_size=1).map(tuple),

@@ -84,7 +84,7 @@ class Facts:
         said, node_times, cells, candidates = None, {}, {}, []
         if pipeline is not None:
             said = process.min_times(PIPELINE.name)
-            node_times = {key.node_id: n for key, n in pipeline.shard.node_times.items()}
+            node_times = {key.node_id: s.number for key, s in pipeline.shard.keys.items()}
             cells = {(g, t): x for g, t, x, _ in pipeline.shard.cells.open_cells().rows()}
             candidates = (
                 pipeline.combiner.allowed_min_times(pipeline.vacant())

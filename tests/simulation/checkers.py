@@ -238,9 +238,9 @@ def what_is_left(world: World, process: Process, present: set[str]) -> list[str]
         "fronts that hold": len(state.combiner.unsettled_fronts),
     }
     left = [f"shard {shard} has {what}: {number}" for what, number in held.items() if number]
-    gone = [str(key) for key in state.shard.node_times if key.node_id not in present]
-    if gone or len(state.shard.node_times) > len(present):
-        left.append(f"shard {shard} keeps keys {gone or list(state.shard.node_times)}")
+    gone = [str(key) for key in state.shard.keys if key.node_id not in present]
+    if gone or len(state.shard.keys) > len(present):
+        left.append(f"shard {shard} keeps keys {gone or list(state.shard.keys)}")
     late = sum(low.late_items for view in state.combiner.views.values()
                for low in view.lows.values())  # fmt: skip
     if world.exact_late and late != world.late_consumed:

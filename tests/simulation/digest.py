@@ -38,6 +38,7 @@ RENAMED = {
     "RoutingRule": "RoutingEntry", "RescaleProposed": "SlotsAsked", "SlotBounds": "HighestSlots",
     "RoutingActivated": "RoutingAdopted", "HandoverFinished": "RoutingDone",
     "DepartureSummary": "LastWords", "DepartureSummarized": "ShardSaid",
+    "LateEntry": "LateSnapshot",
 }  # fmt: skip
 """By the name of a class the one that it had before: so that renaming a class changes no digest."""
 _CHUNK = 20

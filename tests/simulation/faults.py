@@ -13,7 +13,7 @@ from unittest import mock
 from tests import inside
 from tracker.core.cut.combiner import Combiner
 from tracker.core.log import Entries, Entry, KeyTick, ReceivedEntries
-from tracker.core.model import FrontId
+from tracker.core.model import FrontId, NodeKey
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
@@ -80,6 +80,11 @@ def published_rule() -> Iterator[None]:
         yield
 
 
+def _set_node_time(shard: ShardPipeline, key: NodeKey, number: int) -> None:
+    if key in shard.keys:
+        shard.keys[key].number = number
+
+
 @contextmanager
 def no_duplicate_check() -> Iterator[None]:
     """A shard takes entries of a home log that it has taken before for new ones, and applies their
@@ -91,7 +96,7 @@ def no_duplicate_check() -> Iterator[None]:
         if not isinstance(entry, KeyTick) or entry.tick.pipeline not in pipelines:
             return False
         content = entry.tick.content
-        known = pipelines[entry.tick.pipeline].shard.node_times
+        known = pipelines[entry.tick.pipeline].shard.keys
         return entry.tick.key in known and not (content.heartbeats + content.joins + content.leaves)
 
     def take_again(self: Receiver, shard: int, link: Link, body: Entries) -> None:
@@ -103,10 +108,10 @@ def no_duplicate_check() -> Iterator[None]:
 
     def apply_again(self: ShardPipeline, entry: KeyTick, home: int) -> set[int]:
         key, number = entry.tick.key, entry.tick.number
-        applied = self.node_times.get(key, 0)
-        self.node_times[key] = number - 1
+        applied = self.keys[key].number if key in self.keys else 0
+        _set_node_time(self, key, number - 1)
         units = apply(self, entry, home)
-        self.node_times[key] = max(applied, number)
+        _set_node_time(self, key, max(applied, number))
         return units
 
     with (
@@ -153,7 +158,7 @@ def lost() -> Iterator[None]:
     def forget(
         apply_tick: Callable[..., set[int]], shard: ShardPipeline, entry: KeyTick, home: int
     ) -> set[int]:
-        shard.node_times[entry.tick.key] = entry.tick.number
+        _set_node_time(shard, entry.tick.key, entry.tick.number)
         return set()
 
     with _one_in_ten_ticks(forget):
@@ -168,7 +173,7 @@ def double() -> Iterator[None]:
         apply_tick: Callable[..., set[int]], shard: ShardPipeline, entry: KeyTick, home: int
     ) -> set[int]:
         arrived: set[int] = apply_tick(shard, entry, home)
-        shard.node_times[entry.tick.key] = entry.tick.number - 1
+        _set_node_time(shard, entry.tick.key, entry.tick.number - 1)
         return arrived | apply_tick(shard, entry, home)
 
     with _one_in_ten_ticks(twice):

@@ -233,11 +233,12 @@ class Ledger:
         for name, pipeline in inside.pipelines(process).items():
             generation = (name, pipeline.generation)
             times = mirror.node_times.get(generation, {})
-            if pipeline.shard.node_times != times:
+            node_times = {key: state.number for key, state in pipeline.shard.keys.items()}
+            if node_times != times:
                 raise Failure(
                     "broken",
                     f"shard {process.shard}: node times of {name} are "
-                    f"{pipeline.shard.node_times}, by the homes' logs {times}",
+                    f"{node_times}, by the homes' logs {times}",
                 )
             held: dict[CellKey, int] = {}
             if any(pipeline.shard.cells.open_slots):

@@ -2,91 +2,37 @@
 
 The process that died lived through the records: it judged, appended and applied them one by one. Before
 it is compared, it applies what its store held when it died and it had not heard of. Every field of every
-state machine is compared, so that one that is added and forgotten by snapshots or by recovery is found;
-the exceptions are listed here, each for its reason.
+state machine is compared, so that one that is added and forgotten by snapshots or by recovery is found:
+but those that their component declares to be forgotten, or to be ahead of what is durable.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from tests import inside
 from tests.simulation.checkers import Failure
-from tracker.core.admission.confirmations import Confirmations
-from tracker.core.admission.nodes import Nodes
-from tracker.core.admission.sessions import Sessions
-from tracker.core.admission.silence import Silence
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.graph import SegmentGraph
-from tracker.core.cut.stable import StableCut
-from tracker.core.home.home import HomeNode, HomePipeline
-from tracker.core.log.journal import Journal
-from tracker.core.membership.shards import Shards
+from tracker.core.home.home import HomePipeline
 from tracker.core.model import Cells
+from tracker.core.model.durable import declarations
 from tracker.core.model.routing import RoutingTable
-from tracker.core.pipeline.pipeline import Pipeline
-from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process import Process
-from tracker.core.replication.links import Link
-from tracker.core.replication.replication import Replication
-from tracker.core.reporting.reporter import Reporter
-from tracker.core.rescaling.hand_over import HandOver
-from tracker.core.rescaling.rescaling import Rescaling
 from tracker.core.shard.cells import CellTable
 from tracker.core.shard.names import UnitNames
 from tracker.core.shard.shard import FrontState, ShardPipeline
 from tracker.core.shard.written_off import WrittenOffLedger
 
-FORGOTTEN: dict[type, set[str]] = {
-    # What holds the components, and no state of its own; what this run of the process is.
-    Process: {"config"},
-    Replication: {
-        "epoch",
-        # What they hold of this one's log: the outbox and the tables for it.
-        "outbox", "tables", "parting",
-    },
-    Journal: {"unix_ms"},
-    HandOver: {"moved_cells"},
-    # Who asked for what: they ask again.
-    Sessions: {"_sessions", "_durable_ticks"},
-    Confirmations: {"registrations", "_requests"},
-    # M, and whom to wait for: what was heard of other shards, and what follows from it.
-    StableCut: {"vectors", "_needed", "held_back"},
-    # What is due; positions and numbers of what was appended, by which a thing is not done twice.
-    Pipelines: {"_dirty"},
-    Shards: {"changing", "_accepted"},
-    Reporter: {
-        "_holding", "_completing", "_report_number", "_held_frames", "step_unreported", "_pins_position",
-    },
-    Nodes: {"_dropping"},
-    Rescaling: {"_handing_over_from", "_step_appended", "_rescales"},
-    # What the store was seen to have done when.
-    Silence: {"_store_mark"},
-    Pipeline: {"_vectors", "combiner", "unreported", "reported", "announced_due"},
-    HomePipeline: {"waiting"},  # compared by what is in it
-    HomeNode: {"session", "suspected", "refused", "refused_consumes", "waits"},
-    ShardPipeline: {"changes"},
-    Link: {"confirmed", "sent", "epoch", "report_number", "needs_whole", "connected"},
-}  # fmt: skip
-"""What a crash may forget; besides all moments (names that end in _ns), of a clock that begins anew."""
-AHEAD: dict[type, set[str]] = {
-    Journal: {"position", "pending", "home_appended"},
-    Pipelines: {"registering"},
-    Nodes: {"next_incarnation"},
-    Pipeline: {"announced", "unpublished", "sweeping"},
-    HomePipeline: {"newest"},
-    HomeNode: {"pending", "fronts"},
-    ShardPipeline: {"unpinned"},
-    FrontState: {"pin"},
-    Link: {"accepted"},
-}
-"""What also counts records that were appended and are not durable: compared where none was lost."""
-SHARED = {"_config", "_effects"}
+GIVEN = {"config", "_config", "_effects"}
+"""What a component is given and keeps no state in."""
+SAVED_WHOLE = {FrontState}
+"""What snapshots hold as it is: each field of it is durable."""
 ORDERED = {(HomePipeline, "nodes"), (WrittenOffLedger, "cells")}
 """Tables whose order decides who is forgotten first."""
 
@@ -146,13 +92,17 @@ def _fields(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
 
 def _fields_of_object(path: str, value: Any, whole: bool) -> Iterator[tuple[str, Any]]:
     kind = _kind(value)
-    left_out = FORGOTTEN.get(kind, set()) | (set() if whole else AHEAD.get(kind, set()))
+    said = declarations(kind) if is_dataclass(kind) else {}
     for name in _names(value):
-        if name in left_out or name.endswith("_ns"):
-            continue
         held = getattr(value, name)
-        if name in SHARED or (kind in inside.COMPONENTS and type(held) in inside.COMPONENTS):
+        if name in GIVEN or (kind in inside.COMPONENTS and type(held) in inside.COMPONENTS):
             continue  # compared once, as the process holds it
+        if name not in said and (said or kind in inside.COMPONENTS) and kind not in SAVED_WHOLE:
+            raise Failure(
+                "broken", f"{kind.__name__}.{name} is not declared: does it survive a crash?"
+            )
+        if name in said and (said[name].is_forgotten or (said[name].ahead and not whole)):
+            continue
         if name == "units" and kind is ShardPipeline:
             held = {segment: names for segment, names in held.items() if len(names) or names.early}
         if (kind, name) in ORDERED:

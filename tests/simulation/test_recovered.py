@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -66,12 +67,21 @@ def _node(pipeline: Pipeline) -> dict[str, FrontClaim]:
         lambda p: p.departed_floors.__setitem__(0, 7),
         lambda p: p.home.waiting.update({("node", "a"): None}),
         lambda p: p.shard.unpinned.update({("node", "a"): None}),
-        lambda p: p.shard.closed.update({p.home.nodes["node"].key: None}),
-        lambda p: setattr(p.home, "something_new", {"a": None}),
+        lambda p: setattr(p.shard.keys[p.home.nodes["node"].key], "closed", True),
     ],
 )
 def test_whatever_else_differs_is_found(forget: Callable[[Pipeline], None]) -> None:
     died, recovered = died_and_recovered()
     forget(inside.pipeline(recovered))
     with pytest.raises(Failure, match=r"forgotten or invented something when it came back"):
+        check_recovered(died, recovered, 0)
+
+
+@pytest.mark.parametrize("component", [lambda p: p, lambda p: p.shard, lambda p: p.home])
+def test_a_field_of_which_nothing_is_declared_is_found(
+    component: Callable[[Pipeline], Any],
+) -> None:
+    died, recovered = died_and_recovered()
+    component(inside.pipeline(recovered)).something_new = 1
+    with pytest.raises(Failure, match="something_new is not declared"):
         check_recovered(died, recovered, 0)

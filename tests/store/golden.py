@@ -25,8 +25,11 @@ from google.protobuf.message import Message
 from acker.v1 import storage_pb2 as storage_pb
 from tests.simulation.digest import Encoding
 from tracker.core.model.slots import LOWEST_SLOT
+from tracker.core.pipeline.snapshot import PipelineSnapshot
+from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.store.format import FORMAT
 from tracker.wire.storage import (
+    PIPELINE_FIELDS,
     record_from_bytes,
     record_to_bytes,
     snapshot_from_bytes,
@@ -152,6 +155,19 @@ def written(kind: str, value: Any) -> bytes:
     return snapshot_to_bytes(value) if kind == SNAPSHOT else record_to_bytes(value)
 
 
+def _named_as_in(message: type[Message], names: dict[str, str]) -> list[str]:
+    """The core's names of a message's fields, in their order. names: those in the message that differ."""
+    core_names = {there: here for here, there in names.items()}
+    return [core_names.get(each.name, each.name) for each in message.DESCRIPTOR.fields]
+
+
+_ORDER: dict[type, list[str]] = {
+    PipelineSnapshot: _named_as_in(storage_pb.PipelineSnapshot, PIPELINE_FIELDS),
+    ProcessSnapshot: _named_as_in(storage_pb.Snapshot, {}),
+}
+"""In which order the fields of a snapshot count, wherever components declare them."""
+
+
 class _Said(Encoding):
     """Whatever classes and fields are called, and without what has its default: so that neither a new
     name nor a new field is another digest of what was stored before."""
@@ -162,9 +178,10 @@ class _Said(Encoding):
     def values_of(self, value: Any) -> Iterator[Any] | None:
         if not is_dataclass(value):
             return super().values_of(value)
+        in_order = _ORDER.get(type(value), [each.name for each in fields(value)])
         return (
             getattr(value, each.name)
-            for each in fields(value)
+            for each in sorted(fields(value), key=lambda each: in_order.index(each.name))
             if each.init and (each.default is MISSING or getattr(value, each.name) != each.default)
         )
 

@@ -8,6 +8,7 @@ from tracker.core.insight.describe import ShardDescription, ShardRole
 from tracker.core.log import steps as r
 from tracker.core.membership.membership import Membership
 from tracker.core.model import FrontPin, Restart, WrittenOffCell
+from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, bare, choice, derived
@@ -86,9 +87,9 @@ TABLE = Codec(RoutingTable, pb.RoutingTable, _table_to_pb, _table_from_pb)
 # --- steps, and what they carry -------------------------------------------------------------------
 
 PIN = derived(FrontPin, pb.PinRecord)
-NODE = derived(r.NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN)
+NODE = derived(NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN)
 WRITTEN_OFF = derived(WrittenOffCell, pb.WrittenOffSnapshot)
-LATE = derived(r.LateSnapshot, pb.LateSnapshot)
+LATE = derived(r.LateEntry, pb.LateSnapshot)
 _SUMMARY = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE, announced="said")
 _ASKED = derived(r.RescaleProposed, pb.SlotsAsked)
 _HIGHEST = derived(r.SlotBounds, pb.HighestSlots)

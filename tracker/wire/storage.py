@@ -13,9 +13,11 @@ from google.protobuf.message import DecodeError
 
 from acker.v1 import storage_pb2 as storage_pb
 from tracker.core import log as m
+from tracker.core.cut.history import HistorySnapshot
 from tracker.core.model import Dropped, DroppedCells, Vacancy
-from tracker.core.pipeline import snapshot as s
+from tracker.core.pipeline.snapshot import PipelineSnapshot
 from tracker.core.process.snapshot import ProcessSnapshot
+from tracker.core.shard.shard import FrontState, KeyState
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, choice, derived
 from tracker.wire.entries import ENTRY, write_entry
@@ -88,7 +90,7 @@ def record_from_bytes(data: bytes) -> m.Record:
 # --- snapshots ------------------------------------------------------------------------------------
 
 
-def _history_to_pb(kept: s.HistorySnapshot) -> storage_pb.HistorySnapshot:
+def _history_to_pb(kept: HistorySnapshot) -> storage_pb.HistorySnapshot:
     return storage_pb.HistorySnapshot(
         segment=kept.segment,
         tier=kept.tier,
@@ -98,17 +100,19 @@ def _history_to_pb(kept: s.HistorySnapshot) -> storage_pb.HistorySnapshot:
     )
 
 
-def _history_from_pb(kept: storage_pb.HistorySnapshot) -> s.HistorySnapshot:
+def _history_from_pb(kept: storage_pb.HistorySnapshot) -> HistorySnapshot:
     steps = tuple(zip(kept.slots, kept.at_ms, strict=True))
-    return s.HistorySnapshot(kept.segment, kept.tier, kept.since, steps)
+    return HistorySnapshot(kept.segment, kept.tier, kept.since, steps)
 
 
+PIPELINE_FIELDS = {"published": "said", "durable": "reached", "departed_floors": "floors"}
+"""By the core's names of what is saved of a pipeline, those in the message that differ."""
 _PIPELINE = derived(
-    s.PipelineSnapshot,
+    PipelineSnapshot,
     storage_pb.PipelineSnapshot,
     CELLS, CONTRIBUTION, LATE, LIMITS, NODE, RUN, SPEC, UNIT, WRITTEN_OFF,
-    derived(s.KeySnapshot, storage_pb.KeySnapshot, KEY),
-    derived(s.FrontSnapshot, storage_pb.FrontSnapshot),
+    derived(KeyState, storage_pb.KeySnapshot, KEY),
+    derived(FrontState, storage_pb.FrontSnapshot),
     derived(
         Dropped,
         storage_pb.RestartSnapshot,
@@ -116,12 +120,12 @@ _PIPELINE = derived(
         derived(DroppedCells, storage_pb.DroppedSnapshot),
     ),
     derived(Vacancy, storage_pb.Vacancy),
-    Codec(s.HistorySnapshot, storage_pb.HistorySnapshot, _history_to_pb, _history_from_pb),
-    published="said", durable="reached", departed_floors="floors",
+    Codec(HistorySnapshot, storage_pb.HistorySnapshot, _history_to_pb, _history_from_pb),
+    **PIPELINE_FIELDS,
 )  # fmt: skip
 
 
-def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapshot:
+def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> PipelineSnapshot:
     for kept in message.history:
         slots = list(kept.slots)
         known = 0 <= kept.segment < len(message.spec.segments) and kept.tier in (0, 1)
@@ -134,7 +138,7 @@ def _pipeline_from_pb(message: storage_pb.PipelineSnapshot) -> s.PipelineSnapsho
 
 _SNAPSHOT = derived(
     ProcessSnapshot, storage_pb.Snapshot, ENTRY, KEY, MEMBERSHIP, TABLE,
-    Codec(s.PipelineSnapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb),
+    Codec(PipelineSnapshot, storage_pb.PipelineSnapshot, _PIPELINE.to_pb, _pipeline_from_pb),
 )  # fmt: skip
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tracker.core.log import Answer, Effect, LimitsChanged, PipelineRegistered, Restart
 from tracker.core.log.journal import Journal
+from tracker.core.model import durable as d
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 
@@ -20,9 +21,9 @@ class Confirmations:
     _pipelines: Pipelines
     _replication: Replication
     _effects: list[Effect]
-    registrations: dict[str, tuple[int, list[Hashable]]] = field(default_factory=dict)
+    registrations: dict[str, tuple[int, list[Hashable]]] = d.forgotten(d.ASKS_AGAIN, dict)
     """Registrations that some shard has not confirmed: by pipeline the entry, and who waits for it."""
-    _requests: deque[tuple[int, Hashable, Restart | None]] = field(default_factory=deque)
+    _requests: deque[tuple[int, Hashable, Restart | None]] = d.forgotten(d.ASKS_AGAIN, deque)
     """Requests to answer when every shard has this entry of the home log, and with what."""
 
     @property

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.home.home import RAISE_LIMIT, HomeNode
@@ -25,6 +24,7 @@ from tracker.core.log import (
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
+from tracker.core.model import durable as d
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
@@ -33,7 +33,7 @@ from tracker.core.pipeline.pipelines import Pipelines
 
 @dataclass(slots=True, eq=False)
 class Nodes:
-    """The keys of nodes at home here. Durable: `next_incarnation` and `closed_keys`."""
+    """The keys of nodes at home here."""
 
     _journal: Journal
     _shards: Shards
@@ -41,11 +41,13 @@ class Nodes:
     _homes: Homes
     _confirmations: Confirmations
     _effects: list[Effect]
-    next_incarnation: int = 1
+    next_incarnation: int = d.survives(ahead=True, default=1)
     """No incarnation is given twice at this home."""
-    closed_keys: deque[tuple[int, str, NodeKey]] = field(default_factory=deque)
+    closed_keys: deque[tuple[int, str, NodeKey]] = d.survives(
+        {"closed": d.SEQUENCE}, deque, own=True
+    )
     """Closed keys that are not dropped, by the entry that closed them."""
-    _dropping: int = 0
+    _dropping: int = d.forgotten("it is what is appended and may be lost", default=0)
     """How many of them, the first ones, have a dropping entry that is not durable yet."""
 
     def drop_closed(self, everywhere: int) -> None:
@@ -64,11 +66,6 @@ class Nodes:
     def closed(self, number: int, pipeline: str, key: NodeKey) -> None:
         """Entry `number` has closed a key."""
         self.closed_keys.append((number, pipeline, key))
-
-    def restore(self, next_incarnation: int, closed: Iterable[tuple[int, str, NodeKey]]) -> None:
-        """Takes up what a snapshot says."""
-        self.next_incarnation = next_incarnation
-        self.closed_keys.extend(closed)
 
     def dropped(self, key: NodeKey) -> None:
         """A dropping entry is durable."""

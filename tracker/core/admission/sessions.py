@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tracker.core.admission.nodes import Nodes
 from tracker.core.admission.ticks import TickJudge
@@ -22,6 +22,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.journal import Journal
 from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
+from tracker.core.model import durable as d
 from tracker.core.model.waits import check_waits
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipelines import Pipelines
@@ -37,8 +38,8 @@ class Sessions:
     _nodes: Nodes
     _ticks: TickJudge
     _effects: list[Effect]
-    _sessions: dict[Hashable, tuple[str, NodeKey]] = field(default_factory=dict)
-    _durable_ticks: dict[Hashable, int] = field(default_factory=dict)
+    _sessions: dict[Hashable, tuple[str, NodeKey]] = d.forgotten(d.ASKS_AGAIN, dict)
+    _durable_ticks: dict[Hashable, int] = d.forgotten(d.ASKS_AGAIN, dict)
     """Ticks that became durable by the event that is being handled, to be reported at its end."""
 
     def items(self) -> list[tuple[Hashable, tuple[str, NodeKey]]]:

@@ -11,6 +11,7 @@ from tracker.core.home.home import HomeNode
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import FrontPolicy, PipelineSpec, SilentFront
+from tracker.core.model import durable as d
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.shard.vacancies import MAX_VACANCIES
@@ -31,15 +32,15 @@ class Silence:
     _homes: Homes
     _nodes: Nodes
     _config: ProcessConfig
-    check_ns: int | None = None
+    check_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When silent fronts are looked for next."""
-    _checked_ns: int | None = None
+    _checked_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When they were looked for last."""
-    _handled_ns: int | None = None
+    _handled_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When the last event was handled, where some pipeline evicts silent fronts."""
-    _deaf_until_ns: int = 0
+    _deaf_until_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """Until when nodes may have spoken and were not heard."""
-    _store_mark: tuple[int, int] = (0, 0)
+    _store_mark: tuple[int, int] = d.forgotten(d.A_MOMENT, default=(0, 0))
     """A position and when it was appended: where it is not durable for long, the store stands."""
 
     def listen(self, now_ns: int, takes_ticks: bool) -> None:

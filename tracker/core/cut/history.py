@@ -8,9 +8,10 @@ fine one for the recent past and a coarse one for the rest; each forgets its old
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER
 
 FINE_STEP_NS, COARSE_STEP_NS = 60 * 10**9, 3600 * 10**9
@@ -53,12 +54,6 @@ class Steps:
             self.since = self.slots[gone - 1]
             del self.slots[:gone], self.at_ms[:gone]
 
-    def restore(self, since: int, steps: Iterable[tuple[int, int]]) -> None:
-        self.since = since
-        for slot, at_ms in steps:
-            self.slots.append(slot)
-            self.at_ms.append(at_ms)
-
 
 class History:
     """One segment's."""
@@ -88,3 +83,32 @@ class History:
                     return Reached(slot, True, tier.at_ms[index], tier.slots[index])
                 break
         return Reached(slot, True, None, slot)
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySnapshot:
+    """One segment's history in one of its steps (by their order): when which min time was announced,
+    as (slot, unix time in milliseconds); nothing is remembered of slots up to `since`."""
+
+    segment: int
+    tier: int
+    since: int
+    steps: tuple[tuple[int, int], ...]
+
+
+def _saved(histories: list[History]) -> Iterator[HistorySnapshot]:
+    for segment, history in enumerate(histories):
+        for number, tier in enumerate(history.tiers):
+            if tier.slots:
+                steps = tuple(zip(tier.slots, tier.at_ms, strict=True))
+                yield HistorySnapshot(segment, number, tier.since, steps)
+
+
+def _restore(histories: list[History], saved: HistorySnapshot) -> None:
+    tier = histories[saved.segment].tiers[saved.tier]
+    tier.since = saved.since
+    tier.slots, tier.at_ms = ([step[n] for step in saved.steps] for n in (0, 1))
+
+
+HISTORIES = d.each(HistorySnapshot, _saved, _restore)
+"""How the histories of a pipeline's segments are saved."""

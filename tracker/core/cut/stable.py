@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tracker.core.cut.vectors import Vectors
+from tracker.core.model import durable as d
 
 
+@dataclass(init=False, eq=False)
 class StableCut:
-    """The vectors that have been heard, and a lower bound of M from before. Not durable but for M itself,
-    which snapshots keep."""
+    """The vectors that have been heard, and a lower bound of M from before. Snapshots keep M itself."""
+
+    vectors: Vectors = d.forgotten(d.HEARD_AGAIN)
+    _needed: dict[int, int] = d.forgotten("it is how far M had come at the last snapshot")
+    """Lower bound of the stable cut before anything is announced: peers may have let go of runs below it."""
+    held_back: bool = d.forgotten("after a restart announcements wait for M")
+    """Whether announcements wait for that bound; once reached, every pipeline is looked at again."""
 
     def __init__(self, shards: Iterable[int]) -> None:
         self.vectors = Vectors(shards)
         self._needed = dict.fromkeys(self.vectors.cut, 0)
-        """Lower bound of the stable cut before anything is announced: peers may have let go of runs below it."""
         self.held_back = False
-        """Whether announcements wait for that bound; once reached, every pipeline is looked at again."""
 
     def need(self, cut: Iterable[tuple[int, int]]) -> None:
         """Nothing is announced before the stable cut has come as far."""

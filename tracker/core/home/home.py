@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from tracker.core.model import (
     Batch,
     Cells,
     FrontName,
-    FrontPin,
     NodeKey,
     PipelineSpec,
     RefusalCode,
@@ -24,6 +23,8 @@ from tracker.core.model import (
     TickContent,
     span,
 )
+from tracker.core.model import durable as d
+from tracker.core.model.nodes import DurableNode, NodeSnapshot
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
 from tracker.core.model.waits import WaitCause
 
@@ -63,44 +64,28 @@ class FrontClaim:
 
 
 @dataclass(slots=True)
-class HomeNode:
-    """What a node's home knows of it, as of the durable log if not stated otherwise."""
+class HomeNode(DurableNode):
+    """What a node's home knows of it."""
 
-    key: NodeKey
-    kind: str
-    durable: int = 0
-    previous_node_time: int = 0
-    batches: OrderedDict[str, OrderedDict[int, bytes]] = field(default_factory=OrderedDict)
-    evicted: bool = False
-    """Its fronts ended with its key: after a silence, or because it is retired."""
-    retired: bool = False
-    consumes: set[int] = field(default_factory=set)
-    creates: set[int] = field(default_factory=set)
-    """Numbers of the segments in which it has ever consumed and created, for people."""
-    owner: str = ""
-    """What its key was opened for, such as a query's id; empty if it is not known."""
-    grants: dict[str, FrontPin] = field(default_factory=dict)
-    """By front: from where on it may label. One without a grant waits for it."""
-    # Not durable, forgotten by a crash:
-    pending: deque[Batch | None] = field(default_factory=deque)
-    fronts: dict[str, FrontClaim] = field(default_factory=dict)
+    pending: deque[Batch | None] = d.follows("what is appended", deque, ahead=True)
+    fronts: dict[str, FrontClaim] = d.follows("the shard's", dict, ahead=True)
     """Its fronts, as of the ticks that were accepted."""
-    session: Hashable | None = None
-    last_heard_ns: int = 0
+    session: Hashable | None = d.forgotten(d.ASKS_AGAIN, default=None)
+    last_heard_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """When its last tick arrived; for people."""
-    last_alive_ns: int = 0
+    last_alive_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """When it was last heard, be it only that it lives."""
-    silent_ns: int = 0
+    silent_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """For how long nothing was heard of it since, in time in which it would have been heard."""
-    suspected: bool = False
+    suspected: bool = d.forgotten("silence begins anew", default=False)
     """Whether it was silent for too long when that was looked at last, and has been since."""
-    refused: str = ""
+    refused: str = d.forgotten(d.FOR_PEOPLE, default="")
     """Why its last tick was refused, or what it was to stage; empty if it was not. For people."""
-    refused_consumes: set[int] = field(default_factory=set)
+    refused_consumes: set[int] = d.forgotten(d.FOR_PEOPLE, set)
     """Numbers of the segments in which that tick was to consume."""
-    waits: tuple[WaitCause, ...] = ()
+    waits: tuple[WaitCause, ...] = d.forgotten(d.ASKS_AGAIN, default=())
     """What it says that it waits for, on its session, since `waits_since_ns`. For people."""
-    waits_since_ns: int = 0
+    waits_since_ns: int = d.forgotten(d.A_MOMENT, default=0)
 
     def heard(self, now_ns: int) -> None:
         """A tick of it has arrived, or it is known from now on."""
@@ -173,18 +158,49 @@ class HomeNode:
         )
 
 
+def snapshot_node(node: HomeNode) -> NodeSnapshot:
+    """What is durable of a node."""
+    return NodeSnapshot(**d.saved(node))
+
+
+def restore_node(snapshot: NodeSnapshot) -> HomeNode:
+    """The node that a snapshot was taken of."""
+    node = HomeNode(snapshot.key, snapshot.kind)
+    d.restore(node, snapshot)
+    return node
+
+
+_NODES = d.each(
+    NodeSnapshot,
+    lambda nodes: map(snapshot_node, nodes.values()),
+    lambda nodes, saved: nodes.setdefault(saved.key.node_id, restore_node(saved)),
+)
+_STAGED = d.each(
+    tuple[str, StagedContribution],
+    lambda staged: ((node_id, each) for node_id in staged for each in staged[node_id].values()),
+    lambda staged, saved: staged.setdefault(saved[0], {}).setdefault(saved[1].key, saved[1]),
+)
+
+
+@dataclass(eq=False)
 class HomePipeline:
     """The nodes of one pipeline whose home this is, and what is staged for them."""
 
-    def __init__(self, spec: PipelineSpec) -> None:
-        self.spec = spec
-        self.nodes: dict[str, HomeNode] = {}
-        self.newest: dict[str, NodeKey] = {}
-        """The newest key given to an id, durable or not: only its ticks are accepted."""
-        self.staged: dict[str, dict[tuple[object, ...], StagedContribution]] = {}
-        self.staged_count = 0
-        self.waiting: dict[FrontName, None] = {}
-        """Fronts of these nodes that wait for their grant, and some that do no more."""
+    spec: PipelineSpec = d.follows("the pipeline's")
+    nodes: dict[str, HomeNode] = d.survives(_NODES, dict, own=True)
+    newest: dict[str, NodeKey] = d.follows("`nodes`", dict, ahead=True)
+    """The newest key given to an id, durable or not: only its ticks are accepted."""
+    staged: dict[str, dict[tuple[object, ...], StagedContribution]] = d.survives(
+        _STAGED, dict, own=True
+    )
+    """By node id, and by the key of the contribution."""
+    staged_count: int = d.follows("`staged`", default=0)
+    waiting: dict[FrontName, None] = d.forgotten("`fronts` of nodes say it", dict)
+    """Fronts of these nodes that wait for their grant, and some that do no more."""
+
+    def derive(self) -> None:
+        """Works out what follows from what is durable."""
+        self.staged_count = sum(map(len, self.staged.values()))
 
     def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
         """A node goes on here with the fronts that it has."""

@@ -82,7 +82,7 @@ def measure(state: Pipeline, at_home: Callable[[str], bool], now_ns: int) -> Pip
         state.spec.slack_ns,
         state.min_time == FOREVER,
         state.generation,
-        len(state.shard.node_times),
+        len(state.shard.keys),
         state.home.staged_count,
         len(promises),
         _waiting(state),

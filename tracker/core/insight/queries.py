@@ -216,9 +216,9 @@ def _describe(state: Pipeline, now_ns: int) -> PipelineDescription:
             _describe_front(state, front, now_ns) for front in state.combiner.known_fronts()
         ),
         nodes=tuple(
-            NodeDescription(key, number)
-            for key, number in sorted(state.shard.node_times.items())
-            if key not in state.shard.closed
+            NodeDescription(key, known.number)
+            for key, known in sorted(state.shard.keys.items())
+            if not known.closed
         ),
         generation=state.generation,
         late_items=shown_items(sum(low.late_items for view in views for low in view.lows.values())),

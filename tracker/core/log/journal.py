@@ -8,31 +8,34 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 
 from tracker.core.log import Append, Effect, Entry, HomeEntry, Record
+from tracker.core.model import durable as d
 
 
+@dataclass(eq=False)
 class Journal:
     """Positions of records count from 1 over the log's whole life, and so do entries of the home log.
 
-    Invariant: committed <= position, home_last <= home_appended. `committed` and `home_last` come back with
-    the log; all else is forgotten by a crash.
+    Invariant: committed <= position, home_last <= home_appended.
     """
 
-    def __init__(self, effects: list[Effect]) -> None:
-        self._effects = effects
-        self.position = 0
-        """Of the record that was appended last."""
-        self.committed = 0
-        """Of the last record that is durable and has taken effect."""
-        self.home_appended = 0
-        """The number of the home log's last entry, durable or not."""
-        self.home_last = 0
-        """The number of its last durable entry."""
-        self.pending: deque[tuple[int, Record, Hashable | None]] = deque()
-        """Records that are not durable: position, record, and the request that waits for it."""
-        self.unix_ms = 0
-        """The wall clock at the event that is being handled; 0 where nobody says it. It decides nothing."""
+    _effects: list[Effect]
+    position: int = d.follows("`committed`", ahead=True, default=0)
+    """Of the record that was appended last."""
+    committed: int = d.survives({"position": d.AS_IT_IS}, own=True, default=0)
+    """Of the last record that is durable and has taken effect."""
+    home_appended: int = d.follows("`home_last`", ahead=True, default=0)
+    """The number of the home log's last entry, durable or not."""
+    home_last: int = d.survives(own=True, default=0)
+    """The number of its last durable entry."""
+    pending: deque[tuple[int, Record, Hashable | None]] = d.follows(
+        "what is appended", deque, ahead=True
+    )
+    """Records that are not durable: position, record, and the request that waits for it."""
+    unix_ms: int = d.forgotten("it is of the event that is being handled", default=0)
+    """The wall clock at that event; 0 where nobody says it. It decides nothing."""
 
     def append(self, record: Record, request: Hashable | None = None) -> None:
         """Asks for a record to be made durable; the request is answered when it is."""
@@ -65,10 +68,6 @@ class Journal:
     def apply_home(self, number: int) -> None:
         """An entry of the home log takes effect."""
         self.home_last = number
-
-    def restore(self, position: int, home_last: int) -> None:
-        """A snapshot is of the log up to here."""
-        self.committed, self.home_last = position, home_last
 
     def replayed(self, position: int) -> None:
         """Recovery has applied the record at this position."""

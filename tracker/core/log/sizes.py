@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tracker.core.log import Entry, KeyTick, PipelineRegistered, WrittenOff, steps
 from tracker.core.model import Batch, Cells, NodeKey, StagedContribution, Unit, WrittenOffCell
+from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingTable
 
 CELL_BYTES = 28
@@ -56,7 +57,7 @@ def given_up_bytes(cell: WrittenOffCell) -> int:
     return _PART_BYTES + text_bytes(cell.node_id) + 7 * _NUMBER_BYTES
 
 
-def node_bytes(node: steps.NodeSnapshot) -> int:
+def node_bytes(node: NodeSnapshot) -> int:
     grants = sum(
         _PART_BYTES + text_bytes(pin.node_id) + text_bytes(pin.front) + 4 * _NUMBER_BYTES
         for pin in node.grants

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from tracker.core.model import (
-    Batch,
     Cells,
-    FrontPin,
-    NodeKey,
     Restart,
     StagedContribution,
     Unit,
     WrittenOffCell,
 )
+from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingTable
+from tracker.core.model.slots import LOWEST_SLOT
 
 SEQUENCER = 0
 """The shard whose home log orders the steps. It never leaves; its process may be replaced."""
@@ -90,24 +89,6 @@ class SlotBounds:
     slots: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSnapshot:
-    """A node at its home. `batches`: those remembered of each scope, oldest first; `consumes` and
-    `creates`: segment numbers; `grants`: of its fronts."""
-
-    key: NodeKey
-    kind: str
-    durable: int
-    previous_node_time: int
-    evicted: bool
-    batches: tuple[Batch, ...]
-    retired: bool = False
-    consumes: tuple[int, ...] = ()
-    creates: tuple[int, ...] = ()
-    owner: str = ""
-    grants: tuple[FrontPin, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NodesMoved:
     """Nodes of a pipeline are at home at another shard from here on, with what is staged for them.
@@ -158,13 +139,13 @@ class HandoverFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class LateSnapshot:
-    """One segment's late ledger at a shard."""
+class LateEntry:
+    """One segment's late ledger at a shard: what was consumed below min time."""
 
     segment: int
-    items: int
-    cells: int
-    last_slot: int
+    items: int = 0
+    cells: int = 0
+    last_slot: int = LOWEST_SLOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +156,7 @@ class DepartureSummary:
     pipeline: str
     restart: Restart | None
     announced: tuple[int, ...]
-    late: tuple[LateSnapshot, ...] = ()
+    late: tuple[LateEntry, ...] = ()
     written_off_items: tuple[tuple[int, int], ...] = ()
 
     @property

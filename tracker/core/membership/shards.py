@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from tracker.core.log import Entry
 from tracker.core.log.steps import CellsMoved, DepartureSummarized, MembershipStep, NodesMoved
 from tracker.core.membership.membership import Membership
+from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 
+_MEMBERSHIP = d.form(
+    Membership | None,  # stores of processes that were never rescaled may have none
+    Membership.copy,
+    lambda begun, saved: begun if saved is None else saved.copy(),
+)
 
+
+@dataclass(eq=False)
 class Shards:
-    """This shard's number, and the others. The membership is durable; it follows from the log."""
+    """This shard's number, and the others."""
 
-    def __init__(self, own: int, table: RoutingTable) -> None:
-        self.own = own
-        self.membership = Membership.first(table)
-        self.changing = False
-        """Whether a change is under way, as far as this process has heard. Follows from the membership."""
-        self._accepted: deque[tuple[int, MembershipStep, int, int]] = deque()
-        """Steps that are appended and have not taken effect: (position, step, home, its number)."""
+    own: int = d.follows("which process it is")
+    membership: Membership = d.survives(_MEMBERSHIP)
+    changing: bool = d.forgotten("whoever has left is told so again", default=False)
+    """Whether a change is under way, as far as this process has heard. Follows from the membership."""
+    _accepted: deque[tuple[int, MembershipStep, int, int]] = d.forgotten(
+        "it is what is appended and may be lost", deque
+    )
+    """Steps that are appended and have not taken effect: (position, step, home, its number)."""
 
     @property
     def routing(self) -> RoutingTable:
@@ -68,10 +78,6 @@ class Shards:
     def part(self) -> None:
         """This shard has left, and everybody knows."""
         self.changing = False
-
-    def restore(self, membership: Membership) -> None:
-        """Takes up what a snapshot says."""
-        self.membership = membership
 
     def record_change(self) -> None:
         """The membership has changed, or has come back."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.graph import SegmentGraph
-from tracker.core.cut.history import COARSE_STEP_NS, History
+from tracker.core.cut.history import COARSE_STEP_NS, HISTORIES, History
 from tracker.core.cut.vectors import Vectors
 from tracker.core.home.home import FrontClaim, HomeNode, HomePipeline
 from tracker.core.log import Grant, Restart
@@ -19,6 +20,7 @@ from tracker.core.model import (
     PipelineSpec,
     TimeKind,
 )
+from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.shard.cells import shown_items
 from tracker.core.shard.shard import ShardPipeline
@@ -38,27 +40,64 @@ def _sums(shard: ShardPipeline) -> tuple[DroppedCells, ...]:
     return tuple(sums)
 
 
+@dataclass(init=False, eq=False)
 class Pipeline:
     """The state machines of one pipeline, side by side, in its present generation."""
 
+    registered: PipelineSpec = d.survives({"spec": d.AS_IT_IS})
+    """As it was registered."""
+    limits: Limits | None = d.survives(default=None)
+    """Those that it was given last; None where they were never changed."""
+    limits_number: int = d.survives(default=0)
+    """How often its limits were changed."""
+    spec: PipelineSpec = d.follows("as registered, under its limits")
+    graph: SegmentGraph = d.follows("as registered")
+    _vectors: Vectors = d.forgotten(d.HEARD_AGAIN)
+    _own: int = d.follows("which process it is")
+    restarts: list[Dropped] = d.survives(d.SEQUENCE)
+    """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
+    restart: Restart | None = d.follows("the last of `restarts`", default=None)
+    """How this generation began; None in the first."""
+    published: list[int] = d.survives(d.SEQUENCE)
+    """Min times that may be reported to anyone. They grow through all generations."""
+    history: list[History] = d.survives(HISTORIES)
+    """When they were announced, by segment number."""
+    floor: int = d.follows("how the generation began")
+    """Everything is done below."""
+    shard: ShardPipeline = d.part()
+    home: HomePipeline = d.part()
+    combiner: Combiner = d.forgotten(d.HEARD_AGAIN)
+    """What the shard has reported itself is saved, as `runs`."""
+    announced: list[int] = d.follows("`durable`", ahead=True)
+    """Min times of this generation that are appended to the log. Pins and refusals go by them, since they
+    will be published. Invariant: floor <= durable <= announced."""
+    durable: list[int] = d.survives(d.SEQUENCE)
+    """The part of `announced` that is durable."""
+    departed_floors: list[int] = d.survives(d.SEQUENCE)
+    """Min times that departed shards had announced: no front is granted less."""
+    unpublished: set[int] = d.follows("`durable` and `published`", ahead=True)
+    """Segments in which the slot that was announced last is still to be published."""
+    unreported: dict[int, int] = d.forgotten(d.REPORTED_AGAIN)
+    """Min times published since the last report to the other shards."""
+    reported: bool = d.forgotten(d.REPORTED_AGAIN)
+    """Whether this shard's part has ever been reported to the other shards."""
+    announced_due: bool = d.forgotten(d.REPORTED_AGAIN)
+    """Whether `unreported` must be reported now, though nothing else has changed."""
+    sweeping: dict[int, int] = d.follows("what is appended", ahead=True)
+    """By segment the slot below which the shard moves cells to the late ledger."""
+    front_heard_ns: dict[FrontId, int] = d.forgotten(d.A_MOMENT)
+    moved_ns: list[int] = d.forgotten(d.A_MOMENT)
+    """When this process last moved a segment's min time, or started; for people."""
+
     def __init__(self, spec: PipelineSpec, vectors: Vectors, own: int) -> None:
-        self.spec = spec
-        """As it is now: as registered, under the limits that it was given last."""
-        self.registered = spec
-        """As it was registered."""
-        self.limits_number = 0
-        """How often its limits were changed."""
+        self.spec = self.registered = spec
+        self.limits, self.limits_number = None, 0
         self.graph = SegmentGraph(spec)
         self._vectors, self._own = vectors, own
-        self.restarts: list[Dropped] = []
-        """How this generation and those before it began, oldest first, at most MAX_LISTED_RESTARTS."""
-        self.restart: Restart | None = None
-        """How this generation began; None in the first."""
+        self.restarts, self.restart = [], None
         self.published = [spec.start_slot] * len(spec.segments)
-        """Min times that may be reported to anyone. They are durable, and grow through all generations."""
         width_ns = COARSE_STEP_NS if spec.time is TimeKind.NUMBER else spec.slack_ns
         self.history = [History(spec.start_slot, width_ns) for _ in spec.segments]
-        """When they were announced, by segment number. Durable."""
         self._begin(spec.start_slot)
 
     def _begin(self, floor: int) -> None:
@@ -69,24 +108,13 @@ class Pipeline:
         self.home = HomePipeline(spec)
         self.combiner = Combiner(self.graph, self._vectors, self._own)
         self.announced = [floor] * len(spec.segments)
-        """Min times of this generation that are appended to the log. Pins and refusals go by them, since they
-        will be published. Invariant: floor <= durable <= announced."""
         self.durable = list(self.announced)
-        """The part of `announced` that is durable."""
         self.departed_floors = [LOWEST_SLOT] * len(spec.segments)
-        """Min times that departed shards had announced: no front is granted less. Durable."""
         self._find_unpublished()
-        self.unreported: dict[int, int] = {}
-        """Min times published since the last report to the other shards. Not durable."""
-        self.reported = False
-        """Whether this shard's part has ever been reported to the other shards. Not durable."""
-        self.announced_due = False
-        """Whether `unreported` must be reported now, though nothing else has changed. Not durable."""
-        self.sweeping: dict[int, int] = {}
-        """By segment the slot below which the shard moves cells to the late ledger. Not durable."""
-        self.front_heard_ns: dict[FrontId, int] = {}
+        self.unreported, self.sweeping = {}, {}
+        self.reported = self.announced_due = False
+        self.front_heard_ns = {}
         self.moved_ns = [0] * len(spec.segments)
-        """When this process last moved a segment's min time, or started; for people."""
 
     @property
     def generation(self) -> int:
@@ -115,21 +143,28 @@ class Pipeline:
         """Goes by other limits, by change `number`, unless it goes by a newer one already. What is over a
         lower limit stays: nothing more comes in until there is room."""
         if number > self.limits_number:
-            self.limits_number = number
-            self.spec = self.shard.spec = self.home.spec = self.spec.with_limits(limits)
+            self.limits, self.limits_number = limits, number
+            self._go_by_limits(limits)
+
+    def _go_by_limits(self, limits: Limits) -> None:
+        self.spec = self.shard.spec = self.home.spec = self.registered.with_limits(limits)
 
     def _find_unpublished(self) -> None:
         """A generation that begins above what was published has that to publish, too."""
         self.unpublished = {s for s, slot in enumerate(self.durable) if self.published[s] < slot}
-        """Segments in which the slot that was announced last is still to be published."""
 
-    def resume(self, restarts: Sequence[Dropped], durable: Sequence[int]) -> None:
-        """Takes up the generation that a snapshot is of."""
-        self.restarts = list(restarts)
-        if restarts:
-            self.restart, self.floor = restarts[-1].restart, restarts[-1].floor
-        self.durable, self.announced = list(durable), list(durable)
+    def derive(self) -> None:
+        """Works out what follows from what is durable, in the generation that a snapshot is of."""
+        if self.restarts:
+            self.restart, self.floor = self.restarts[-1].restart, self.restarts[-1].floor
+        else:
+            self.durable = list(self.published)
+        self.announced = list(self.durable)
         self._find_unpublished()
+        for history, newest in zip(self.history, self.published, strict=True):
+            history.newest = newest
+        if self.limits is not None:
+            self._go_by_limits(self.limits)
 
     def floors(self) -> list[int]:
         """By segment the largest min time that any process has announced, as far as this one has heard, also

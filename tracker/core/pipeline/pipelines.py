@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import durable as d
 from tracker.core.pipeline.pipeline import Pipeline
 
 
+@dataclass(init=False, eq=False, repr=False)
 class Pipelines(dict[str, Pipeline]):
-    """By name. A pipeline is durable; what is beside it is forgotten by a crash, and follows anew."""
+    """By name. Durable are the pipelines themselves."""
+
+    evicting: dict[str, None] = d.follows("the pipelines")
+    """Those that evict silent fronts, in the order in which they were registered."""
+    registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
+    """Appended registrations that are not durable yet."""
+    _shard: int = d.follows("which process it is")
+    _dirty: dict[str, None] = d.forgotten(d.REPORTED_AGAIN)
+    """Those that something may have to be reported or announced of."""
 
     def __init__(self, shard: int) -> None:
         super().__init__()
         self._shard = shard
-        self.evicting: dict[str, None] = {}
-        """Those that evict silent fronts, in the order in which they were registered."""
-        self.registering: dict[str, PipelineSpec] = {}
-        """Appended registrations that are not durable yet."""
-        self._dirty: dict[str, None] = {}
-        """Those that something may have to be reported or announced of."""
+        self.evicting, self.registering, self._dirty = {}, {}, {}
 
     def add(self, pipeline: Pipeline) -> None:
         """A pipeline is registered, or has come back."""

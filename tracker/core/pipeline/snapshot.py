@@ -1,90 +1,44 @@
-"""Everything durable of one pipeline at one process, as plain data."""
+"""Everything durable of one pipeline at one process, as plain data, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tracker.core.log import TouchedRun
-from tracker.core.log.steps import LateSnapshot as LateSnapshot  # noqa: PLC0414 (part of snapshots)
-from tracker.core.log.steps import NodeSnapshot as NodeSnapshot  # noqa: PLC0414
-from tracker.core.model import (
-    Cells,
-    Dropped,
-    Limits,
-    NodeKey,
-    PipelineSpec,
-    StagedContribution,
-    Unit,
-    Vacancy,
-    WrittenOffCell,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class KeySnapshot:
-    """A key at a shard: its node time, and whether it is closed."""
-
-    key: NodeKey
-    kind: str
-    number: int
-    closed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class FrontSnapshot:
-    """A front at a shard; `pin` and `promised` are None until there is one."""
-
-    node_id: str
-    front: str
-    segment: int
-    incarnation: int
-    number: int
-    pin: int | None
-    promised: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class HistorySnapshot:
-    """One segment's history in one of its steps (by their order): when which min time was announced,
-    as (slot, unix time in milliseconds); nothing is remembered of slots up to `since`."""
-
-    segment: int
-    tier: int
-    since: int
-    steps: tuple[tuple[int, int], ...]
+from tracker.core.cut.vectors import Vectors
+from tracker.core.log import PipelineReport, TouchedRun
+from tracker.core.model import Cells
+from tracker.core.model import durable as d
+from tracker.core.pipeline.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PipelineSnapshot:
-    """One pipeline at a process. `published`: the announced min times by segment number; `runs`: entries
-    of which it is not known that every shard has applied them; `written_off_items`: by segment
-    number; `restarts`: how its generations after the first began; `durable`: the min times announced in
-    the present one, if it is not the first; `departed_floors`: by segment number, what shards that have left
-    had announced; `early_units`: by segment number, names consumed before they were handed over; `spec`: as it
-    was registered; `limits`: what it goes by since change `limits_number`, if they were changed;
-    `vacancies`: places of fronts that were evicted; `left`: by segment number, the furthest promise of
-    fronts that left in order."""
+@d.snapshot_of(Pipeline)
+class PipelineSnapshot(d.Snapshot):
+    """One pipeline at a process. `runs`: entries of which it is not known that every shard has applied them.
+    In the first generation, `durable` is empty: it is what is published."""
 
-    spec: PipelineSpec
-    published: tuple[int, ...]
-    begun: bool
-    joined: tuple[tuple[str, str], ...]
-    cells: Cells
-    keys: tuple[KeySnapshot, ...]
-    fronts: tuple[FrontSnapshot, ...]
-    units: tuple[Unit, ...]
-    late: tuple[LateSnapshot, ...]
     runs: tuple[TouchedRun, ...]
-    nodes: tuple[NodeSnapshot, ...]
-    staged: tuple[tuple[str, StagedContribution], ...]
-    written_off: tuple[WrittenOffCell, ...] = ()
-    written_off_items: tuple[tuple[int, int], ...] = ()
-    restarts: tuple[Dropped, ...] = ()
-    durable: tuple[int, ...] = ()
-    history: tuple[HistorySnapshot, ...] = ()
-    departed_floors: tuple[int, ...] = ()
-    early_units: tuple[tuple[int, str], ...] = ()
-    limits: Limits | None = None
-    limits_number: int = 0
-    vacancies: tuple[Vacancy, ...] = ()
-    left: tuple[tuple[int, int], ...] = ()
+
+
+def snapshot_pipeline(
+    pipeline: Pipeline, applied: Mapping[int, int], *, for_newcomer: bool = False
+) -> PipelineSnapshot:
+    """The durable part of a pipeline at one process; `applied`: by home how much of its log the process has
+    applied. for_newcomer: what every shard has to know, and nothing that is this one's own."""
+    durable = d.saved(pipeline, for_newcomer=for_newcomer)
+    if pipeline.restart is None:
+        durable["durable"] = ()
+    if for_newcomer:
+        durable["cells"] = Cells.empty()
+    runs = pipeline.combiner.own_runs() + pipeline.shard.unreported_runs(applied)
+    return PipelineSnapshot(runs=runs, **durable)
+
+
+def restore_pipeline(snapshot: PipelineSnapshot, vectors: Vectors, own: int) -> Pipeline:
+    """The pipeline that a snapshot was taken of."""
+    pipeline = Pipeline(snapshot.spec, vectors, own)
+    d.restore(pipeline, snapshot)
+    told = PipelineReport(snapshot.spec.name, runs=snapshot.runs)
+    pipeline.combiner.take(own, told, whole=False)
+    return pipeline

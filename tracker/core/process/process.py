@@ -85,7 +85,7 @@ class Process(Queries):
         self._effects = effects = list[Effect]()
         """What the event that is being handled asks for."""
         journal = Journal(effects)
-        shards = Shards(shard, routing)
+        shards = Shards(shard, Membership.first(routing))
         pipelines = Pipelines(shard)
         cut = StableCut(routing.owning)
         replication = Replication(journal, shards, cut, config, effects, routing, epoch)
@@ -330,12 +330,13 @@ class Process(Queries):
                     assert owner(slot, name) == self._shards.own, (
                         f"{name}: {slot} is another shard's"
                     )
-            node_times = pipeline.shard.node_times
             for node in pipeline.home.nodes.values():
                 durable = node.durable
                 assert durable <= node.accepted
-                at_shard = node_times.get(node.key, durable)
-                assert at_shard == durable, f"{name}: {node.key} is applied out of step"
+                at_shard = pipeline.shard.keys.get(node.key)
+                assert at_shard is None or at_shard.number == durable, (
+                    f"{name}: {node.key} is applied out of step"
+                )
                 for grant in node.grants.values():
                     held = pipeline.shard.fronts.get((grant.node_id, grant.front))
                     joined = held and (held.incarnation, held.number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
@@ -14,9 +15,10 @@ from tracker.core.log.journal import Journal
 from tracker.core.log.steps import SEQUENCER
 from tracker.core.membership.shards import Shards
 from tracker.core.model import RefusalCode, Refused
+from tracker.core.model import durable as d
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
-from tracker.core.pipeline.restore import restore_pipeline, snapshot_for_newcomer, snapshot_pipeline
+from tracker.core.pipeline.snapshot import restore_pipeline, snapshot_pipeline
 from tracker.core.process.applier import LogApplier
 from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.core.replication.lost import LogLost
@@ -55,48 +57,29 @@ class Recovery:
                 f"not every shard is known to keep what it logs for shard {shard}; ask again",
             )
         links = self._replication.links.items()
-        return ProcessSnapshot(
-            position=0,
-            home_last=0,
-            next_incarnation=self._nodes.next_incarnation,
-            outbox=(),
-            confirmed=(),
-            received=(
-                (self._shards.own, self._journal.home_last),
-                *((s, link.received) for s, link in links),
-            ),
-            closed=(),
-            cut=self._cut.let_go_by(),
-            pipelines=tuple(
-                snapshot_for_newcomer(pipeline, self._replication.applied())
-                for pipeline in self._pipelines.values()
-            ),
-            membership=known.copy(),
-            tables=((1, known.table),),
+        held = (
+            (self._shards.own, self._journal.home_last),
+            *((s, link.received) for s, link in links),
         )
+        return self._snapshot(for_newcomer=True, received=held, tables=((1, known.table),))
 
     def snapshot(self) -> ProcessSnapshot:
         """Everything durable, as of the record at `committed`."""
-        return ProcessSnapshot(
-            position=self._journal.committed,
-            home_last=self._journal.home_last,
-            next_incarnation=self._nodes.next_incarnation,
-            outbox=tuple(item.entry for item in self._replication.outbox),
-            confirmed=tuple(
-                (shard, link.confirmed) for shard, link in self._replication.links.items()
-            ),
-            received=tuple(
-                (shard, link.received) for shard, link in self._replication.links.items()
-            ),
-            closed=tuple(self._nodes.closed_keys),
-            cut=self._cut.let_go_by(),
-            pipelines=tuple(
-                snapshot_pipeline(pipeline, self._replication.applied())
+        outbox = tuple(item.entry for item in self._replication.outbox)
+        return self._snapshot(for_newcomer=False, outbox=outbox)
+
+    def _snapshot(self, *, for_newcomer: bool, **beside: Any) -> ProcessSnapshot:
+        durable: dict[str, Any] = {
+            "outbox": (),
+            "cut": self._cut.let_go_by(),
+            "pipelines": tuple(
+                snapshot_pipeline(pipeline, self._replication.applied(), for_newcomer=for_newcomer)
                 for pipeline in self._pipelines.values()
             ),
-            membership=self._shards.membership.copy(),
-            tables=tuple(self._replication.tables),
-        )
+        }
+        for component in (self._shards, self._journal, self._nodes, self._replication):
+            durable |= d.saved(component, for_newcomer=for_newcomer)
+        return ProcessSnapshot(**(durable | beside))
 
     def recover(
         self,
@@ -150,15 +133,14 @@ class Recovery:
 
     def _restore(self, snapshot: ProcessSnapshot) -> None:
         if snapshot.membership is not None:
-            membership = snapshot.membership.copy()
-            known = {*membership.members, *membership.joining, self._shards.own}
-            self._shards.restore(membership)
-            self._replication.restore_links(sorted(known - {self._shards.own}), snapshot.tables)
-            self._cut.restore(sorted(membership.members | {self._shards.own}), membership.former)
-        self._journal.restore(snapshot.position, snapshot.home_last)
-        self._nodes.restore(snapshot.next_incarnation, snapshot.closed)
-        self._replication.restore(snapshot.outbox, snapshot.confirmed, snapshot.received)
+            d.restore(self._shards, snapshot)
+            known = self._shards.membership
+            everyone = {*known.members, *known.joining, self._shards.own}
+            self._replication.restore_links(sorted(everyone - {self._shards.own}))
+            self._cut.restore(sorted(known.members | {self._shards.own}), known.former)
+        for component in (self._journal, self._nodes, self._replication):
+            d.restore(component, snapshot)
+        self._replication.restore_outbox(snapshot.outbox)
         self._cut.need(snapshot.cut)
-        for saved in snapshot.pipelines:
-            pipeline = restore_pipeline(saved, self._cut.vectors, self._shards.own)
-            self._pipelines.add(pipeline)
+        for each in snapshot.pipelines:
+            self._pipelines.add(restore_pipeline(each, self._cut.vectors, self._shards.own))

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracker.core.admission.nodes import Nodes
 from tracker.core.log import Entry
-from tracker.core.membership.membership import Membership
-from tracker.core.model import NodeKey
-from tracker.core.model.routing import RoutingTable
+from tracker.core.log.journal import Journal
+from tracker.core.membership.shards import Shards
+from tracker.core.model import durable as d
 from tracker.core.pipeline.snapshot import PipelineSnapshot
+from tracker.core.replication.replication import Replication
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProcessSnapshot:
-    """A process after the records up to `position`.
+@d.snapshot_of(Journal, Nodes, Replication, Shards)
+class ProcessSnapshot(d.Snapshot):
+    """A process after the records up to `position`, by what its components declare.
 
-    home_last: number of its home log's last entry; outbox: the last entries, which some shard has
-    not confirmed; confirmed and received: by other shard; closed: keys to drop once every shard has
-    confirmed an entry number; cut: the stable cut, by which runs were let go; membership: None for the shards that
-    the process was started with; tables: by which its home log is split, each from an entry number on.
+    outbox: the home log's last entries, which some shard has not confirmed; cut: the stable cut, by which runs
+    were let go. Stores of processes that were never rescaled may have no membership and no tables.
     """
 
-    position: int
-    home_last: int
-    next_incarnation: int
     outbox: tuple[Entry, ...]
-    confirmed: tuple[tuple[int, int], ...]
-    received: tuple[tuple[int, int], ...]
-    closed: tuple[tuple[int, str, NodeKey], ...]
     cut: tuple[tuple[int, int], ...]
     pipelines: tuple[PipelineSnapshot, ...]
-    membership: Membership | None = None
-    tables: tuple[tuple[int, RoutingTable], ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tracker.core.admission.silence import Silence
 from tracker.core.config import MS, ProcessConfig
 from tracker.core.log import Effect, WakeAt
+from tracker.core.model import durable as d
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
@@ -22,7 +23,7 @@ class Timers:
     _silence: Silence
     _config: ProcessConfig
     _effects: list[Effect]
-    _wake_ns: int | None = None
+    _wake_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When the process will be woken at the latest."""
 
     def wake(self, now_ns: int) -> None:

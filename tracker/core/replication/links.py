@@ -10,31 +10,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracker.core.model import durable as d
+
 
 @dataclass(slots=True)
 class Link:
     """What is known of the exchange with one other shard. Home log numbers count from 1."""
 
-    confirmed: int = 0
+    confirmed: int = d.forgotten("whoever is sent it again confirms it again", default=0)
     """The other shard holds this shard's home log durably up to here."""
-    sent: int = 0
+    sent: int = d.forgotten("what is not confirmed is sent again", default=0)
     """Entries up to here were sent and need not be sent again yet."""
-    progress_ns: int = 0
+    progress_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """When something was last confirmed or sent anew."""
-    received: int = 0
+    received: int = d.survives(default=0)
     """The other shard's home log is durable here up to here."""
-    accepted: int = 0
+    accepted: int = d.follows("`received`", ahead=True, default=0)
     """... and was appended, durable or not, up to here."""
-    epoch: int = 0
+    epoch: int = d.forgotten(d.HEARD_AGAIN, default=0)
     """The owner of the other shard that was heard last; frames of older owners are ignored."""
-    report_number: int = -1
+    report_number: int = d.forgotten(d.HEARD_AGAIN, default=-1)
     """Number of the last report taken of this epoch. It never falls: an older report, however whole,
     would take back what others have gone by."""
-    needs_whole: bool = True
+    needs_whole: bool = d.forgotten(d.HEARD_AGAIN, default=True)
     """Whether the next report must be a whole one."""
-    wanted_ns: int | None = None
+    wanted_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When a whole report was last asked for, while one is needed."""
-    connected: bool = False
+    connected: bool = d.forgotten("connections end with the process", default=False)
 
     def need_whole(self) -> None:
         """Only a whole report can be taken next; it may be asked for at once."""

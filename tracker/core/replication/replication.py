@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
@@ -11,13 +12,42 @@ from tracker.core.log import Effect, Entries, EntriesReceived, Entry, Frame, Fra
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import SEQUENCER, ShardJoining
 from tracker.core.membership.shards import Shards
+from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.replication.links import Link
 from tracker.core.replication.parts import OutboxEntry
 
+_LINKS = {
+    "confirmed": d.each(
+        tuple[int, int],
+        lambda links: ((shard, link.confirmed) for shard, link in links.items()),
+        lambda links, saved: links[saved[0]].confirm(saved[1], now_ns=0),
+    ),
+    "received": d.each(  # a newcomer is told of its peer's own log, too, and of logs of shards that have left
+        tuple[int, int],
+        lambda links: ((shard, link.received) for shard, link in links.items()),
+        lambda links, saved: setattr(links.get(saved[0], Link()), "received", saved[1]),
+    ),
+}
+_CONFIRMED_AGAIN = "others confirm again what they hold of the home log"
 
+
+@dataclass(init=False, eq=False)
 class Replication:
     """One process's links, and the own entries that some shard has not confirmed."""
+
+    epoch: int = d.forgotten("it is another one with each owner of the store")
+    """Of this owner of the store; others ignore what an older owner says."""
+    links: dict[int, Link] = d.survives(_LINKS, own=True)
+    outbox: deque[OutboxEntry] = d.forgotten(_CONFIRMED_AGAIN)
+    """Durable own entries that some shard has not confirmed. Invariant: numbers without a gap up to
+    `home_last`. Saved as entries: the number and the table of each follow."""
+    tables: list[tuple[int, RoutingTable]] = d.survives(
+        d.SEQUENCE, own=True, may_lag=_CONFIRMED_AGAIN
+    )
+    """By which tables the home log is split, each from an entry number on; the last one is used."""
+    parting: set[int] = d.forgotten(_CONFIRMED_AGAIN)
+    """Departed shards whose final entry some member has not applied."""
 
     def __init__(
         self,
@@ -35,15 +65,10 @@ class Replication:
         self._config = config
         self._effects = effects
         self.epoch = epoch
-        """Of this owner of the store; others ignore what an older owner says."""
         self.links = {other: Link() for other in routing.owning if other != shards.own}
-        self.outbox: deque[OutboxEntry] = deque()
-        """Durable own entries that some shard has not confirmed. Invariant: numbers without a gap up to
-        `home_last`. Durable: part of the log."""
+        self.outbox = deque()
         self.tables = [(1, routing)]
-        """By which tables the home log is split, each from an entry number on; the last one is used."""
-        self.parting: set[int] = set()
-        """Departed shards whose final entry some member has not applied."""
+        self.parting = set()
 
     @property
     def is_congested(self) -> bool:
@@ -63,28 +88,15 @@ class Replication:
         """A shard has left, or never came."""
         del self.links[shard]
 
-    def restore_links(
-        self, others: Iterable[int], tables: Iterable[tuple[int, RoutingTable]]
-    ) -> None:
-        """Begins anew with the shards and tables that a snapshot knows."""
+    def restore_links(self, others: Iterable[int]) -> None:
+        """Begins anew with the shards that a snapshot knows."""
         self.links = {other: Link() for other in others}
-        self.tables = list(tables)
 
-    def restore(
-        self,
-        entries: Sequence[Entry],
-        confirmed: Iterable[tuple[int, int]],
-        received: Iterable[tuple[int, int]],
-    ) -> None:
-        """Takes up the last entries of the home log, and how far each link had come."""
+    def restore_outbox(self, entries: Sequence[Entry]) -> None:
+        """Takes up the last entries of the home log."""
         first = self._journal.home_last - len(entries) + 1
         for number, entry in enumerate(entries, first):
             self.outbox.append(OutboxEntry(number, entry, self.table_of(number)))
-        for shard, number in confirmed:
-            self.links[shard].confirmed = self.links[shard].sent = number
-        for shard, number in received:
-            if shard in self.links:
-                self.links[shard].received = number
 
     def let_go(self) -> None:
         """Drops the own entries that need not be sent to anyone any more."""

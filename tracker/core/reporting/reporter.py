@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tracker.core.config import MS, ProcessConfig
 from tracker.core.cut.stable import StableCut
@@ -23,6 +23,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
+from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
@@ -43,22 +44,22 @@ class Reporter:
     _homes: Homes
     _config: ProcessConfig
     _effects: list[Effect]
-    last_report_ns: int = 0
+    last_report_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """When a report was last made."""
-    announced_due_ns: int | None = None
+    announced_due_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """By when what was announced is to be reported to the other shards."""
-    step_unreported: bool = False
+    step_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
     """Whether a step of a change was applied that the others wait to hear of."""
-    _completing: dict[str, None] = field(default_factory=dict)
+    _completing: dict[str, None] = d.forgotten(d.REPORTED_AGAIN, dict)
     """Pipelines that are complete, as far as is known here, which their registrar has yet to say."""
-    _holding: dict[str, None] = field(default_factory=dict)
+    _holding: dict[str, None] = d.forgotten(d.REPORTED_AGAIN, dict)
     """Pipelines with runs outside the stable cut: they may have news whenever it moves."""
-    _last_refresh_ns: int | None = None
-    _report_number: int = 0
-    _pins_position: int = 0
+    _last_refresh_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
+    _report_number: int = d.forgotten("it is of this run of the process", default=0)
+    _pins_position: int = d.forgotten("the pins up to it are durable, or lost", default=0)
     """Reports wait until the records up to here are durable: a pin is reported when it cannot be
     forgotten any more."""
-    _held_frames: deque[tuple[int, int, FrameBody]] = field(default_factory=deque)
+    _held_frames: deque[tuple[int, int, FrameBody]] = d.forgotten(d.REPORTED_AGAIN, deque)
     """Reports that wait for it: (position, shard, report)."""
 
     @property

@@ -9,7 +9,7 @@ from functools import partial
 from tracker.core.admission.generations import Generations
 from tracker.core.admission.nodes import Nodes
 from tracker.core.config import ProcessConfig
-from tracker.core.home.home import HomeNode
+from tracker.core.home.home import HomeNode, restore_node, snapshot_node
 from tracker.core.log import Announcement, Effect, UnitsArrived
 from tracker.core.log.journal import Journal
 from tracker.core.log.sizes import (
@@ -20,16 +20,21 @@ from tracker.core.log.sizes import (
     staged_bytes,
     unit_bytes,
 )
-from tracker.core.log.steps import MAX_CELLS_PER_MOVE, CellsMoved, DepartureSummary, NodesMoved
+from tracker.core.log.steps import (
+    MAX_CELLS_PER_MOVE,
+    CellsMoved,
+    DepartureSummary,
+    LateEntry,
+    NodesMoved,
+)
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Cells, Unit
+from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
-from tracker.core.pipeline.restore import restore_node, snapshot_node
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.shard.cells import shown_items
-from tracker.core.shard.shard import LateEntry
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +49,7 @@ class HandOver:
     _generations: Generations
     _config: ProcessConfig
     _effects: list[Effect]
-    moved_cells: int = 0
+    moved_cells: int = d.forgotten("it counts since the process was started", default=0)
     """Open cells that this process has handed over since it was started."""
 
     def give_nodes(self) -> None:
@@ -167,10 +172,13 @@ class HandOver:
                     Announcement(words.pipeline, news, pipeline.generation), now_ns
                 )
             for late in words.late:
-                ledger = pipeline.shard.late.setdefault(late.segment, LateEntry())
-                ledger.items = shown_items(ledger.items + late.items)
-                ledger.cells = shown_items(ledger.cells + late.cells)
-                ledger.last_slot = max(ledger.last_slot, late.last_slot)
+                before = pipeline.shard.late.get(late.segment, LateEntry(late.segment))
+                pipeline.shard.late[late.segment] = LateEntry(
+                    late.segment,
+                    shown_items(before.items + late.items),
+                    shown_items(before.cells + late.cells),
+                    max(before.last_slot, late.last_slot),
+                )
                 pipeline.shard.changes.segments[late.segment] = None
             for segment, items in words.written_off_items:
                 pipeline.shard.written_off.add_items(segment, items)

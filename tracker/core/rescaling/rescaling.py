@@ -7,7 +7,7 @@ applied: a process that dies between two of them goes on where it was. It takes 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tracker.core.admission.confirmations import Confirmations
 from tracker.core.admission.nodes import Nodes
@@ -29,10 +29,10 @@ from tracker.core.log.journal import Journal
 from tracker.core.log.sizes import pieces, summary_bytes
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT
 from tracker.core.pipeline.pipelines import Pipelines
-from tracker.core.pipeline.restore import snapshot_late
 from tracker.core.replication.replication import Replication
 from tracker.core.reporting.reporter import Reporter
 from tracker.core.rescaling.hand_over import HandOver
@@ -54,13 +54,13 @@ class Rescaling:
     _hand_over: HandOver
     _config: ProcessConfig
     _effects: list[Effect]
-    _step_appended: int = 0
+    _step_appended: int = d.forgotten("it is durable, or lost", default=0)
     """Number of the own entry by which this process goes on with a change of the shards: until it
     is durable it does nothing more about it."""
-    _handing_over_from: int = 0
+    _handing_over_from: int = d.forgotten("all up to it is durable, or lost", default=0)
     """Position of the last record that may change nodes that are to be handed over."""
-    _joining_since_ns: dict[int, int] = field(default_factory=dict)
-    _rescales: list[tuple[Hashable, tuple[int, ...]]] = field(default_factory=list)
+    _joining_since_ns: dict[int, int] = d.forgotten(d.A_MOMENT, dict)
+    _rescales: list[tuple[Hashable, tuple[int, ...]]] = d.forgotten(d.ASKS_AGAIN, list)
     """Requests for a number of shards, and the shards that they wait for."""
 
     def request(self, event: JoinShard | RescaleShards) -> None:
@@ -242,7 +242,7 @@ class Rescaling:
                     name,
                     pipeline.restart,
                     tuple(pipeline.announced),
-                    snapshot_late(pipeline.shard),
+                    tuple(pipeline.shard.late.values()),
                     tuple(ledger.items.items()),
                 )
             )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracker.core.model import Cells
+from tracker.core.model import durable as d
 from tracker.core.model.slots import FOREVER
 
 _PAGE_BITS = 6
@@ -202,6 +203,15 @@ class CellTable:
                 rows_held += len(rows)
         assert rows_held == len(known) == len(self._checksums), "a row is lost"
         assert filled == int(np.count_nonzero(self._checksums)), "a free row holds a checksum"
+
+
+def _with_cells(table: CellTable, saved: Cells) -> CellTable:
+    table.apply(saved, 1)
+    return table
+
+
+CELLS = d.form(Cells, CellTable.open_cells, _with_cells)
+"""How a table is saved."""
 
 
 def new_cells(cells: Cells, table: CellTable | None) -> int:

@@ -8,7 +8,7 @@ its log touched. A report is therefore a consistent snapshot of the shard at a m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracker.core.log import (
     FrontReport,
@@ -21,7 +21,7 @@ from tracker.core.log import (
     TouchedRun,
     WrittenOff,
 )
-from tracker.core.log.steps import CellsMoved, DepartureSummary
+from tracker.core.log.steps import CellsMoved, DepartureSummary, LateEntry
 from tracker.core.model import (
     Cells,
     FrontId,
@@ -30,23 +30,37 @@ from tracker.core.model import (
     NodeKey,
     PipelineSpec,
     TickContent,
+    Unit,
     WrittenOffCell,
 )
+from tracker.core.model import durable as d
 from tracker.core.model.slots import LOWEST_SLOT
-from tracker.core.shard.cells import CellTable, kept_items, shown_items
+from tracker.core.shard.cells import CELLS, CellTable, kept_items, shown_items
 from tracker.core.shard.names import UnitNames
 from tracker.core.shard.vacancies import Vacancies
 from tracker.core.shard.written_off import WrittenOffLedger
 
 
 @dataclass(slots=True)
+class KeyState:
+    """A key at a shard: its node time, and whether it is closed."""
+
+    key: NodeKey
+    kind: str
+    number: int = 0
+    closed: bool = False
+
+
+@dataclass(slots=True)
 class FrontState:
     """A front at a shard: where it is pinned (None until it is), and its last promise, if any."""
 
+    node_id: str
+    front: str
     segment: int
     incarnation: int
     number: int
-    pin: int | None = None
+    pin: int | None = d.survives(ahead=True, default=None)
     promised: int | None = None
 
     @property
@@ -57,15 +71,6 @@ class FrontState:
         if self.promised is None or self.promised < self.pin:
             return self.pin
         return self.promised
-
-
-@dataclass(slots=True)
-class LateEntry:
-    """One segment's late ledger: what was consumed below min time."""
-
-    items: int = 0
-    cells: int = 0
-    last_slot: int = LOWEST_SLOT
 
 
 @dataclass(slots=True)
@@ -82,39 +87,64 @@ class _Changes:
         return bool(self.segments or self.fronts or self.left or self.touched)
 
 
+_UNITS = {
+    "units": d.each(
+        Unit,
+        lambda units: (unit for segment in units for unit in units[segment].units(segment)),
+        lambda units, saved: _names(units, saved.segment).add(saved.name, saved.slot),
+    ),
+    "early_units": d.each(
+        tuple[int, str],
+        lambda units: ((segment, name) for segment in units for name in units[segment].early),
+        lambda units, saved: _names(units, saved[0]).early.setdefault(saved[1]),
+    ),
+}
+
+
+def _names(units: dict[int, UnitNames], segment: int) -> UnitNames:
+    return units.setdefault(segment, UnitNames())
+
+
+@dataclass(eq=False)
 class ShardPipeline:
     """One pipeline at one shard. Entries hold this shard's cells and units alone."""
 
-    def __init__(self, spec: PipelineSpec) -> None:
-        self.spec = spec
-        self.cells = CellTable(len(spec.segments))
-        self.node_times: dict[NodeKey, int] = {}
-        self.closed: dict[NodeKey, None] = {}
-        self.kinds: dict[NodeKey, str] = {}
-        self.fronts: dict[FrontName, FrontState] = {}
-        self.unpinned: dict[FrontName, None] = {}
-        self.begun = not spec.fronts and not spec.front_count
-        self.joined: dict[FrontName, None] = {}
-        """Fronts that have ever joined; kept only until the pipeline has begun."""
-        self.vacancies = Vacancies()
-        self.units: dict[int, UnitNames] = {}
-        self.takes_names = False
-        self.late: dict[int, LateEntry] = {}
-        self.written_off = WrittenOffLedger()
-        self.changes = _Changes()
+    spec: PipelineSpec = d.follows("the pipeline's")
+    cells: CellTable = d.survives(CELLS, own=True, init=False)
+    keys: dict[NodeKey, KeyState] = d.survives(d.values("key"))
+    fronts: dict[FrontName, FrontState] = d.survives(d.values("node_id", "front"))
+    unpinned: dict[FrontName, None] = d.follows("the pins of `fronts`", ahead=True, init=False)
+    begun: bool = d.survives(init=False)
+    joined: dict[FrontName, None] = d.survives(d.KEYS)
+    """Fronts that have ever joined; kept only until the pipeline has begun."""
+    vacancies: Vacancies = d.part(Vacancies)
+    units: dict[int, UnitNames] = d.survives(_UNITS, dict, own=True)
+    takes_names: bool = d.follows("the membership", default=False)
+    late: dict[int, LateEntry] = d.survives(d.values("segment"), own=True)
+    written_off: WrittenOffLedger = d.part(WrittenOffLedger)
+    changes: _Changes = d.forgotten("the next report tells all", _Changes)
+
+    def __post_init__(self) -> None:
+        self.cells = CellTable(len(self.spec.segments))
+        self.begun = not self.spec.fronts and not self.spec.front_count
+        self.derive()
+
+    def derive(self) -> None:
+        """Works out what follows from what is durable."""
+        self.unpinned = {name: None for name, state in self.fronts.items() if state.pin is None}
 
     # --- applying entries -------------------------------------------------------------------------
 
     def open_key(self, entry: KeyOpened) -> None:
         """A key begins, at node time 0."""
-        self.node_times[entry.key] = 0
-        self.kinds[entry.key] = entry.kind
+        self.keys[entry.key] = KeyState(entry.key, entry.kind)
 
     def close_key(self, entry: KeyClosed, home: int) -> None:
         """A key ends, and where it was evicted, its fronts with it."""
-        if entry.key not in self.node_times:
+        state = self.keys.get(entry.key)
+        if state is None:
             return  # of a generation that is over: its fronts are not those that there are now
-        self.closed[entry.key] = None
+        state.closed = True
         if entry.evicted:
             for front in [f for f in self.fronts if f[0] == entry.key.node_id]:
                 if not entry.retired and not self.spec.open:
@@ -125,19 +155,17 @@ class ShardPipeline:
 
     def drop_key(self, entry: KeyDropped) -> None:
         """A closed key is forgotten."""
-        if self.node_times.pop(entry.key, None) is None:
-            return
-        del self.kinds[entry.key]
-        self.closed.pop(entry.key, None)
+        self.keys.pop(entry.key, None)
 
     def apply_tick(self, entry: KeyTick, home: int) -> set[int]:
         """Applies the next tick of a key, from its home's log, whole. A tick applied before is dropped
         by its number (rule 2); one of a generation that is over, by its key, which is known no more.
         Returns the segments in which names of units have arrived."""
         tick = entry.tick
-        if tick.number <= self.node_times.get(tick.key, tick.number):
+        state = self.keys.get(tick.key)
+        if state is None or tick.number <= state.number:
             return set()
-        self.node_times[tick.key] = tick.number
+        state.number = tick.number
         content = tick.content
         for cells, sign in ((content.created, 1), (content.consumed, -1)):
             if len(cells):
@@ -201,8 +229,9 @@ class ShardPipeline:
         """Another shard counts from here on what was consumed late and written off here."""
         for late in words.late:
             entry = self.late[late.segment]
-            entry.items -= late.items
-            entry.cells -= late.cells
+            self.late[late.segment] = replace(
+                entry, items=entry.items - late.items, cells=entry.cells - late.cells
+            )
             self.changes.segments[late.segment] = None
         for segment, items in words.written_off_items:
             self.written_off.add_items(segment, -items)
@@ -234,7 +263,7 @@ class ShardPipeline:
         for join in content.joins:
             front = (node_id, join.front)
             if front not in self.fronts:
-                self.fronts[front] = FrontState(join.segment, key.incarnation, number)
+                self.fronts[front] = FrontState(*front, join.segment, key.incarnation, number)
                 self.unpinned[front] = None
                 self.vacancies.joined(front)
                 self._count_joined(front)
@@ -278,9 +307,7 @@ class ShardPipeline:
 
     def names(self, segment: int) -> UnitNames:
         """The names of a segment's open units, as far as this shard keeps them."""
-        if segment not in self.units:
-            self.units[segment] = UnitNames()
-        return self.units[segment]
+        return _names(self.units, segment)
 
     def _apply_units(self, content: TickContent) -> set[int]:
         for unit in content.units_created:
@@ -298,10 +325,10 @@ class ShardPipeline:
 
     def _count_late(self, cells: Cells) -> None:
         for segment, slot, _, count in cells.rows():
-            entry = self.late.setdefault(segment, LateEntry())
-            entry.items = shown_items(entry.items + abs(count))
-            entry.cells += 1
-            entry.last_slot = max(entry.last_slot, slot)
+            known = self.late.get(segment, LateEntry(segment))
+            items = shown_items(known.items + abs(count))
+            last_slot = max(known.last_slot, slot)
+            self.late[segment] = LateEntry(segment, items, known.cells + 1, last_slot)
             self.changes.segments[segment] = None
 
     def pin(self, pin: FrontPin) -> None:
@@ -393,8 +420,6 @@ class ShardPipeline:
         """Raises AssertionError where an invariant does not hold."""
         self.cells.validate()
         self.written_off.validate()
-        assert self.node_times.keys() == self.kinds.keys()
-        assert self.closed.keys() <= self.node_times.keys(), "an unknown key is closed"
         for front, state in self.fronts.items():
             assert (state.pin is None) == (front in self.unpinned), f"{front} is half pinned"
             assert state.pin is None or state.heartbeat >= state.pin

@@ -10,8 +10,10 @@ the pipeline anew. Every shard knows all of them, from the homes' logs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tracker.core.model import FrontName, Vacancy
+from tracker.core.model import durable as d
 from tracker.core.model.slots import LOWEST_SLOT
 
 MAX_VACANCIES = 10_000
@@ -19,12 +21,15 @@ MAX_VACANCIES = 10_000
 the nodes that are gone for good."""
 
 
+_PLACES = {"vacancies": d.values("node_id", "front")}
+
+
+@dataclass(eq=False)
 class Vacancies:
     """Those of one pipeline at one shard."""
 
-    def __init__(self) -> None:
-        self._places: dict[FrontName, int] = {}
-        self._left: dict[int, int] = {}
+    _places: dict[FrontName, Vacancy] = d.survives(_PLACES)
+    _left: dict[int, int] = d.survives({"left": d.ITEMS})
 
     def __len__(self) -> int:
         return len(self._places)
@@ -32,7 +37,7 @@ class Vacancies:
     @property
     def places(self) -> tuple[Vacancy, ...]:
         """All, those of fronts that were evicted first before others."""
-        return tuple(Vacancy(*front, segment) for front, segment in self._places.items())
+        return tuple(self._places.values())
 
     @property
     def left(self) -> Mapping[int, int]:
@@ -44,7 +49,7 @@ class Vacancies:
 
     def segments(self) -> set[int]:
         """The segments in which a place is vacant."""
-        return {*self._places.values()}
+        return {place.segment for place in self.places}
 
     def knows(self, node_id: str) -> bool:
         """Whether a place is vacant that a front of this node had."""
@@ -52,7 +57,7 @@ class Vacancies:
 
     def evicted(self, front: FrontName, segment: int) -> None:
         self._places.pop(front, None)
-        self._places[front] = segment
+        self._places[front] = Vacancy(*front, segment)
 
     def joined(self, front: FrontName) -> None:
         """A front has come, or has come back."""

@@ -9,9 +9,10 @@ off, then just those items have been consumed after all.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tracker.core.model import Cells, WrittenOffCell
+from tracker.core.model import durable as d
 from tracker.core.shard.cells import kept_items, shown_items
 
 MAX_LISTED_CELLS = 10_000
@@ -21,14 +22,21 @@ Cell = tuple[int, int]
 """(segment number, slot)."""
 
 
+_CELLS, _ITEMS = {"written_off": d.values("segment", "slot")}, {"written_off_items": d.ITEMS}
+
+
+@dataclass(eq=False)
 class WrittenOffLedger:
     """The cells that were written off at one shard, in the order of the last time."""
 
-    def __init__(self) -> None:
-        self.cells: dict[Cell, WrittenOffCell] = {}
-        self.items: dict[int, int] = {}
-        """By segment, how many items are written off, also those of cells no longer listed."""
-        self._watched: dict[Cell, None] = {}
+    cells: dict[Cell, WrittenOffCell] = d.survives(_CELLS, own=True)
+    items: dict[int, int] = d.survives(_ITEMS, own=True)
+    """By segment, how many items are written off, also those of cells no longer listed."""
+    _watched: dict[Cell, None] = d.follows("`cells`", dict)
+
+    def derive(self) -> None:
+        """Works out which cells are watched."""
+        self._watched = {at: None for at, cell in self.cells.items() if cell.watched}
 
     def __bool__(self) -> bool:
         """Whether any cell is watched."""
@@ -50,9 +58,9 @@ class WrittenOffLedger:
                 checksum=before.checksum ^ cell.checksum,
                 items=kept_items(before.items + cell.items),
             )
-        self.restore(cell)
+        self._list(cell)
 
-    def restore(self, cell: WrittenOffCell) -> None:
+    def _list(self, cell: WrittenOffCell) -> None:
         """Lists a cell, last."""
         at = (cell.segment, cell.slot)
         self.cells[at] = cell
@@ -76,7 +84,7 @@ class WrittenOffLedger:
         hold just what was written off."""
         if not cell.came_back:
             self._count(cell.segment, cell.items)
-        self.restore(cell if watch else replace(cell, watched=False))
+        self._list(cell if watch else replace(cell, watched=False))
 
     def add_items(self, segment: int, items: int) -> None:
         """Items of cells that another shard had written off and listed no longer."""
