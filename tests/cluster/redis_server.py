@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import redis
 
-from tests.cluster.children import until
 from tests.cluster.network import Place, fresh_address
+from tests.cluster.part import PartProcess
 
-START_S = 30.0
 STRICT = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
 """What a store asks for."""
 
 
-class RedisServer:
+class RedisServer(PartProcess):
     """One server; started, killed and started again with what it had on disk."""
 
     def __init__(
@@ -34,74 +32,35 @@ class RedisServer:
         at = place.listen if place else f"127.0.0.1:{port}" if port else fresh_address()
         host, _, own = at.rpartition(":")
         self.host, self.port = host, int(own)
-        self.directory = directory
+        self.directory = directory.absolute()
         self.options = list(options)
         self._sentinel = sentinel
-        self._process: subprocess.Popen[bytes] | None = None
         self._before = place.command if place else ()
         directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(("redis-server",), self.directory / "server.log", self._answers)
 
     @property
     def url(self) -> str:
         return f"redis://{self.host}:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
     def client(self) -> redis.Redis:
         return redis.Redis(self.host, self.port)
 
-    def start(self) -> RedisServer:
+    def start(self) -> Self:
         """Starts it; returns when it answers, with what is on disk loaded."""
-        if self._process is not None and self._process.poll() is not None:
-            self._process = None
-        assert self._process is None
-        command = [*self._before, os.environ.get("REDIS_SERVER", "redis-server")]
+        program = [*self._before, os.environ.get("REDIS_SERVER", "redis-server")]
         if self._sentinel:
             config = self.directory / "sentinel.conf"
             config.write_text(self._sentinel)
-            command += [str(config), "--sentinel"]
-        command += ["--port", str(self.port), "--bind", self.host, "--dir", str(self.directory)]
-        command += ["--save", ""] if not self._sentinel else []
-        log = open(self.directory / "server.log", "ab")  # noqa: SIM115 - the server's, from here on
-        with log:
-            self._process = subprocess.Popen([*command, *self.options], stdout=log, stderr=log)
-        until(self._answers, self._log, START_S)  # one that starts says nothing to wait for
-        return self
+            program += [str(config), "--sentinel"]
+        at = ["--port", str(self.port), "--bind", self.host, "--dir", str(self.directory)]
+        saves = [] if self._sentinel else ["--save", ""]
+        self.command = [*program, *at, *saves, *self.options]
+        return super().start()
 
     def _answers(self) -> bool:
-        assert self._process is not None and self._process.poll() is None, self._log()
         try:
             with self.client() as client:
                 return bool(client.ping())
         except (redis.ConnectionError, redis.TimeoutError):
             return False
-
-    def _log(self) -> str:
-        return f"Redis: {(self.directory / 'server.log').read_text()[-2000:]}"
-
-    def kill(self) -> None:
-        """kill -9, and waits until it is gone."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
-    def discard(self) -> None:
-        """At the end of a test, however it went."""
-        if self._process is not None:
-            self.kill()
-
-    def __enter__(self) -> RedisServer:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.discard()

@@ -8,8 +8,9 @@ from typing import Self
 
 from tests.cluster.children import until
 from tests.cluster.network import fresh_address
+from tests.cluster.part import PartProcess
 from tests.connectors.parts.jars import class_path
-from tests.connectors.parts.process import PartProcess, java, run_java
+from tests.connectors.parts.process import java, run_java
 
 JARS = "hdfs"
 HEAP_MB = 192

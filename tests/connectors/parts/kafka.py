@@ -7,8 +7,9 @@ import uuid
 from pathlib import Path
 
 from tests.cluster.network import fresh_address
+from tests.cluster.part import PartProcess
 from tests.connectors.parts.jars import class_path
-from tests.connectors.parts.process import PartProcess, java, run_java
+from tests.connectors.parts.process import java, run_java
 
 HEAP_MB = 256
 JARS = "kafka"

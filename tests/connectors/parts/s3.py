@@ -14,8 +14,8 @@ import urllib.request
 from pathlib import Path
 
 from tests.cluster.network import fresh_address
+from tests.cluster.part import PartProcess
 from tests.connectors.parts.cache import cache, made_once, run_fetcher
-from tests.connectors.parts.process import PartProcess
 
 VERSION = "v1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
