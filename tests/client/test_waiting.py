@@ -31,6 +31,14 @@ def cli(running: EmbeddedTracker, *words: str) -> Result:
     return CliRunner().invoke(app, [*words, "--target", running.target])
 
 
+def a_script_is_told(running: EmbeddedTracker, pipeline: str, slot: int, why: str) -> None:
+    """Why what it waits for will not come, and by its status; or it waits as long as it likes."""
+    words = ["wait", "-p", pipeline, "--until", f"slot:{slot}", "--silent-after"]
+    held = cli(running, *words, "200ms")
+    assert held.exit_code == EXIT_HELD and why in held.stderr
+    assert cli(running, *words, "never", "--timeout", "1.5").exit_code == EXIT_TIMED_OUT
+
+
 def test_a_declared_front_that_has_not_joined_is_named() -> None:
     with tracker.embedded() as running:
         running.register(PipelineSpec("late", ("s",), fronts=("here", "missing")))
@@ -65,11 +73,7 @@ def test_a_wait_ends_by_what_happens(running: EmbeddedTracker) -> None:
         )
         assert held.outcome is Outcome.HELD
         assert "front 'front' of node 'n' has been silent" in held.why and "slot 100" in held.why
-        words = ["wait", "-p", "two", "--until", "slot:150", "--silent-after", "200ms"]
-        by_script = cli(running, *words)
-        assert by_script.exit_code == EXIT_HELD and "will not be reached" in by_script.stderr
-        never = cli(running, *words[:-1], "never", "--timeout", "1.5")
-        assert never.exit_code == EXIT_TIMED_OUT
+        a_script_is_told(running, "two", 150, "will not be reached")
 
         # It has promised enough, so its silence does not matter: an item is open, which may take long.
         done(node.commit(promise(160)))
@@ -122,11 +126,7 @@ def test_a_vacant_place_holds_until_the_front_comes_back_or_is_retired(
     held = wait_complete(running.target, "evicting", 40, timeout_s=WAIT_S, silent_after_s=BRIEFLY_S)
     assert held.outcome is Outcome.HELD, "eviction is not leaving"
     assert "front 'front' of node 'n' was evicted" in held.why and "nodes retire" in held.why
-    words = ["wait", "-p", "evicting", "--until", "slot:40", "--silent-after", "200ms"]
-    by_script = cli(running, *words)
-    assert by_script.exit_code == EXIT_HELD and "was evicted" in by_script.stderr
-    never = cli(running, *words[:-1], "never", "--timeout", "1.5")
-    assert never.exit_code == EXIT_TIMED_OUT
+    a_script_is_told(running, "evicting", 40, "was evicted")
 
     with running.admin() as admin:
         admin.retire("evicting", "n")

@@ -35,14 +35,17 @@ def refused_by(call: Callable[[], object], limit: str) -> None:
     assert refused.value.refusal.code is RefusalCode.FULL
 
 
-def test_streams_of_one_client_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["max_streams_per_client", "max_subscribers"])
+def test_streams_of_a_client_and_subscribers_of_a_pipeline_are_limited(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
-        limited(Limits(max_streams_per_client=1), monkeypatch) as running,
+        limited(Limits(**{name: 1}), monkeypatch) as running,
         Subscriber(running.target, "two") as first,
     ):
         updates = first.updates()
         next(updates)
-        refused_by(lambda: one_stream(running.target), "max_streams_per_client is 1")
+        refused_by(lambda: one_stream(running.target), f"{name} is 1")
         first.close()
         until_let_in(running.target)
 
@@ -65,16 +68,6 @@ def until_let_in(target: str) -> None:
     """A stream is counted until its process has seen that it is over."""
     with Subscriber(target, "two") as again:
         next(again.updates())  # it tries until it is let in
-
-
-def test_subscribers_of_one_pipeline_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        limited(Limits(max_subscribers=1), monkeypatch) as running,
-        Subscriber(running.target, "two") as first,
-    ):
-        updates = first.updates()
-        next(updates)
-        refused_by(lambda: one_stream(running.target), "max_subscribers is 1")
 
 
 def test_calls_of_one_client_are_limited_by_rate(monkeypatch: pytest.MonkeyPatch) -> None:
