@@ -57,11 +57,6 @@ def pipeline(process: Process, name: str = "p") -> Pipeline:
     return process._pipelines[name]
 
 
-def note_news(process: Process, name: str) -> None:
-    """A pipeline is looked at before the next report."""
-    process._pipelines.mark(name)
-
-
 def has_news(process: Process) -> bool:
     """Whether a pipeline has something to report."""
     return process._pipelines.has_news
