@@ -17,6 +17,21 @@ from local_tracker.spark.tables import TableSource
 _LISTENERS_TIMEOUT_MS = 10_000
 
 
+def hadoop_configuration(spark: SparkSession) -> Any:
+    """Of the session: `spark.hadoop.*`, and what the cluster has in its files."""
+    return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+def java_array(spark: SparkSession, class_: Any, *items: Any) -> Any:
+    """For a method that takes any number of arguments."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    array = gateway.new_array(class_, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
 def checkpoint_root(query: StreamingQuery) -> str:
     """Where a query keeps its checkpoint."""
     return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
@@ -159,7 +174,7 @@ def _checkpoint_location(spark: SparkSession, given: str | None, name: str | Non
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     path = jvm.org.apache.hadoop.fs.Path(given)
-    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    files = path.getFileSystem(hadoop_configuration(spark))
     return str(files.makeQualified(path).toString())
 
 

@@ -9,11 +9,11 @@ from tracker.files.interface import (
     Requests,
 )
 from tracker.files.local import LocalFiles
-from tracker.files.locations import child, location, parent, parents, scheme
+from tracker.files.locations import child, location, location_of, parent, parents, scheme
 from tracker.files.opened import OpenedFile
 from tracker.files.stores import STORES, Stores
 
 __all__ = [
     "STORES", "AwayError", "End", "Files", "FilesError", "LocalFiles", "NotExclusiveError",
-    "OpenedFile", "Requests", "Stores", "child", "location", "parent", "parents", "scheme",
+    "OpenedFile", "Requests", "Stores", "child", "location", "location_of", "parent", "parents", "scheme",
 ]  # fmt: skip

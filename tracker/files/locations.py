@@ -27,16 +27,20 @@ def location(text: str) -> str:
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         path = slash + path
-    path = re.sub("/+", "/", unquote(path))
-    if scheme == "file":
-        if authority not in ("", "localhost") or not path.startswith("/"):
-            raise ValueError(f"{text!r} is not a file of this machine")
-        return os.path.abspath(path)
-    if not path.startswith("/") and path:
+    return location_of(scheme, authority, unquote(path))
+
+
+def location_of(scheme: str, authority: str, path: str) -> str:
+    """The location with these parts, plainly written. Raises ValueError."""
+    if path and not path.startswith("/"):
         raise ValueError(
-            f"{text!r} is no location: after {scheme}: comes //, a host or bucket, and a path"
+            f"{scheme}:{path} is no location: after {scheme}: comes a path, or // with a host or bucket"
         )
-    return one_scheme(scheme, authority) + path.rstrip("/")
+    if scheme == "file":
+        if authority not in ("", "localhost") or not path:
+            raise ValueError(f"file://{authority}{path} is not a file of this machine")
+        return os.path.abspath(re.sub("/+", "/", path))
+    return one_scheme(scheme, authority) + re.sub("/+", "/", path).rstrip("/")
 
 
 def scheme(where: str) -> str:
