@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyspark
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark import connect
 from local_tracker.spark.compose import BatchUnits, CreatedUnit, compose, fingerprint
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
-from local_tracker.spark.jvm import checkpoint_root
+from local_tracker.spark.hadoop_files import session_stores
+from local_tracker.spark.jvm import checkpoint_root, newest_progress
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
@@ -70,6 +71,7 @@ class SparkFront(Followed):
     ) -> None:
         check_version(pyspark.__version__, untried_pyspark)
         self.front, self.segment = front, segment
+        self._stores = session_stores(SparkSession.getActiveSession())
         self._batches = PublishedBatches(out)
         self._target, self._pipeline, self._node_id = target, pipeline, node_id or front
         self._format, self._options = fmt, options
@@ -90,7 +92,7 @@ class SparkFront(Followed):
         planned = check_planned(writer, self.front)
         starting = StartingQuery(
             self._target, self._pipeline, self._node_id, planned, take_over,
-            front_in=self._batches.directory,
+            self._stores, front_in=str(self._batches.directory),
         )  # fmt: skip
         self._node = starting.node
         try:
@@ -115,7 +117,9 @@ class SparkFront(Followed):
             self._heartbeat_interval_ms, self._give_up,
         )  # fmt: skip
         query = self._query = writer.foreachBatch(self._publish).start()
-        follower = self._follower = self._follow(CheckpointLog(checkpoint_root(query)), joined)
+        follower = self._follower = self._follow(
+            CheckpointLog(checkpoint_root(query), self._stores), joined
+        )
         self._reopen(follower.last_durable_batch)
         follower.start()
         self._ready.set()
@@ -130,6 +134,7 @@ class SparkFront(Followed):
             on_failure=lambda error: self._query and self._query.stop(),
             limits=self._limits,
             one_query=False,  # what is published again are new items
+            progress=lambda: None if self._query is None else newest_progress(self._query),
         )  # fmt: skip
 
     def stop(self, *, leave: bool = False) -> None:

@@ -102,16 +102,19 @@ class Follower:
         *,
         one_query: bool = True,
         first_batch: int = 0,
+        progress: Callable[[], object] | None = None,
     ) -> None:
         """joined: what the tracker has answered the node, or would answer it. one_query: the batches of a node
         are those of one query, whose checkpoint must be there. first_batch: where a query begins that
-        the tracker has nothing of. Raises TrackingError where checkpoint and tracker don't fit."""
+        the tracker has nothing of. progress: what is another after each batch, asked of the query itself,
+        where its files cost requests. Raises TrackingError where checkpoint and tracker don't fit."""
         self.name, self._one_query, self._first_batch = name, one_query, first_batch
         self.failure: TrackingError | None = None
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
         self._joined = joined
         self._is_active, self._on_failure = is_active, on_failure
         self._limits = limits or FollowerLimits()
+        self._progress = progress if checkpoint.files.MAY_LAG else None
         self._changed = threading.Condition()
         self._ending, self._stopping = threading.Event(), threading.Event()
         self._records: queue.Queue[tuple[int, Any] | None] = queue.Queue()
@@ -241,12 +244,17 @@ class Follower:
             _Due(_ALIVE_EVERY_S),
             _Due(max(_LISTING_EVERY_S, _POLLS_PER_LISTING * longest_s)),
         )
-        pause_s = first_s
+        pause_s, looked_at = first_s, None
         try:
             while not self._stopping.is_set():
                 # Looked up before the batches: what is over when the query has ended is all there is.
                 ended = self._ending.is_set() or (alive.is_due() and not self._is_active())
-                found = self._answered(partial(self._next_batches, ended or listing.is_due()))
+                lists = ended or listing.is_due()
+                progress = self._progress() if self._progress else None
+                found: list[int] = []
+                if lists or progress is None or progress != looked_at:
+                    found = self._answered(partial(self._next_batches, lists))
+                    looked_at = None if found else progress
                 for batch in found:
                     record = self._answered(partial(self._ticks.read, batch))
                     self._records.put((batch, record))
@@ -255,7 +263,7 @@ class Follower:
                 if ended:
                     self._read_all = True
                     return
-                pause_s = first_s if found else min(2 * pause_s, longest_s)
+                pause_s = first_s if found or self._progress else min(2 * pause_s, longest_s)
                 if not found:
                     self._ending.wait(pause_s)
         finally:

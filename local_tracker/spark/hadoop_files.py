@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from local_tracker.spark.jvm import hadoop_configuration, java_array
 from tracker.files import (
+    STORES,
     Files,
     FilesError,
     NotExclusiveError,
@@ -66,6 +67,14 @@ class SessionStores(Stores):
         path = jvm.org.apache.hadoop.fs.Path(text)
         uri = path.getFileSystem(hadoop_configuration(self._spark)).makeQualified(path).toUri()
         return location_of(str(uri.getScheme()), str(uri.getAuthority() or ""), str(uri.getPath()))
+
+
+def session_stores(spark: SparkSession | None) -> Stores:
+    """What a session reaches. Where there is none, or it is one of Spark Connect, whose JVM is elsewhere:
+    what this process does by itself."""
+    if spark is None or not hasattr(spark, "_jsparkSession"):
+        return STORES
+    return SessionStores(spark)
 
 
 class HadoopFiles(Files):

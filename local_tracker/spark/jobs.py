@@ -25,7 +25,7 @@ from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
-from tracker.files import STORES
+from tracker.files import STORES, Stores
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
@@ -49,9 +49,11 @@ class JobNode:
         creates: Sequence[str],
         rows: Mapping[str, str] | None = None,
         untracked: Sequence[str] = (),
+        stores: Stores = STORES,
     ) -> None:
-        """The arguments are those of `Tracked.job`."""
-        self._untracked = tuple(STORES.location(path).rstrip("/") + "/" for path in untracked)
+        """The arguments are those of `Tracked.job`. stores: what the session reaches."""
+        self._location = stores.location
+        self._untracked = tuple(self._location(path).rstrip("/") + "/" for path in untracked)
         self._batches = PublishedBatches(out)
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
@@ -60,7 +62,7 @@ class JobNode:
         self._admin = Admin(target)
         try:
             joined = self._node.join(_JOIN_TIMEOUT_S)
-            routes = Routes(joined.spec, reads, creates, node_id, rows)
+            routes = Routes(joined.spec, reads, creates, node_id, rows, stores=stores)
             self._routes = routes
             self._ticks = QueryTicks(self._node, self._admin, routes, None, scope=self._scope)
             self._commit_earlier(joined.last_batches)
@@ -75,7 +77,7 @@ class JobNode:
         A run of the same `job_id` that has published before is not run again: its number is returned.
         Raises TrackingError, and nothing is published, if it had other input, if an input was read by
         one of the last KEPT_MANIFESTS runs, or if one is not known to the tracker."""
-        names = sorted(n for n in set(inputs) if not STORES.location(n).startswith(self._untracked))
+        names = sorted(n for n in set(inputs) if not self._location(n).startswith(self._untracked))
         earlier = self._run_before(names, job_id)
         if earlier is not None:
             return earlier

@@ -37,6 +37,13 @@ def checkpoint_root(query: StreamingQuery) -> str:
     return str(query._jsq.streamingQuery().resolvedCheckpointRoot())
 
 
+def newest_progress(query: StreamingQuery) -> tuple[int, str] | None:
+    """What the query has reported last, by its batch and moment; None before its first report. Each
+    batch is reported when it is over."""
+    progress = query._jsq.streamingQuery().lastProgress()
+    return None if progress is None else (int(progress.batchId()), str(progress.timestamp()))
+
+
 def sink_description(query: StreamingQuery) -> str:
     """A query's sink as it calls itself: `FileSink[<directory>]`, `ForeachBatchSink`, ..."""
     return str(query._jsq.streamingQuery().sink().toString())

@@ -27,7 +27,7 @@ from local_tracker.spark.ranges import (
 )
 from tracker.client.topics import TopicClaim, TopicError, TopicPlace
 from tracker.core.model import PipelineSpec
-from tracker.files import AwayError, child
+from tracker.files import STORES, AwayError, Stores, child
 
 log = logging.getLogger("lowmark.spark")
 
@@ -168,11 +168,12 @@ class TopicReads:
         node_id: str,
         rows: Mapping[str, str] | None,
         sources: Sequence[Source] | None,
+        stores: Stores = STORES,
     ) -> Routes:
         """The query's routes. Raises as `Routes`."""
         return Routes(
             spec, self.reads, creates, node_id, rows, self.ranges, self.untracked, sources,
-            untracked_topics=self.untracked_topics,
+            untracked_topics=self.untracked_topics, stores=stores,
         )  # fmt: skip
 
 

@@ -24,7 +24,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from local_tracker.spark import jvm
+from local_tracker.spark.hadoop_files import session_stores
 from local_tracker.spark.logs import CheckpointLog
+from tracker.files import STORES, Stores, scheme
 
 MAX_STATE_PARTITIONS = 100_000
 FINISH_TIMEOUT_S = 600.0
@@ -64,10 +66,12 @@ class Rescaled:
     repartition_s: float
 
 
-def checkpoint_state(checkpoint: str | os.PathLike[str]) -> CheckpointState:
-    """Reads a checkpoint in a local directory. Raises RescaleError if no batch has begun in it, LogError
+def checkpoint_state(
+    checkpoint: str | os.PathLike[str], stores: Stores = STORES
+) -> CheckpointState:
+    """Reads a checkpoint. Raises RescaleError if no batch has begun in it, LogError
     if it cannot be read."""
-    logs = CheckpointLog(str(checkpoint))
+    logs = CheckpointLog(str(checkpoint), stores)
     begun, committed = max(logs.planned(), default=-1), max(logs.committed(), default=-1)
     if begun < 0:
         raise RescaleError(
@@ -88,7 +92,7 @@ def check_rescale(
         raise RescaleError(
             f"PySpark {spark.version} cannot repartition state; 4.2 is the first that can"
         )
-    state = checkpoint_state(checkpoint)
+    state = checkpoint_state(checkpoint, session_stores(spark))
     if not state.stateful:
         raise RescaleError(
             f"{checkpoint}: the query keeps no state; there is nothing to repartition"
@@ -119,8 +123,9 @@ def repartition_state(
             f"{checkpoint}: batch {before.begun} has begun and is not over; start the query with "
             "trigger availableNow, which finishes it, and try again when it has ended"
         )
-    jvm.repartition(spark, CheckpointLog(str(checkpoint)).root, partitions)
-    after = checkpoint_state(checkpoint)
+    stores = session_stores(spark)
+    jvm.repartition(spark, _as_spark_names(checkpoint, stores), partitions)
+    after = checkpoint_state(checkpoint, stores)
     if (after.begun, after.committed, after.partitions) != (
         before.begun + 1, before.begun + 1, partitions,
     ):  # fmt: skip
@@ -130,6 +135,12 @@ def repartition_state(
             f"{before.begun + 1} were expected"
         )
     return after.begun
+
+
+def _as_spark_names(checkpoint: str | os.PathLike[str], stores: Stores) -> str:
+    """A checkpoint in a store by the scheme that it was given with."""
+    where = stores.location(str(checkpoint))
+    return str(checkpoint) if scheme(where) else where
 
 
 def rescale_query(
@@ -158,7 +169,7 @@ def rescale_query(
         )
     stopped_s = time.monotonic()
     query.stop()
-    state = checkpoint_state(checkpoint)
+    state = checkpoint_state(checkpoint, session_stores(spark))
     if state.begun != state.committed:
         _finish(start, checkpoint, state.begun, finish_timeout_s)
     repartition_from_s = time.monotonic()

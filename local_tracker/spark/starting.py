@@ -9,7 +9,6 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -26,6 +25,7 @@ from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind
+from tracker.files import Stores, scheme
 
 _JOIN_TIMEOUT_S = 30.0
 
@@ -74,13 +74,14 @@ class StartingQuery:
         node_id: str,
         planned: PlannedQuery,
         take_over: bool,
+        stores: Stores,
         *,
-        front_in: Path | None = None,
+        front_in: str | None = None,
     ) -> None:
-        """front_in: of a Spark front, the directory that it publishes to. Raises FilesError where the
-        checkpoint is out of reach."""
+        """stores: what the session reaches. front_in: of a Spark front, the directory that it publishes to.
+        Raises FilesError where the checkpoint is out of reach."""
         location = planned.checkpoint
-        self.checkpoint = None if location is None else CheckpointLog(location)
+        self.checkpoint = None if location is None else CheckpointLog(location, stores)
         has_id = self.checkpoint is not None and self.checkpoint.exists()
         self.id = self.checkpoint.query_id if self.checkpoint and has_id else str(uuid.uuid4())
         self._is_new = not has_id
@@ -88,7 +89,7 @@ class StartingQuery:
         record = front_in or (self.checkpoint.root if self.checkpoint else None)
         self.node = NodeClient(
             target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
-            known=known_beside(record, pipeline, node_id) if record else None,
+            known=known_beside(record, pipeline, node_id) if record and not scheme(record) else None,
         )  # fmt: skip
 
     def ask(self) -> Joined:

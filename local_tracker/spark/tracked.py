@@ -33,6 +33,7 @@ from local_tracker.spark import connect, jvm
 from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.compose import ComposeError, Evaluations
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
+from local_tracker.spark.hadoop_files import session_stores
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.kafka import TopicReads, topic_reads
@@ -97,7 +98,7 @@ class Tracked:
         if self._is_remote:
             connect.check_session(pyspark.__version__)
         self.spark, self.target, self.pipeline = spark, target, pipeline
-        self._topics = topics
+        self._topics, self._stores = topics, session_stores(spark)
         self._tasks_acknowledge = False
         self._writers: dict[Path, BatchWriter] = {}
         self._admitted: dict[str, TrackedQuery | TrackingError] = {}
@@ -171,13 +172,15 @@ class Tracked:
         """
         planned = check_planned(writer, node_id, creates)
         with ExitStack() as undoing:
-            starting = StartingQuery(self.target, self.pipeline, node_id, planned, take_over)
+            starting = StartingQuery(
+                self.target, self.pipeline, node_id, planned, take_over, self._stores
+            )
             undoing.callback(starting.node.close)
             admin = Admin(self.target)
             undoing.callback(admin.close)
             asked = starting.ask()
             read = self._read_topics(planned.sources or (), reads, untracked, ranges or {})
-            routes = read.routes(asked.spec, creates, node_id, rows, planned.sources)
+            routes = read.routes(asked.spec, creates, node_id, rows, planned.sources, self._stores)
             self._check_creates(planned, routes, creates, noted, to_table)
             _check_emits(emits, creates, routes)
             check_admission(node_id, starting, admin, asked, routes)
@@ -232,7 +235,7 @@ class Tracked:
         """
         job = JobNode(
             self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows,
-            untracked=untracked,
+            untracked=untracked, stores=self._stores,
         )  # fmt: skip
 
         write = partial(_save, frame, fmt, partition_by, options)
@@ -337,7 +340,7 @@ class Tracked:
             assert starting.checkpoint is not None, "check_start() lets no other in"
             connect.check_started(query, starting.id, starting.checkpoint.root)
             return starting.checkpoint, connect.sink_description(planned), tuple
-        log = CheckpointLog(jvm.checkpoint_root(query))
+        log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
         return log, jvm.sink_description(query), _Twins(query)
 
     def _outputs(
@@ -354,7 +357,7 @@ class Tracked:
         elif routes.creates:
             if not sink.startswith("FileSink["):
                 raise _unreadable(sink)
-            log = SinkLog(sink.removeprefix("FileSink[").removesuffix("]"))
+            log = SinkLog(sink.removeprefix("FileSink[").removesuffix("]"), self._stores)
             outputs = (sink_output(log, routes.creates),)
         return lambda: outputs
 
@@ -441,6 +444,7 @@ class TrackedQuery(Followed):
             node_id, node, self.checkpoint, ticks, joined,
             is_active=partial(_is_active, query), on_failure=lambda error: query.stop(),
             limits=limits,
+            progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip
         self._front, self._closed = front, False
         self._promises: Promises | None = None

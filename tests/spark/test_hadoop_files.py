@@ -51,9 +51,7 @@ def store(spark: SparkSession, tmp_path: Path) -> Store:
     return Store(WrittenLocally(spark, ""), str(tmp_path / "a directory"), excludes=False)
 
 
-def test_nothing_is_written_where_a_half_could_be_seen(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_nothing_is_written_where_a_half_could_be_seen(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FilesError, match="nothing is written to file:"):
         HadoopFiles(spark, "").create(f"{tmp_path}/a", b"1")
 
