@@ -172,9 +172,7 @@ class Tracked:
         """
         planned = check_planned(writer, node_id, creates)
         with ExitStack() as undoing:
-            starting = StartingQuery(
-                self.target, self.pipeline, node_id, planned, take_over, self._stores
-            )
+            starting = self._starting(planned, node_id, take_over)
             undoing.callback(starting.node.close)
             admin = Admin(self.target)
             undoing.callback(admin.close)
@@ -259,6 +257,9 @@ class Tracked:
             query.stop()
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _starting(self, planned: PlannedQuery, node_id: str, take_over: bool) -> StartingQuery:
+        return StartingQuery(self.target, self.pipeline, node_id, planned, take_over, self._stores)
 
     def _read_topics(
         self,

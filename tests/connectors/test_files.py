@@ -12,8 +12,8 @@ from local_tracker.spark.hadoop_files import SessionStores
 from tests.connectors.conftest import BUCKET, or_skip
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
-from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.s3 import S3Server
+from tests.connectors.sessions import s3a_session
 from tests.files.specification import *  # noqa: F403
 from tests.files.stores import Store
 
@@ -22,14 +22,8 @@ pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched
 
 @pytest.fixture(scope="module")
 def session(s3: S3Server) -> Iterator[SparkSession]:
-    """A session of its own: jars are given when its JVM starts, or added to it as Spark does."""
-    jars = or_skip(lambda: spark_jars("s3a"))
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    for name, value in {"spark.jars": jars, **s3.spark_settings()}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    yield spark
-    spark.stop()
+    with or_skip(lambda: s3a_session(s3)) as spark:
+        yield spark
 
 
 @pytest.fixture(params=["s3a", "hdfs"])

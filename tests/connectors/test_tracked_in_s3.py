@@ -1,0 +1,114 @@
+"""A tracked query whose checkpoint, input and sink are in an S3 bucket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tracker
+from local_tracker.spark.hadoop_files import SessionStores
+from local_tracker.spark.logs import SinkLog
+from local_tracker.spark.tracked import Tracked, TrackedQuery
+from tests.cluster.children import WAIT_S, until
+from tests.connectors.conftest import BUCKET, or_skip
+from tests.connectors.parts.cache import FETCH_TIMEOUT_S
+from tests.connectors.parts.s3 import S3Server
+from tests.connectors.sessions import s3a_session
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.units import unit_name
+
+pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
+
+
+@pytest.fixture(scope="module")
+def session(s3: S3Server) -> Iterator[SparkSession]:
+    with or_skip(lambda: s3a_session(s3)) as spark:
+        yield spark
+
+
+class Lake:
+    """A pipeline over a folder of the bucket: a front, `parse`, and whoever reads what that writes."""
+
+    def __init__(self, running: EmbeddedTracker, spark: SparkSession) -> None:
+        self.spark, self.stores = spark, SessionStores(spark)
+        self.root = f"s3a://{BUCKET}/{uuid4().hex[:8]}"
+        self._running = running
+        running.register(
+            PipelineSpec("lake", ("parse", "after"), (Edge("parse", "after"),), fronts=("front",))
+        )
+        self._front = running.node("lake", "front")
+        self._front.join()
+        self._front.join_front("front", "parse")
+
+    def publish(self, slot: int, *values: int) -> None:
+        """The front publishes a file, and promises that no other of its slot follows."""
+        where = self.stores.location(f"{self.root}/in/s{slot}-front-{slot:08d}.json")
+        text = "".join(f"{json.dumps({'value': value})}\n" for value in values)
+        self.stores.files(where).create(where, text.encode())
+        created = Cells.of([(0, slot, unit_value(unit_name(where)), 1)])
+        self._front.commit(TickContent(created=created)).result(WAIT_S)
+        beat = Heartbeat("front", slot + 1)
+        self._front.commit(TickContent(heartbeats=(beat,))).result(WAIT_S)
+
+    def start(self) -> TrackedQuery:
+        frame = self.spark.readStream.schema("value INT").json(f"{self.root}/in")
+        writer = frame.writeStream.format("parquet").option("path", f"{self.root}/out")
+        writer = writer.option("checkpointLocation", f"{self.root}/cp")
+        tracked = Tracked(self.spark, self._running.target, "lake")
+        return tracked.start(writer, node_id="parse", reads="parse", creates=["after"])
+
+    def open_slots(self) -> list[int]:
+        with self._running.admin() as admin:
+            return [segment.open_slots for segment in admin.pipeline("lake").state.segments]
+
+    def await_open_slots(self, *expected: int) -> None:
+        until(lambda: self.open_slots() == list(expected), lambda: f"{self.open_slots()}")
+
+
+@pytest.fixture
+def lake(session: SparkSession) -> Iterator[Lake]:
+    with tracker.embedded() as embedded:
+        yield Lake(embedded, session)
+
+
+def test_what_a_query_reads_and_writes_there_is_told(lake: Lake) -> None:
+    """Also of batches that were over while nobody followed them."""
+    lake.publish(1, 5, 6)
+    query = lake.start()
+    query.processAllAvailable()
+    lake.await_open_slots(0, 1)
+    lake.publish(2, 7)
+    lake.publish(3, 8)
+    query.processAllAvailable()
+    lake.await_open_slots(0, 3)
+    query.stop()
+    lake.publish(4, 9)
+    lake.await_open_slots(1, 3)
+    again = lake.start()
+    again.processAllAvailable()
+    lake.await_open_slots(0, 4)
+    again.stop()
+    names = SinkLog(f"{lake.root}/out", lake.stores).created(0)
+    assert all(name.startswith(f"s3://{BUCKET}/") for name in names) and names
+
+
+def test_an_idle_query_sends_next_to_nothing(lake: Lake) -> None:
+    """It is asked itself whether there is something to look for."""
+    lake.publish(1, 5)
+    query = lake.start()
+    query.processAllAvailable()
+    lake.await_open_slots(0, 1)
+    counted = query.checkpoint.stores.requests
+    store = f"s3://{BUCKET}"
+    before = counted()[store]
+    looks = query.query.lastProgress
+    until(lambda: query.query.lastProgress != looks, timeout_s=WAIT_S)
+    after = counted()[store]
+    assert sum(after.values()) - sum(before.values()) <= 5
+    query.stop()
