@@ -63,7 +63,6 @@ from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
-from tracker.files import STORES
 
 _DRAIN_TIMEOUT_S = 30.0
 _ADMISSION_TIMEOUT_S = 60.0
@@ -353,7 +352,7 @@ class Tracked:
             outputs = (noted_output(noted, routes.creates),)
         elif sink.startswith("ForeachBatch"):
             return partial(self._published_outputs, query_id, routes)
-        elif (table := table_writer(sink, STORES, query_id)) is not None:
+        elif (table := table_writer(sink, self._stores, query_id)) is not None:
             outputs = (table_output(table, routes.creates),) if routes.creates else ()
         elif routes.creates:
             if not sink.startswith("FileSink["):
