@@ -73,6 +73,14 @@ def refuse_front(front: str) -> TrackingError:
     )
 
 
+def refuse_kafka_sink(node_id: str) -> TrackingError:
+    """Why what a query writes to Kafka cannot be told."""
+    return TrackingError(
+        f"query {node_id!r} writes to Kafka, and creates there: its brokers are asked by the driver, which a "
+        f"Spark Connect session does not reach; {_CLASSIC}"
+    )
+
+
 def check_start(planned: PlannedQuery, node_id: str, creates: Sequence[str]) -> None:
     """Raises TrackingError for what cannot be tracked of a query in a Connect session."""
     if planned.checkpoint is None:

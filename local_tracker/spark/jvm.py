@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -102,7 +103,8 @@ def repartition(spark: SparkSession, checkpoint: str, partitions: int) -> None:
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
     """What is known of a query before it is started. sources: None where they are only known from its
-    offset log. checkpoint: where it keeps one by which it can be found again, else None. sink: its format. each_batch: PySpark's holder of the function of
+    offset log. checkpoint: where it keeps one by which it can be found again, else None. sink: its format,
+    with its options. trigger: its class. each_batch: PySpark's holder of the function of
     `foreachBatch`, which it calls as its `func`."""
 
     session: SparkSession
@@ -113,6 +115,8 @@ class PlannedQuery:
     checkpoint: str | None
     is_continuous: bool
     each_batch: ForeachBatchFunction | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    trigger: str = ""
 
 
 def planned_query(writer: DataStreamWriter) -> PlannedQuery:
@@ -120,6 +124,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     spark, plan = writer._spark, writer._df._jdf.queryExecution().analyzed()
     options = _field(writer._jwrite, "extraOptions")
     name = _option(options, "queryName")
+    trigger = str(_field(writer._jwrite, "trigger").getClass().getSimpleName()).removesuffix("$")
     leaves = plan.collectLeaves()
     streams = [leaf for leaf in _items(leaves) if leaf.isStreaming()]
     return PlannedQuery(
@@ -129,8 +134,10 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         _option(options, "path"),
         name,
         _checkpoint_location(spark, _option(options, "checkpointLocation"), name),
-        _field(writer._jwrite, "trigger").getClass().getSimpleName() == "ContinuousTrigger",
+        trigger == "ContinuousTrigger",
         _each_batch(spark, _field(writer._jwrite, "foreachBatchWriter")),
+        {str(pair._1()): str(pair._2()) for pair in _iterated(options)},
+        trigger,
     )
 
 
@@ -215,6 +222,12 @@ def _field(thing: Any, name: str) -> Any:
 
 def _items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _iterated(collection: Any) -> Iterator[Any]:
+    items = collection.iterator()
+    while items.hasNext():
+        yield items.next()
 
 
 def _option(options: Any, name: str) -> str | None:

@@ -1,7 +1,8 @@
 """Kafka topics that a tracked query reads: recognised in its plan, with slots from whoever labels them.
 
-A topic is labelled for a segment by one only: by a front (`fronts.kafka`), which notes it in journals.
-Where those are, `tracker.client.topics` knows; they are read as they grow.
+A topic is labelled for a segment by one only: by a front (`fronts.kafka`), which notes it in journals, or
+by the tracked query that writes it (`kafka_sink`), in manifests. Where those are, `tracker.client.topics`
+knows; they are read as they grow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.manifests import ManifestLog
 from local_tracker.spark.plans import KafkaSource, Routes, Source
 from local_tracker.spark.ranges import (
     Journal,
@@ -28,6 +30,9 @@ from local_tracker.spark.ranges import (
 from tracker.client.topics import TopicClaim, TopicError, TopicPlace
 from tracker.core.model import PipelineSpec
 from tracker.files import STORES, AwayError, Stores, child
+
+_LISTED_AFTER_LOOKS = 50
+"""Looks for the next manifest in vain, after which all are listed: another one may be the next."""
 
 log = logging.getLogger("lowmark.spark")
 
@@ -53,7 +58,7 @@ class TopicLabels:
 
     def begin(self, partition: str) -> int:
         """From which offset on a partition is labelled. Raises NotYetPublished where nobody has claimed the
-        topic yet, RangesError where another topic of that name was labelled."""
+        topic yet, RangesError where two label it, or where another topic of that name was labelled."""
         with self._lock:
             return self._stands()[0].begin(partition)
 
@@ -106,18 +111,29 @@ class TopicLabels:
         return self._claim, self._noted
 
     def _find(self) -> tuple[TopicClaim, _Noted]:
-        directory = self._place.front(self._segment)
-        claim = self._place.claim_of(directory)
+        place = self._place
+        front, writer = place.claim_of(place.front(self._segment)), place.claim_of(place.writer)
+        if writer is not None and self._segment not in writer.segments:
+            writer = None
+        if front is not None and writer is not None:
+            raise TopicError(
+                f"topic {place.topic!r} is labelled for segment {self._segment!r} by {front.owner} and by "
+                f"{writer.owner}, so that its records would count twice: let one of them be, in a new "
+                f"pipeline"
+            )
+        claim = front or writer
         if claim is None:
             raise self._unclaimed()
         if self._topic_id is not None:
-            self._place.check_id(claim, self._topic_id)
-        return claim, _Journals(self._place, directory)
+            place.check_id(claim, self._topic_id)
+        if front is not None:
+            return claim, _Journals(place, place.front(self._segment))
+        return claim, _Manifests(place, self._segment)
 
     def _unclaimed(self) -> NotYetPublished:
         return NotYetPublished(
             f"topic {self._place.topic!r}, which nobody labels for segment {self._segment!r} in "
-            f"{self._place.directory}: start a KafkaFront for it"
+            f"{self._place.directory}: start a KafkaFront for it, or the tracked query that writes it"
         )
 
 
@@ -149,6 +165,34 @@ class _Journals(_Noted):
     def of(self, partition: str) -> Sequence[PublishedPieces]:
         found = (journal.published.get(partition) for journal in self._journals.values())
         return [pieces for pieces in found if pieces is not None]
+
+
+class _Manifests(_Noted):
+    """The manifests of the query that writes a topic."""
+
+    def __init__(self, place: TopicPlace, segment: str) -> None:
+        self._log, self._segment = ManifestLog(place), segment
+        self._next: int | None = None
+        self._looks_in_vain = 0
+        self._published: dict[str, PublishedPieces] = {}
+
+    def read_on(self) -> None:
+        if self._next is None or self._looks_in_vain >= _LISTED_AFTER_LOOKS:
+            # Those that were complete may have been deleted: it goes on with the next that is there.
+            self._next = min(
+                (n for n in self._log.numbers() if n >= (self._next or 0)), default=self._next
+            )
+            self._looks_in_vain = 0
+        self._looks_in_vain += 1
+        while self._next is not None and (manifest := self._log.read(self._next)) is not None:
+            self._next, self._looks_in_vain = self._next + 1, 0
+            slot = manifest.slots.get(self._segment)
+            for partition, begin, end in manifest.ranges:
+                self._published.setdefault(partition, PublishedPieces()).add(begin, end, slot)
+
+    def of(self, partition: str) -> Sequence[PublishedPieces]:
+        found = self._published.get(partition)
+        return [] if found is None else [found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,11 +266,22 @@ class Routes:
             return "what the checkpoint logs"
         return ", ".join(f"{source.number}: {source.what}" for source in self._plan) or "no source"
 
-    def _check_edges(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
-        spec = self.spec
+    def read_segments(self) -> set[str]:
+        """The names of the segments that the query reads."""
         numbers = {number for _, number in self._by_directory} | {self._one}
         numbers |= {self.number(one.segment) for each in self.ranges.values() for one in each}
-        sources = {spec.segments[number] for number in numbers if number is not None}
+        return {self.spec.segments[number] for number in numbers if number is not None}
+
+    def leads_back(self) -> bool:
+        """Whether what the query creates can come back to it."""
+        edges = {(edge.source, edge.target) for edge in self.spec.edges}
+        reached = {self.spec.segments[number] for number in self.creates}
+        while more := {target for source, target in edges if source in reached} - reached:
+            reached |= more
+        return not reached.isdisjoint(self.read_segments())
+
+    def _check_edges(self, creates: Sequence[str], rows: Mapping[str, str], node_id: str) -> None:
+        spec, sources = self.spec, self.read_segments()
         for target in creates:
             if not any(edge.source in sources and edge.target == target for edge in spec.edges):
                 raise TrackingError(

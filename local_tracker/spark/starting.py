@@ -16,16 +16,22 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark import connect, jvm
+from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.follow import Follower, TrackingError, refuse_another_query
 from local_tracker.spark.jvm import PlannedQuery
+from local_tracker.spark.kafka_sink import TopicSink
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
+from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind
 from tracker.files import Stores, scheme
+
+KAFKA = "kafka"
+"""The format of Kafka's sources and sinks."""
 
 _JOIN_TIMEOUT_S = 30.0
 
@@ -85,7 +91,7 @@ class StartingQuery:
         has_id = self.checkpoint is not None and self.checkpoint.exists()
         self.id = self.checkpoint.query_id if self.checkpoint and has_id else str(uuid.uuid4())
         self._is_new = not has_id
-        self._planned, self._take_over = planned, take_over
+        self.node_id, self._planned, self._take_over = node_id, planned, take_over
         record = front_in or (self.checkpoint.root if self.checkpoint else None)
         self.node = NodeClient(
             target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
@@ -106,9 +112,10 @@ class StartingQuery:
                 )
         return self.node.check_join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
 
-    def join(self) -> Joined:
+    def join(self, sink: TopicSink | None = None) -> Joined:
         """Joins, having begun a new checkpoint as Spark would, so that the query gets the id that it
-        joins with. Raises TrackingError where another query begins the same one."""
+        joins with, and claims the topic that it writes. Raises TrackingError where another query begins
+        the same checkpoint, and as `TopicSink.begin`."""
         checkpoint = self.checkpoint
         # Where metadata were lost behind batches, Spark has something to say about that.
         if checkpoint and self._is_new and not (checkpoint.planned() or checkpoint.committed()):
@@ -119,7 +126,10 @@ class StartingQuery:
                     f"another query has begun the checkpoint {root} at this moment; start this one on a "
                     f"checkpoint of its own, or again"
                 )
-        return self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
+        joined = self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
+        if sink is not None:
+            sink.begin()
+        return joined
 
 
 def check_admission(
@@ -138,6 +148,59 @@ def check_admission(
         node_id, node, checkpoint, ticks, asked,
         is_active=lambda: False, on_failure=lambda error: None,
     )  # fmt: skip
+
+
+def topic_sink(
+    planned: PlannedQuery,
+    starting: StartingQuery,
+    routes: Routes,
+    place_of: Callable[[str], TopicPlace],
+    emits: str | None,
+) -> TopicSink | None:
+    """The Kafka topic that a query writes, if what it creates is there; claims nothing. Raises
+    TrackingError where what its batches write cannot be told, TopicError as `TopicSink.check`, and
+    BrokerAwayError."""
+    if planned.sink.lower() != KAFKA or not routes.creates:
+        return None
+    if connect.is_remote(planned.session):
+        raise connect.refuse_kafka_sink(starting.node_id)
+    if refused := _refused_sink(planned, routes, emits):
+        raise TrackingError(
+            f"query {starting.node_id!r} writes to Kafka, and creates there: {refused}"
+        )
+    name = planned.options["topic"]
+    topic = JvmTopic(planned.session, name, planned.options)
+    names = {routes.spec.segments[number]: number for number in routes.creates}
+    sink = TopicSink(place_of(name), topic, names, starting.id, topic.close)
+    assert starting.checkpoint is not None
+    try:
+        sink.check(starting.checkpoint)
+    except BaseException:
+        sink.close()
+        raise
+    return sink
+
+
+def _refused_sink(planned: PlannedQuery, routes: Routes, emits: str | None) -> str | None:
+    """Why what a query's batches write to Kafka cannot be told; None if it can."""
+    options = {name.lower(): value for name, value in planned.options.items()}
+    if "topic" not in options:
+        return "name the one topic by .option('topic', ...), not by a column"
+    if planned.checkpoint is None:
+        return "it needs a checkpointLocation, by which it is known when it is started again"
+    if options.get("kafka.acks", "all") not in ("all", "-1"):
+        return "kafka.acks must be all, else records that a batch has written may be lost"
+    if planned.trigger == "RealTimeTrigger":
+        return "a real-time trigger plans its batches after they have written; use processingTime"
+    if options.get("asyncprogresstrackingenabled", "false").lower() == "true":
+        return "asyncProgressTrackingEnabled plans batches after they have written; leave it out"
+    if emits is not None:
+        return f"emits={emits!r} is for files and tracked.writer(...); leave it out"
+    if by_rows := [n for n in routes.creates if n in routes.rows]:
+        return f"segment {routes.spec.segments[by_rows[0]]!r} is tracked by rows, which files have"
+    if routes.leads_back():
+        return "what it creates leads back to what it reads; write files, or a topic of another pipeline"
+    return None
 
 
 def check_each_batch(holder: ForeachBatchFunction, check: Callable[[str, int], None]) -> None:

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from local_tracker.spark.compose import (
     BatchUnits,
@@ -23,6 +23,7 @@ from local_tracker.spark.compose import (
     label_slots,
 )
 from local_tracker.spark.follow import Stopping, TrackingError
+from local_tracker.spark.kafka_sink import Seen, TopicSink
 from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.outputs import Output
@@ -31,12 +32,14 @@ from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, rang
 from local_tracker.spark.rows import row_cells
 from local_tracker.spark.table_units import Taken
 from tracker.client import Admin, NodeClient
+from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
-from tracker.core.model.slots import slot_of
+from tracker.core.model.slots import HIGHEST_SLOT, slot_of
 from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.files import STORES, FilesError, Stores, child, parents
 
+_AHEAD_NS = 10_000_000_000
 _RESOLVE_WAIT_MS = 1_000
 _NAMES_SHOWN = 3
 _LOOK_AGAIN_S = 0.02
@@ -54,7 +57,9 @@ log = logging.getLogger("lowmark.spark")
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
     """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
-    those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the segments in which it should have published, and has not."""
+    those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
+    segments in which it should have published, and has not. `seen`: the ends of the topic that the query
+    writes, if the brokers answered."""
 
     batch: int
     fingerprint: bytes
@@ -65,6 +70,7 @@ class QueryRecord:
     timestamp_ms: int = 0
     unpublished: tuple[int, ...] = ()
     held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    seen: Seen | None = None
 
 
 class QueryTicks:
@@ -83,17 +89,19 @@ class QueryTicks:
         emits: FrontLabels | None = None,
         publishes: tuple[int, ...] = (),
         scope: str | None = None,
+        sink: TopicSink | None = None,
     ) -> None:
         """evaluations: None where no user code acknowledges anything. twins: which sources list the same
         directory. emits: the labels of the front that the query is of what it emits from its state; None
         if that is not held to anything. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
-        to `read`."""
+        to `read`. sink: the Kafka topic that the query writes."""
         self._node, self._admin = node, admin
         self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
         self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
+        self._sink = sink
         self._stores = STORES if checkpoint is None else checkpoint.stores
 
     @property
@@ -107,22 +115,37 @@ class QueryTicks:
         return self._scope or self.checkpoint.query_id
 
     def read(self, batch: int) -> QueryRecord:
-        consumed, held, consumed_ranges = self._taken(batch)
+        seen = self._look()
+        taken = self._read_taken(batch)
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
         runs = (output.run(batch) for output in outputs)
-        offsets = self.checkpoint.offsets(batch)
-        return QueryRecord(
-            batch,
-            fingerprint(offsets.text, consumed, created),
-            consumed,
-            created,
-            next((run for run in runs if run is not None), None),
-            consumed_ranges,
-            offsets.timestamp_ms,
-            self._unpublished(batch) if consumed or held or consumed_ranges else (),
-            held,
+        had_input = bool(taken.consumed or taken.held or taken.ranges)
+        return replace(
+            taken,
+            fingerprint=fingerprint(self.checkpoint.offsets(batch).text, taken.consumed, created),
+            created=created,
+            published_by=next((run for run in runs if run is not None), None),
+            unpublished=self._unpublished(batch) if had_input else (),
+            seen=seen,
         )
+
+    def _read_taken(self, batch: int) -> QueryRecord:
+        """What a batch has consumed, be it over or not."""
+        consumed, held, consumed_ranges = self._taken(batch)
+        timestamp_ms = self.checkpoint.offsets(batch).timestamp_ms
+        return QueryRecord(batch, b"", consumed, (), None, consumed_ranges, timestamp_ms, held=held)
+
+    def _look(self) -> Seen | None:
+        """How far the topic has come that the query writes; None if it writes none, or if no broker answers:
+        then they are asked again."""
+        if self._sink is None:
+            return None
+        try:
+            return self._sink.look()
+        except BrokerAwayError as error:
+            log.warning("query %s: %s", self._query_id, error)
+            return None
 
     def check_sources(self, name: str) -> None:
         """Raises TrackingError, with the query's `name`, where a batch that is logged has read what nobody
@@ -205,7 +228,59 @@ class QueryTicks:
             slots = self._emitted(record, slots, self._emits)
         elif record.created and not slots:
             slots = self._min_times()
-        return self._compose(record, consumed, slots, rows)
+        return self._compose(
+            record, consumed, slots, rows, self._created_in_topic(record, slots, stopping)
+        )
+
+    def _created_in_topic(
+        self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
+    ) -> Cells:
+        """What the batch has created in the topic that the query writes, by its manifest, which is durable
+        then. Raises BrokerAwayError, AwayError, ComposeError."""
+        sink = self._sink
+        if sink is None:
+            return Cells.empty()
+        manifest = sink.covered(record.batch)
+        try:
+            if manifest is None:
+                seen = record.seen or sink.look()
+                oldest = self._oldest_slots(record, seen, slots, stopping)
+                labels = oldest or self._slots_of_the_moment()
+                named = {name: labels[s] for name, s in sink.segments.items() if s in labels}
+                self._check_labelled(record.batch, sink, named)
+                manifest = sink.cover(record.batch, seen, named, by_moment=not oldest)
+        except TopicError as error:
+            raise ComposeError(f"batch {record.batch}: {error}") from None
+        return manifest.cells(sink.segments)
+
+    def _oldest_slots(
+        self,
+        record: QueryRecord,
+        seen: Seen,
+        slots: Mapping[int, int],
+        stopping: threading.Event,
+    ) -> dict[int, int]:
+        """The least slots of a batch and of those that may have written beside it; by segment."""
+        oldest = dict(slots)
+        for batch in self.checkpoint.planned():
+            if record.batch < batch <= seen.newest:
+                later = self._input(self._read_taken(batch), stopping)[2]
+                oldest |= {s: min(slot, oldest.get(s, slot)) for s, slot in later.items()}
+        return oldest
+
+    def _slots_of_the_moment(self) -> dict[int, int]:
+        """Slots for what came from no input. A manifest is not written anew, so they lie somewhat ahead of
+        min time, which goes on meanwhile."""
+        ahead = min(_AHEAD_NS // self._spec.slack_ns + 1, self._spec.horizon_slots // 2)
+        now = self._min_times()
+        return {segment: min(slot + ahead, HIGHEST_SLOT) for segment, slot in now.items()}
+
+    def _check_labelled(self, batch: int, sink: TopicSink, named: Mapping[str, int]) -> None:
+        if lacking := sorted(set(sink.segments) - set(named)):
+            raise ComposeError(
+                f"batch {batch} of query {self._query_id} wrote to topic {sink.topic.name!r} for segment "
+                f"{lacking[0]!r}, but no edge leads there from the segments that it read; register one"
+            )
 
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
@@ -293,13 +368,31 @@ class QueryTicks:
 
     def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
         """A batch that read nothing creates at the min time of the moment, which may move on."""
+        if self._sink is not None:
+            return self._without_created(record, refusal, self._sink)
         if refusal.code != RefusalCode.BELOW_MIN_TIME or not record.created:
             return None
         if record.consumed or record.held or record.ranges or self._emits is not None:
             return None
         return self._compose(record, (), self._min_times(), Cells.empty())
 
+    def _without_created(
+        self, record: QueryRecord, refusal: Refusal, sink: TopicSink
+    ) -> TickContent | None:
+        """Where min time has passed the slots that a manifest got by the moment: what it covers is late, and
+        is counted so when it is consumed."""
+        manifest = sink.covered(record.batch)
+        if refusal.code != RefusalCode.BELOW_MIN_TIME or manifest is None or not manifest.by_moment:
+            return None
+        log.warning(
+            "batch %d of query %s: what it wrote to topic %r came from no input, and is late: %s",
+            record.batch, self._query_id, sink.topic.name, refusal.message,
+        )  # fmt: skip
+        return self._compose(record, (), {}, Cells.empty())
+
     def durable(self, batch: int) -> None:
+        if self._sink is not None:
+            self._sink.durable(self._min_times)
         if self._emits is not None:
             self._emits.close(batch)
         for output in self._outputs():
@@ -409,6 +502,7 @@ class QueryTicks:
         consumed: tuple[Unit, ...],
         slots: Mapping[int, int],
         consumed_rows: Cells,
+        created_ranges: Cells | None = None,
     ) -> TickContent:
         by_rows = self._routes.rows
         created = tuple(
@@ -420,7 +514,9 @@ class QueryTicks:
         )
         acked = self._acked(record.batch, record.published_by, lambda: bool(record.consumed))
         more = (
-            Cells.concatenate([acked[0], self._created_rows(record, slots)]),
+            Cells.concatenate(
+                [acked[0], self._created_rows(record, slots), created_ranges or Cells.empty()]
+            ),
             Cells.concatenate([acked[1], consumed_rows]),
         )
         return compose(units, more)

@@ -37,6 +37,7 @@ from local_tracker.spark.hadoop_files import session_stores
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.kafka import TopicReads, topic_reads
+from local_tracker.spark.kafka_sink import Sweeper, TopicSink
 from local_tracker.spark.labels import FrontLabels, Promises
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import (
@@ -50,10 +51,12 @@ from local_tracker.spark.plans import Routes, Source
 from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.starting import (
+    KAFKA,
     StartingQuery,
     check_admission,
     check_each_batch,
     check_planned,
+    topic_sink,
 )
 from local_tracker.spark.tables import TABLE_FORMATS, table_writer
 from local_tracker.spark.ticks import QueryTicks
@@ -90,7 +93,7 @@ class Tracked:
         """`target`: host:port of a tracker process, or several; a SecureTarget's files are taken on
         executors too, from the same paths, unless these have credentials in their environment.
         `untried_pyspark`: a version of PySpark to go on with although it has not been tried, such as
-        "4.4". topics: the directory in which fronts note what they label of Kafka topics. Raises
+        "4.4". topics: the directory in which it is noted who labels which offsets of Kafka topics. Raises
         TrackingError for a version, or a kind of session, that cannot be tracked."""
         check_version(pyspark.__version__, untried_pyspark)
         self._is_remote = connect.is_remote(spark)
@@ -163,9 +166,8 @@ class Tracked:
         user's own notes what it commits (`note_commit`). operators: those that acknowledge: a batch with
         input files in which one handed nothing over fails. untracked: sources that are in none of these, by
         number, topics, directories (with a `/`), and versions of a table (`/data/t@0-7`). may_publish_nothing:
-        a batch with input need not publish what the query creates by `writer` (or note it); else it fails. take_over: end another query of this node id. to_table:
-        starts it as `writer.toTable(...)` would.
-
+        a batch with input need not publish what the query creates by `writer` (or note it); else it fails.
+        take_over: end another query of this node id. to_table: starts it as `writer.toTable(...)` would.
         Raises TrackingError if the plan's sources, the segments, the sink or the checkpoint don't fit,
         and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
         """
@@ -173,15 +175,16 @@ class Tracked:
         with ExitStack() as undoing:
             starting = self._starting(planned, node_id, take_over)
             undoing.callback(starting.node.close)
-            admin = Admin(self.target)
-            undoing.callback(admin.close)
+            undoing.callback((admin := Admin(self.target)).close)
             asked = starting.ask()
             read = self._read_topics(planned.sources or (), reads, untracked, ranges or {})
             routes = read.routes(asked.spec, creates, node_id, rows, planned.sources, self._stores)
             self._check_creates(planned, routes, creates, noted, to_table)
             _check_emits(emits, creates, routes)
             check_admission(node_id, starting, admin, asked, routes)
-            joined = starting.join()
+            sink = None if noted else topic_sink(planned, starting, routes, self._place, emits)
+            undoing.callback(sink.close if sink else tuple)
+            joined = starting.join(sink)
             labels = None if emits is None else FrontLabels.joined(starting.node, emits, creates[0])
             publishes = () if may_publish_nothing else _publishes(planned, routes, noted, to_table)
             if planned.each_batch is not None and publishes:
@@ -189,17 +192,17 @@ class Tracked:
             with self._task_settings(node_id):
                 query = writer.toTable(to_table) if to_table else writer.start()
             undoing.push(partial(self._not_started, query, node_id))
-            checkpoint, sink, twins = self._running(query, planned, starting)
+            checkpoint, description, twins = self._running(query, planned, starting)
             ticks = QueryTicks(
                 starting.node, admin, routes, checkpoint,
-                self._outputs(str(query.id), sink, routes, noted),
+                self._outputs(str(query.id), description, routes, noted, topic=sink),
                 evaluations=self._evaluations(query, checkpoint, operators), twins=twins,
-                emits=labels, publishes=publishes,
+                emits=labels, publishes=publishes, sink=sink,
             )  # fmt: skip
+            most = limits or self._limits()
             tracked_query = TrackedQuery(
-                query, node_id, starting.node, admin, ticks, joined, limits or self._limits(),
-                emits, labels,
-            )  # fmt: skip
+                query, node_id, starting.node, admin, ticks, joined, most, emits, labels, sink
+            )
             undoing.pop_all()
         self._admit(query.id, tracked_query)
         return tracked_query
@@ -274,9 +277,9 @@ class Tracked:
         if self._topics is None:
             raise TrackingError(
                 f"topic {topic!r} is to be tracked, and it is not known where its labels are noted: give "
-                f"the directory, Tracked(..., topics=DIRECTORY), the same as to its KafkaFront"
+                f"the directory, Tracked(..., topics=DIRECTORY), the same for all who label, write or read it"
             )
-        return TopicPlace(self._topics, self.pipeline, topic)
+        return TopicPlace(self._topics, self.pipeline, topic, self._stores)
 
     def _topic_id(self, topic: str, options: Mapping[str, str]) -> str:
         with closing(JvmTopic(self.spark, topic, options)) as asked:
@@ -291,7 +294,7 @@ class Tracked:
         to_table: str | None,
     ) -> None:
         """Raises TrackingError where it cannot be known what a query creates."""
-        if not creates or noted is not None:
+        if not creates or noted is not None or planned.sink.lower() == KAFKA:
             return
         if planned.sink in TABLE_FORMATS and (by_rows := {*routes.creates} & {*routes.rows}):
             raise TrackingError(
@@ -344,7 +347,13 @@ class Tracked:
         return log, jvm.sink_description(query), _Twins(query)
 
     def _outputs(
-        self, query_id: str, sink: str, routes: Routes, noted: str | None
+        self,
+        query_id: str,
+        sink: str,
+        routes: Routes,
+        noted: str | None,
+        *,
+        topic: TopicSink | None,
     ) -> Callable[[], Iterable[Output]]:
         """Where the query's batches leave files."""
         outputs: tuple[Output, ...] = ()
@@ -354,7 +363,7 @@ class Tracked:
             return partial(self._published_outputs, query_id, routes)
         elif (table := table_writer(sink, self._stores, query_id)) is not None:
             outputs = (table_output(table, routes.creates),) if routes.creates else ()
-        elif routes.creates:
+        elif routes.creates and topic is None:
             if not sink.startswith("FileSink["):
                 raise _unreadable(sink)
             log = SinkLog(sink.removeprefix("FileSink[").removesuffix("]"), self._stores)
@@ -436,8 +445,12 @@ class TrackedQuery(Followed):
         limits: FollowerLimits,
         front: str | None,
         labels: FrontLabels | None,
+        sink: TopicSink | None,
     ) -> None:
-        """front, labels: of the front that the query is of what it emits, if it is one."""
+        """front, labels: of the front that the query is of what it emits, if it is one. sink: the Kafka
+        topic that it writes, if it creates there; closed with the query."""
+        if sink is not None:
+            sink.follow(ticks.checkpoint)
         self.query, self.checkpoint = query, ticks.checkpoint
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
@@ -449,6 +462,9 @@ class TrackedQuery(Followed):
         self._front, self._closed = front, False
         self._promises: Promises | None = None
         self._follower.start()
+        self._sweeper = None if sink is None else Sweeper(sink, lambda: self.last_durable_batch)
+        if self._sweeper is not None:
+            self._sweeper.start()
         if front is not None and labels is not None:
             self._promises = Promises(
                 node, front, labels, time.time_ns, joined.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
@@ -529,6 +545,8 @@ class TrackedQuery(Followed):
             return  # what is in the checkpoint now is another run's
         self._closed = True
         clean = self._followed.close(_DRAIN_TIMEOUT_S)
+        if self._sweeper is not None:
+            self._sweeper.stop()
         if self._promises is not None:
             self._promises.stop()
         if leave and clean and self._front is not None:
@@ -627,7 +645,7 @@ def _publishes(
 
 def _unreadable(sink: str) -> TrackingError:
     return TrackingError(
-        f"what the sink {sink} has committed cannot be read: use a file sink, a Delta table, foreachBatch with "
+        f"what the sink {sink} has committed cannot be read: use a file sink, a Delta table, Kafka, foreachBatch with "
         f"tracked.writer(...), or noted=DIRECTORY with a sink that notes what it commits; or start the "
         f"query with creates=[]"
     )

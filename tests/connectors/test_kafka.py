@@ -26,7 +26,7 @@ from tests.spark_matrix.registry import LOCAL
 from tests.spark_matrix.sessions import make_session
 from tracker.client import Admin, Subscriber
 from tracker.client.topics import TopicError
-from tracker.core.model import PipelineSpec
+from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
 
 
@@ -45,7 +45,8 @@ def target() -> Iterator[str]:
 
 
 class World:
-    """A pipeline over a topic of its own, its front, and a tracked query that copies it to files."""
+    """A pipeline over a topic of its own, its front, and a tracked query that copies it to files; or to
+    another topic, which a second one copies to files."""
 
     def __init__(
         self, spark: SparkSession, target: str, broker: KafkaBroker, name: str, directory: Path
@@ -55,13 +56,16 @@ class World:
         self.topics = str(directory / "topics")
         self.tracked = Tracked(spark, target, name, topics=self.topics)
         with Admin(target) as admin:
-            spec = PipelineSpec(name, ("parse",), front_count=1, start_slot=now_slot())
+            edges = (Edge("parse", "enrich"),)
+            spec = PipelineSpec(
+                name, ("parse", "enrich"), edges, front_count=1, start_slot=now_slot()
+            )
             admin.register(spec)
 
-    def produce(self, *numbers: int, partition: int = 0) -> None:
+    def produce(self, *numbers: int, partition: int = 0, topic: str | None = None) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "acks": "all"})
         for number in numbers:
-            producer.produce(self.topic, str(number).encode(), partition=partition)
+            producer.produce(topic or self.topic, str(number).encode(), partition=partition)
         assert producer.flush(WAIT_S) == 0
 
     def front(self) -> KafkaFront:
@@ -70,8 +74,13 @@ class World:
             brokers=self.broker.bootstrap,
         )  # fmt: skip
 
-    def frame(self, **options: str) -> DataFrame:
-        reader = self.spark.readStream.format("kafka").option("subscribe", self.topic)
+    @property
+    def second(self) -> str:
+        """The topic that the first query writes, if it writes one."""
+        return f"{self.topic}-second"
+
+    def frame(self, topic: str | None = None, **options: str) -> DataFrame:
+        reader = self.spark.readStream.format("kafka").option("subscribe", topic or self.topic)
         options = {
             "kafka.bootstrap.servers": self.broker.bootstrap,
             "startingOffsets": "earliest",
@@ -89,6 +98,23 @@ class World:
 
     def start(self, frame: DataFrame | None = None) -> TrackedQuery:
         return self.tracked.start(self.copy(frame), node_id="copy", reads={self.topic: "parse"})
+
+    def forward(self, tracked: Tracked | None = None) -> TrackedQuery:
+        """The first of two queries: from topic to topic."""
+        writer = (
+            self.frame().selectExpr("value").writeStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.broker.bootstrap)
+            .option("topic", self.second)
+            .option("checkpointLocation", f"{self.directory}/cp-forward")
+        )  # fmt: skip
+        reads, creates = {self.topic: "parse"}, ["enrich"]
+        return (tracked or self.tracked).start(
+            writer, node_id="forward", reads=reads, creates=creates
+        )
+
+    def start_second(self) -> TrackedQuery:
+        writer = self.copy(self.frame(self.second))
+        return self.tracked.start(writer, node_id="copy", reads={self.second: "enrich"})
 
     @contextmanager
     def query(self) -> Iterator[TrackedQuery]:
@@ -109,8 +135,7 @@ class World:
 
     def open_items(self) -> int:
         with Admin(self.target) as admin:
-            (segment,) = admin.pipeline(self.name).state.segments
-        return segment.open_items
+            return sum(each.open_items for each in admin.pipeline(self.name).state.segments)
 
 
 @pytest.fixture
@@ -123,6 +148,7 @@ def world(
 ) -> World:
     world = World(spark, target, broker, request.node.name, tmp_path)
     broker.create_topic(world.topic, 2)
+    broker.create_topic(world.second, 2)
     return world
 
 
@@ -212,6 +238,87 @@ def test_a_group_shares_the_partitions_of_a_topic(world: World) -> None:
             query.processAllAvailable()
     assert world.copied() == [1, 2, 3]
     until(lambda: world.open_items() == 0)
+
+
+def test_a_topic_that_a_tracked_query_writes_is_read_to_its_end(world: World) -> None:
+    world.produce(1, 2, 3)
+    with world.front() as front:
+        forward, copy = world.forward(), world.start_second()
+        for number in range(4, 8):
+            world.produce(number, partition=number % 2)
+            forward.processAllAvailable()
+        copy.processAllAvailable()
+        front.leave()
+        world.assert_complete()
+    assert world.copied() == [1, 2, 3, 4, 5, 6, 7]
+    forward.stop()
+    copy.stop()
+
+
+def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
+    world.produce(1)
+    with world.front() as front, Subscriber(world.target, world.name) as subscriber:
+        forward = world.forward()
+        forward.processAllAvailable()
+        forward.stop()
+        front.leave()
+        assert subscriber.wait_until(FOREVER, segment="parse", timeout_s=WAIT_S)
+        assert not subscriber.wait_until(FOREVER, timeout_s=0.5)
+        copy = world.start_second()
+        copy.processAllAvailable()
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+        copy.stop()
+    assert world.copied() == [1]
+
+
+def test_what_nobody_wrote_in_a_batch_keeps_no_reader_waiting(world: World) -> None:
+    world.produce(1)
+    with world.front() as front:
+        forward, copy = world.forward(), world.start_second()
+        forward.processAllAvailable()
+        world.produce(9, topic=world.second)  # as a task would that was lost
+        copy.processAllAvailable()
+        world.produce(2)
+        forward.processAllAvailable()
+        copy.processAllAvailable()
+        front.leave()
+        world.assert_complete()
+    assert world.copied() == [1, 2, 9]
+    forward.stop()
+    copy.stop()
+
+
+def test_the_next_run_goes_on_behind_the_manifests(world: World) -> None:
+    with world.front() as front:
+        copy = world.start_second()
+        for number in range(3):
+            world.produce(number)
+            forward = world.forward(
+                Tracked(world.spark, world.target, world.name, topics=world.topics)
+            )
+            forward.processAllAvailable()
+            forward.stop()
+        copy.processAllAvailable()
+        front.leave()
+        world.assert_complete()
+    assert world.copied() == [0, 1, 2]
+    copy.stop()
+
+
+def test_another_query_does_not_write_a_topic_that_has_a_writer(world: World) -> None:
+    world.forward().stop()
+    writer = (
+        world.frame().selectExpr("value").writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", world.broker.bootstrap)
+        .option("topic", world.second)
+    )  # fmt: skip
+    reads, creates = {world.topic: "parse"}, ["enrich"]
+    other = writer.option("checkpointLocation", f"{world.directory}/cp-other")
+    with pytest.raises(TopicError, match=f"topic '{world.second}' .* belongs to query"):
+        world.tracked.start(other, node_id="other", reads=reads, creates=creates)
+    weak = other.option("kafka.acks", "1")
+    with pytest.raises(TrackingError, match=r"kafka\.acks must be all"):
+        world.tracked.start(weak, node_id="other", reads=reads, creates=creates)
 
 
 def test_a_query_is_followed_from_outside(world: World) -> None:

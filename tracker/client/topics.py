@@ -116,14 +116,18 @@ class TopicPlace:
             raise TopicError(
                 f"{directory}: the claim of topic {self.topic!r} was deleted; try again"
             )
-        if stands.owner != wanted.owner:
-            raise TopicError(
-                f"topic {self.topic!r} of pipeline {self.pipeline!r} belongs to {stands.owner}, so "
-                f"{wanted.owner} cannot label it too: offsets would count twice. If {stands.owner} is "
-                f"gone for good, begin in another directory than {self.directory}, and in a new pipeline"
-            )
+        self.check_owner(stands, wanted.owner)
         self.check_id(stands, wanted.topic_id)
         return stands
+
+    def check_owner(self, claim: TopicClaim, owner: str) -> None:
+        """Raises TopicError where another one has claimed the topic."""
+        if claim.owner != owner:
+            raise TopicError(
+                f"topic {self.topic!r} of pipeline {self.pipeline!r} belongs to {claim.owner}, so {owner} "
+                f"cannot label it too: offsets would count twice. If {claim.owner} is gone for good, begin "
+                f"in another directory than {self.directory}, and in a new pipeline"
+            )
 
     def check_id(self, claim: TopicClaim, topic_id: str) -> None:
         """Raises TopicError where the topic is not the one that was claimed."""

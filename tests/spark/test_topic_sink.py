@@ -1,0 +1,344 @@
+"""What a query's batches create in a Kafka topic, by its ends and the query's own log, through crashes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from local_tracker.spark.compose import ComposeError
+from local_tracker.spark.kafka import TopicLabels
+from local_tracker.spark.kafka_sink import TopicSink
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.plans import Routes
+from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, RangesError
+from local_tracker.spark.ticks import QueryTicks
+from tests.fronts.fake_topic import FakeTopic
+from tracker.client.topics import TopicError, TopicPlace
+from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
+from tracker.core.model.ack_values import range_value
+
+EDGES = Edge("in", "out"), Edge("in", "more", 100), Edge("side", "end")
+SPEC = PipelineSpec("p", ("in", "out", "more", "side", "end"), EDGES)
+IN, OUT, MORE, SIDE, END = range(5)
+P0, P1 = "orders/0", "orders/1"
+
+
+class Query:
+    """A query from a source of numbered records, whose slots are as the test says, to a topic: its
+    checkpoint, the topic, and the runs of who follows it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.topic = directory, FakeTopic()
+        self.slots: dict[int, int] = {}  # by offset
+        self.min_times = dict.fromkeys(range(5), 0)
+        self.root = directory / "cp"
+        for folder in ("offsets", "commits"):
+            (self.root / folder).mkdir(parents=True)
+        (self.root / "metadata").write_text(json.dumps({"id": "q1"}))
+
+    def run(self, query: str = "q1", segments: Mapping[str, int] | None = None) -> Run:
+        return Run(self, query, segments or {"out": OUT})
+
+    def plan(self, batch: int, end: int) -> None:
+        """The batch reads the source's one partition up to `end`."""
+        header = json.dumps({"batchTimestampMs": batch})
+        text = f"v1\n{header}\n{json.dumps({'source': end})}"
+        (self.root / "offsets" / str(batch)).write_text(text)
+
+    def commit(self, batch: int) -> None:
+        (self.root / "commits" / str(batch)).write_text("v1\n{}")
+
+    def write(self, count: int, partition: int = 0) -> None:
+        self.topic.now[partition] = self.topic.now.get(partition, 0) + count
+
+    def labels(self, segment: str = "out") -> TopicLabels:
+        return TopicLabels(self.place(), segment)
+
+    def place(self) -> TopicPlace:
+        return TopicPlace(str(self.directory / "topics"), "p", "orders")
+
+    def pieces(self, partition: str, begin: int, end: int, segment: str = "out") -> list[Any]:
+        return list(self.labels(segment).slots(partition, begin, end))
+
+
+class Run:
+    """One run of the query's follower."""
+
+    def __init__(self, query: Query, query_id: str, segments: Mapping[str, int]) -> None:
+        checkpoint = CheckpointLog(str(query.root))
+        self.sink = TopicSink(query.place(), query.topic, segments, query_id)
+        self.sink.check(checkpoint)
+        self.sink.begin()
+        self.sink.follow(checkpoint)
+
+        def slots(partition: str, begin: int, end: int) -> list[tuple[int, int, int]]:
+            if any(offset not in query.slots for offset in range(begin, end)):
+                raise NotYetPublished("it is not labelled yet")
+            return [(offset, offset + 1, query.slots[offset]) for offset in range(begin, end)]
+
+        ranges = {"0": OffsetRanges("in", slots), "1": OffsetRanges("side", slots)}
+        routes = Routes(SPEC, {}, tuple(segments), "q", None, ranges)
+        state = lambda name: SimpleNamespace(  # noqa: E731
+            state=SimpleNamespace(
+                segments=[
+                    SimpleNamespace(min_time=query.min_times[n]) for n in sorted(query.min_times)
+                ]
+            )
+        )
+        node: Any = SimpleNamespace(report_waits=lambda waits: None)
+        admin: Any = SimpleNamespace(pipeline=state)
+        self.ticks = QueryTicks(node, admin, routes, checkpoint, sink=self.sink)
+
+    def tick(self, batch: int) -> TickContent:
+        return self.ticks.tick(self.ticks.read(batch), threading.Event())
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Iterator[Query]:
+    yield Query(tmp_path)
+
+
+def created(tick: TickContent) -> list[tuple[int, int, int, int]]:
+    return sorted(tick.created.rows())
+
+
+def test_a_batch_creates_what_lies_between_the_ends(query: Query) -> None:
+    query.topic.now = {0: 4, 1: 0}  # was there before
+    query.slots = {0: 50, 1: 60, 2: 70}
+    run = query.run(segments={"out": OUT, "more": MORE})
+    query.plan(0, 2)
+    query.write(3)
+    query.write(1, partition=1)
+    query.commit(0)
+    value = range_value(P0, 4, 7) ^ range_value(P1, 0, 1)
+    assert created(run.tick(0)) == [(OUT, 50, value, 4), (MORE, 150, value, 4)]
+    query.plan(1, 3)
+    query.write(2)
+    query.commit(1)
+    assert created(run.tick(1)) == [
+        (OUT, 70, range_value(P0, 7, 9), 2), (MORE, 170, range_value(P0, 7, 9), 2)
+    ]  # fmt: skip
+    assert query.pieces(P0, 2, 9) == [(2, 4, None), (4, 7, 50), (7, 9, 70)]
+    assert query.pieces(P0, 5, 8, "more") == [(5, 7, 150), (7, 8, 170)]
+
+
+def test_what_the_next_batch_has_written_already_has_no_later_slot_than_its_own(
+    query: Query,
+) -> None:
+    query.slots = {0: 50, 1: 30}  # the second batch reads what is older
+    run = query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    query.plan(1, 2)
+    query.write(2)  # of batch 1, before anyone has asked for the ends of batch 0
+    assert created(run.tick(0)) == [(OUT, 30, range_value(P0, 0, 5), 5)]
+
+
+def test_the_ends_are_those_of_when_the_batch_was_over_not_of_its_tick(query: Query) -> None:
+    query.slots = {0: 50, 1: 30}
+    run = query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    record = run.ticks.read(0)
+    query.plan(1, 2)
+    query.write(2)
+    assert created(run.ticks.tick(record, threading.Event())) == [
+        (OUT, 50, range_value(P0, 0, 3), 3)
+    ]
+
+
+def test_a_manifest_stands_before_the_tick_and_the_next_run_repeats_it(query: Query) -> None:
+    query.slots = {0: 50, 1: 30}
+    query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    first = created(query.run().tick(0))  # and it dies before the tick is sent
+    query.plan(1, 2)
+    query.write(2)
+    assert query.pieces(P0, 0, 3) == [(0, 3, 50)]
+    assert created(query.run().tick(0)) == first
+
+
+def test_a_run_killed_before_the_manifest_is_covered_by_the_next_with_the_oldest_slot(
+    query: Query,
+) -> None:
+    query.slots = {0: 50, 1: 40, 2: 30}
+    query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    query.plan(1, 2)
+    query.write(2)
+    query.commit(1)
+    query.plan(2, 3)
+    query.write(1)  # and the driver is killed
+    run = query.run()
+    assert created(run.tick(0)) == [(OUT, 30, range_value(P0, 0, 6), 6)]
+    assert created(run.tick(1)) == []
+    query.write(1)  # batch 2 again
+    query.commit(2)
+    assert created(query.run().tick(1)) == []
+    assert created(run.tick(2)) == [(OUT, 30, range_value(P0, 6, 7), 1)]
+
+
+def test_it_waits_for_the_slots_of_the_batch_that_may_have_written_too(query: Query) -> None:
+    query.slots = {0: 50}
+    run = query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    query.plan(1, 2)
+    record = run.ticks.read(0)
+    stopping = threading.Event()
+    ticks: list[TickContent] = []
+    thread = threading.Thread(target=lambda: ticks.append(run.ticks.tick(record, stopping)))
+    thread.start()
+    query.slots[1] = 20
+    thread.join()
+    assert created(ticks[0]) == [(OUT, 20, range_value(P0, 0, 3), 3)]
+
+
+def test_what_was_written_at_rest_is_nobodys_and_readers_do_not_wait_for_it(query: Query) -> None:
+    query.slots = {0: 50, 1: 60}
+    run = query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    run.tick(0)
+    query.write(2)  # of a task that was lost
+    labels = query.labels()
+    assert not run.sink.sweep(-1)  # batch 0 is not durable yet
+    assert run.sink.sweep(0)
+    assert not run.sink.sweep(0)
+    assert list(labels.slots(P0, 1, 5)) == [(1, 3, 50), (3, 5, None)]
+    query.plan(1, 2)
+    query.write(1)
+    assert not run.sink.sweep(0)  # it may be of batch 1
+    query.commit(1)
+    assert created(run.tick(1)) == [(OUT, 60, range_value(P0, 5, 6), 1)]
+    assert created(query.run().tick(1)) == [(OUT, 60, range_value(P0, 5, 6), 1)]
+
+
+def test_brokers_that_are_away_when_a_batch_ends_are_asked_again(query: Query) -> None:
+    query.slots = {0: 50}
+    run = query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    query.topic.is_away = True
+    record = run.ticks.read(0)
+    query.topic.is_away = False
+    assert created(run.ticks.tick(record, threading.Event())) == [
+        (OUT, 50, range_value(P0, 0, 3), 3)
+    ]
+
+
+def test_a_batch_without_input_creates_ahead_of_min_time_or_late(query: Query) -> None:
+    query.slots = {0: 50}
+    run = query.run()
+    query.plan(0, 0)
+    query.write(3)
+    query.commit(0)
+    query.min_times[OUT] = 500
+    record = run.ticks.read(0)
+    ((segment, slot, value, _),) = created(run.ticks.tick(record, threading.Event()))
+    assert (segment, value) == (OUT, range_value(P0, 0, 3)) and slot > 500
+    refusal = Refusal(RefusalCode.BELOW_MIN_TIME, "min time is there")
+    again = run.ticks.relabelled(record, refusal)
+    assert again is not None and created(again) == []
+    query.plan(1, 1)
+    query.write(1)
+    query.commit(1)
+    record = run.ticks.read(1)
+    run.ticks.tick(record, threading.Event())
+    assert run.ticks.relabelled(record, refusal) is None  # of input: an error as ever
+
+
+def test_an_end_that_moves_back_is_an_error(query: Query) -> None:
+    query.slots = {0: 50, 1: 60}
+    run = query.run()
+    query.plan(0, 1)
+    query.write(3)
+    query.commit(0)
+    run.tick(0)
+    query.topic.now = {0: 2}
+    with pytest.raises(TopicError, match="'orders/0' ends at offset 2, and ended at 3 before"):
+        run.ticks.read(0)
+    with pytest.raises(TopicError, match="'orders/0' ends at offset 2"):
+        query.run()
+
+
+def test_a_topic_that_was_made_anew_is_refused(query: Query) -> None:
+    run = query.run()
+    query.topic.topic_id = "id-2"
+    query.plan(0, 1)
+    query.commit(0)
+    with pytest.raises(
+        TopicError, match="has id id-2, and query q1 has labelled the one with id id-1"
+    ):
+        run.ticks.read(0)
+
+
+def test_a_topic_has_one_tracked_writer(query: Query) -> None:
+    query.run("q1")
+    with pytest.raises(TopicError, match="belongs to query q1, so query q2 cannot label it too"):
+        query.run("q2")
+
+
+def test_a_writer_does_not_get_segments_later(query: Query) -> None:
+    query.run()
+    with pytest.raises(TopicError, match=r"has created in \['out'\]"):
+        query.run(segments={"out": OUT, "more": MORE})
+
+
+def test_batches_of_before_it_was_tracked_are_refused(query: Query) -> None:
+    query.plan(0, 1)
+    query.commit(0)
+    with pytest.raises(TopicError, match="has batches up to 0, which were planned before"):
+        query.run()
+
+
+def test_a_writer_and_a_front_do_not_label_one_segment(query: Query) -> None:
+    query.run()
+    place = query.place()
+    claim = place.claim_of(place.writer)
+    assert claim is not None
+    place.claim(place.front("out"), claim)
+    with pytest.raises(RangesError, match="by query q1 and by query q1"):
+        query.pieces(P0, 0, 1)
+
+
+def test_no_edge_no_slot(query: Query) -> None:
+    run = query.run(segments={"end": END})
+    query.slots = {0: 50}
+    query.plan(0, 1)
+    query.write(1)
+    query.commit(0)
+    with pytest.raises(ComposeError, match="no edge leads there"):
+        run.tick(0)
+
+
+def test_manifests_that_no_reader_needs_are_deleted(query: Query) -> None:
+    query.slots = {offset: offset for offset in range(400)}
+    run = query.run()
+    for batch in range(300):
+        query.plan(batch, batch + 1)
+        query.write(1)
+        query.commit(batch)
+        run.tick(batch)
+        query.min_times[OUT] = min(batch, 120)
+        run.ticks.durable(batch)
+    numbers = sorted(path.name for path in (query.directory / "topics/p/orders/writer").glob("0*"))
+    assert int(numbers[0].split(".")[0]) == 120
+    assert len(numbers) == 180
+    assert query.pieces(P0, 120, 122) == [(120, 121, 120), (121, 122, 121)]
+    query.run()
