@@ -74,6 +74,11 @@ class Connector(ABC):
     def site(self, world: World) -> Site:
         return Site(world.place.url("").rstrip("/"))
 
+    @staticmethod
+    def options(site: Site) -> dict[str, Any]:
+        """Of `Tracked`."""
+        return {}
+
     # --- what a row does --------------------------------------------------------------------------
 
     def open(self, world: World) -> None:
@@ -96,6 +101,9 @@ class Connector(ABC):
     @abstractmethod
     def check(self, world: World) -> None:
         """What was published is in the sink and behind its reader, each row as often as it must be."""
+
+    def add_partitions(self, world: World) -> None:  # noqa: B027 - most have none
+        """The source has another number of partitions from here on, if it has any."""
 
     # --- what goes wrong --------------------------------------------------------------------------
 

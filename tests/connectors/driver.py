@@ -81,8 +81,9 @@ def run_query(spark: SparkSession, run: Run, recorder: Recorder) -> None:
     if run.dies_at >= 0:
         Killer.of(spark, Path(run.directory), run.dies_at).plant("tick", "")
     with recording(lambda _: recorder):
-        tracked = Tracked(spark, run.target, run.pipeline)
-        query = connector.start(spark, tracked, Site(**run.site), How())
+        site = Site(**run.site)
+        tracked = Tracked(spark, run.target, run.pipeline, **connector.options(site))
+        query = connector.start(spark, tracked, site, How())
         query.processAllAvailable()
         query.stop()
 

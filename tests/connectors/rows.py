@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pyspark.errors import StreamingQueryException
 
 from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import TrackedQuery
+from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.connectors.connector import Connector, How
 from tests.connectors.driver import DRIVER_TIMEOUT_S, Run, Started
 from tests.spark_matrix.faults import at_the_end, once
@@ -33,12 +33,13 @@ class Trial:
         self.connector.open(self.world)
         self.connector.publish(self.world, *SLOTS)
 
+    def tracked(self) -> Tracked:
+        return self.world.tracked(**self.connector.options(self.connector.site(self.world)))
+
     def start(self, how: How | None = None) -> TrackedQuery:
         """The query, in this process."""
-        world = self.world
-        return self.connector.start(
-            world.spark, world.tracked(), self.connector.site(world), how or How()
-        )
+        site = self.connector.site(self.world)
+        return self.connector.start(self.world.spark, self.tracked(), site, how or How())
 
     def drain(self, how: How | None = None) -> TrackedQuery:
         """The query, when it has taken all that there is."""
@@ -48,7 +49,7 @@ class Trial:
 
     def end(self, reader: TrackedQuery | None = None) -> None:
         """Reads the sink to its end; everything must be there, and complete."""
-        reader = reader or self.connector.read_on(self.world, self.world.tracked())
+        reader = reader or self.connector.read_on(self.world, self.tracked())
         reader.processAllAvailable()
         self.connector.check(self.world)
         self.world.finish()
@@ -126,6 +127,7 @@ def failed_task(trial: Trial) -> None:
 def other_partitions(trial: Trial) -> None:
     trial.begin()
     trial.drain().stop()
+    trial.connector.add_partitions(trial.world)
     trial.connector.publish(trial.world, *MORE)
     trial.drain(How(partitions=3, files=2))
     trial.end()
@@ -150,7 +152,7 @@ def store_away(trial: Trial) -> None:
 def reader_added_later(trial: Trial) -> None:
     trial.begin()
     query = trial.drain()
-    reader = trial.connector.read_on(trial.world, trial.world.tracked())
+    reader = trial.connector.read_on(trial.world, trial.tracked())
     trial.connector.publish(trial.world, *MORE)
     query.processAllAvailable()
     trial.end(reader)

@@ -53,8 +53,9 @@ class Followed:
     outputs: Sequence[Output] = ()
     side: bool = False
     delays: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    ranges: Callable[[Any, Any], Iterable[tuple[str, int]]] | None = None
-    """For sources with offsets of their own: the items, with slots, between two offsets."""
+    ranges: Callable[[Any, Any], Iterable[tuple[str, int | None]]] | None = None
+    """For sources with offsets of their own: the items, with slots, between two offsets. One without a slot
+    has that under which it was created."""
     emits: Callable[[int], int | None] | None = None
     """For a query that is a front of its output: under which slot a batch was told, once it was."""
     rows: str | None = None
@@ -193,7 +194,10 @@ class Truth:
                         return None
                     found[segment, name] = slot
             elif query.ranges is not None:
-                for name, slot in query.ranges(before, offset):
+                for name, told in query.ranges(before, offset):
+                    slot = self._slots.get((segment, name)) if told is None else told
+                    if slot is None:
+                        return None
                     found[segment, name] = slot
         return [(segment, name, slot) for (segment, name), slot in found.items()]
 

@@ -94,10 +94,12 @@ class World:
         edges: Sequence[Edge] = (),
         fronts: Mapping[str, str] | None = None,
         elsewhere: Sequence[str] = (),
+        run: Callable[[PipelineSpec], Fronts] | None = None,
         **settings: Any,
     ) -> None:
         """Registers a chain of segments with more edges. fronts: which segment each feeds (one feeds
-        the first); elsewhere: fronts that are not run here."""
+        the first); elsewhere: fronts that are not run here; run: runs the others, if they are not of
+        files."""
         feeds = {"front": segments[0]} if fronts is None else dict(fronts)
         chain = [Edge(u, v) for u, v in itertools.pairwise(segments)]
         named = dict.fromkeys([*segments, *(end for e in edges for end in (e.source, e.target))])
@@ -107,7 +109,7 @@ class World:
         with Admin(self.target) as admin:
             spec, _ = admin.register(spec)
         self.header(spec, feeds)
-        self.pipeline = Fronts(
+        self.pipeline = run(spec) if run else Fronts(
             self.target, spec, self.directory, feeds, self.truth.created,
             None if self.place is self._local else self.place,
         )  # fmt: skip
@@ -138,8 +140,8 @@ class World:
             last = slots[number + 1 : number + 2] != (slot,)
             self.pipeline.publish(slot, rows, **{"commit": last, **more})
 
-    def tracked(self, *, with_acks: bool = False) -> Tracked:
-        made = Tracked(self.spark, self.target, self.name)
+    def tracked(self, *, with_acks: bool = False, **options: Any) -> Tracked:
+        made = Tracked(self.spark, self.target, self.name, **options)
         if with_acks:
             made.track(acks)
         self._tracked.append(made)

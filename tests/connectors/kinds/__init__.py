@@ -2,7 +2,8 @@
 
 from tests.connectors.connector import Connector
 from tests.connectors.kinds.files import FilesInHdfs, FilesOnS3
+from tests.connectors.kinds.kafka import FromKafka
 
-CONNECTORS: tuple[type[Connector], ...] = (FilesInHdfs, FilesOnS3)
+CONNECTORS: tuple[type[Connector], ...] = (FilesInHdfs, FilesOnS3, FromKafka)
 
 __all__ = ["CONNECTORS"]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.relay import Relay
@@ -15,6 +16,24 @@ from tests.connectors.parts.together import BUCKET
 from tests.connectors.places import HdfsPlace, S3Place
 from tests.spark.support import SCHEMA
 from tests.spark_matrix.world import World
+
+
+def read_files(spark: SparkSession, site: Site, how: How) -> DataFrame:
+    """The front's files."""
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", how.files)
+    return frame.parquet(site("in"))
+
+
+def with_task(frame: DataFrame, how: How) -> DataFrame:
+    """What is to be written: by way of the task, if there is one, in so many partitions."""
+    if how.task is not None:
+        frame = frame.mapInArrow(how.task, SCHEMA)
+    return frame.repartition(how.partitions, "row")
+
+
+def into_files(frame: DataFrame, site: Site, how: How) -> DataStreamWriter:
+    writer = with_task(frame, how).writeStream.format("parquet").option("path", site("out"))
+    return writer.option("checkpointLocation", site("cp"))
 
 
 class Files(Connector):
@@ -29,12 +48,7 @@ class Files(Connector):
 
     @staticmethod
     def start(spark: SparkSession, tracked: Tracked, site: Site, how: How) -> TrackedQuery:
-        frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", how.files)
-        frame = frame.parquet(site("in"))
-        if how.task is not None:
-            frame = frame.mapInArrow(how.task, SCHEMA)
-        writer = frame.repartition(how.partitions, "row").writeStream.format("parquet")
-        writer = writer.option("path", site("out")).option("checkpointLocation", site("cp"))
+        writer = into_files(read_files(spark, site, how), site, how)
         return tracked.start(writer, node_id=PARSE, reads=PARSE, creates=[AFTER])
 
     def read_on(self, world: World, tracked: Tracked) -> TrackedQuery:
@@ -72,8 +86,8 @@ class FilesInHdfs(Files):
             self.parts.hdfs.start()
 
 
-class FilesOnS3(Files):
-    number, name, jars = 2, "files on S3", ("s3a",)
+class OnS3(Connector):
+    """Whose files are on the S3 server, checkpoints too."""
 
     def settings(self) -> dict[str, str]:
         return self.parts.s3.spark_settings()
@@ -98,6 +112,10 @@ class FilesOnS3(Files):
             yield
         finally:
             self.parts.s3.start()
+
+
+class FilesOnS3(OnS3, Files):
+    number, name, jars = 2, "files on S3", ("s3a",)
 
 
 @contextmanager
