@@ -37,6 +37,8 @@ class S3Place:
     def url(self, name: str) -> str:
         return f"{self._url}/{name}"
 
+    logged = url
+
     def look(self, name: str) -> Path:
         return self._data / name
 
@@ -54,6 +56,8 @@ class HdfsPlace:
 
     def url(self, name: str) -> str:
         return f"{self._url}/{name}"
+
+    logged = url
 
     def look(self, name: str) -> HdfsPath:
         return self._root / name

@@ -52,7 +52,7 @@ class Fronts:
         place: Place | None = None,
     ) -> None:
         """feeds: the segment that each front feeds, by the front's name; created: is told of each
-        file's segment, name as a unit, and slot, before the file appears; place: where the files are
+        file's segment, name in Spark's logs, and slot, before the file appears; place: where the files are
         put, if not in `directory`."""
         self.target: Any = target  # a plain one, but where the tracker asks for credentials
         self.name, self.directory, self.segments = spec.name, directory, spec.segments
@@ -92,7 +92,7 @@ class Fronts:
         data = rows_file(slot, range(len(self.slots), len(self.slots) + rows), fmt)
         self.slots += [slot] * rows
         unit, segment = unit_name(self._place.url(path)), self._feeds[front]
-        self._created(segment, unit, slot)
+        self._created(segment, self._place.logged(path), slot)
         self._uncommitted.append((self.segments.index(segment), slot, unit_value(unit), 1))
         self._place.put(path, data)
         if commit:

@@ -31,6 +31,9 @@ class Place(Protocol):
     def url(self, name: str) -> str:
         """What Spark is told."""
 
+    def logged(self, name: str) -> str:
+        """How Spark's logs name a file."""
+
     def look(self, name: str) -> Looked:
         """What is there. Raises StoreAway where nobody answers."""
 
@@ -46,6 +49,9 @@ class LocalPlace:
 
     def url(self, name: str) -> str:
         return str(self.directory / name)
+
+    def logged(self, name: str) -> str:
+        return f"file://{self.directory / name}"
 
     def look(self, name: str) -> Path:
         return self.directory / name
