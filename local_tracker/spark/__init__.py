@@ -1,7 +1,8 @@
 """Spark queries, and plain batch jobs, as nodes of a pipeline.
 
-`tracked` starts and tracks queries in their driver, `attached` follows one from outside, `jobs` runs
-batch jobs. A query's `plans` say where its input comes from and its output goes; `follow` reads each
+`tracked` starts and tracks queries in their driver, `attached` follows one from outside, `declarative` all
+`flows` of a declarative pipeline, `jobs` runs batch jobs. The driver is asked through its `jvm`, or is
+elsewhere (`connect`); `versions` are those of PySpark that are tried. A query's `plans` say where its input comes from and its output goes; `follow` reads each
 batch that is over from Spark's own `logs`, `ticks` says what it means, `compose` makes it one tick.
 `outputs` and `published` are what batches leave, all of it by way of `tracker.files`; `tables` are those whose
 logs are read, such as `delta`. `rows` and `ranges` are other items than whole files, `labels` what a front in a driver promises. `completed` and `rescaling`

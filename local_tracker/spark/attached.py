@@ -35,6 +35,9 @@ _DRAIN_TIMEOUT_S = 30.0
 class AttachedQuery(Followed):
     """A query that is followed from outside. `start()`, then `close()`."""
 
+    _one_query = True
+    """Whether the node's batches are all of one query, so that another's are refused."""
+
     def __init__(
         self,
         target: str | Sequence[str],
@@ -133,6 +136,7 @@ class AttachedQuery(Followed):
             self._name, self._node, self._checkpoint, ticks, joined,
             is_active=lambda: True, on_failure=lambda error: None,
             limits=FollowerLimits(MAX_BATCHES_BEHIND), first_batch=self._first_batch,
+            one_query=self._one_query,
         )  # fmt: skip
 
     def close(self, timeout_s: float = _DRAIN_TIMEOUT_S) -> bool:

@@ -172,6 +172,29 @@ class CheckpointLog:
                 found[source] = names
         return found
 
+    def consumed_until(self, batch: int) -> Iterator[str]:
+        """The names of all files that the query has consumed up to a batch, in any order. Raises LogError
+        if the batch's entry was purged."""
+        offsets = self.offsets(batch)
+        for source in offsets.sources:
+            last = offsets.log_offset(source)
+            if last is not None:
+                yield from self._entries_until(source, last)
+
+    def _entries_until(self, source: str, last: int) -> Iterator[str]:
+        """The files of a source's entries up to one, from a compaction and those after it."""
+        directory = f"{self.root}/sources/{source}"
+        compactions = sorted(_numbers(self.files.names(directory), compact=True))
+        whole = next((n for n in compactions if n >= last), max(compactions, default=-1))
+        if whole >= 0:
+            path = f"{directory}/{whole}{_COMPACT}"
+            for line, where in _lines_backwards(self.files, path, self.files.size(path) or 0):
+                entry = _file_entry(line, where)
+                if _integer(entry.get("batchId"), f"batchId in {where}") <= last:
+                    yield entry["path"]
+        for number in range(whole + 1, last + 1):
+            yield from self._source_entry(source, number)
+
     def offset_pair(self, batch: int, source: str) -> tuple[str | None, str | None]:
         """The offsets, as JSON, before and after a batch, of a source that is not a file source. None
         where the source has had nothing yet, and recorded no beginning."""

@@ -37,6 +37,7 @@ def connected(directory: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["SPARK_TESTING"] = "1"  # the server takes a port of its own
     is_old = pyspark.__version__.startswith("3.")
     builder = SparkSession.builder.remote(NOWHERE if is_old else "local[2]")
     settings = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from tracker import __version__
 from tracker.cli import (
     attach,
+    attach_pipeline,
     explain,
     fit,
     freshness,
@@ -51,7 +52,8 @@ app = typer.Typer(
 app.callback()(security.use_credentials)
 for command in (
     serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
-    rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, watch.watch,
+    rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, attach_pipeline.attach_pipeline,
+    watch.watch,
 ):  # fmt: skip
     app.command()(command)
 for name, group in (

@@ -98,7 +98,7 @@ def attach(
         followed = AttachedQuery(
             target, pipeline, node_id, checkpoint,
             reads=_reads(reads or []), ranges=_ranges(ranges or []), creates=creates or (), sink=sink,
-            rows=_pairs("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
+            rows=name_values("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
             first_versions=_versions(starting or []), take_over=take_over,
         ).start()  # fmt: skip
         clean = _follow(followed, once, ended)
@@ -140,14 +140,14 @@ def _follow(followed: AttachedQuery, once: bool, ended: threading.Event) -> bool
 
 
 def _reads(given: list[str]) -> str | dict[str, str]:
-    return given[0] if len(given) == 1 and "=" not in given[0] else _pairs("--reads", given)
+    return given[0] if len(given) == 1 and "=" not in given[0] else name_values("--reads", given)
 
 
 def _ranges(given: list[str]) -> dict[str, Any]:
     from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 
     sources = {}
-    for number, where in _pairs("--ranges", given).items():
+    for number, where in name_values("--ranges", given).items():
         segment, colon, journal = where.partition(":")
         if not colon or not journal:
             raise typer.BadParameter(f"--ranges {number}={where!r} is not SOURCE=SEGMENT:JOURNAL")
@@ -156,14 +156,14 @@ def _ranges(given: list[str]) -> dict[str, Any]:
 
 
 def _versions(given: list[str]) -> dict[str, int]:
-    pairs = _pairs("--starting", given)
+    pairs = name_values("--starting", given)
     for source, version in pairs.items():
         if not version.isdigit():
             raise typer.BadParameter(f"--starting {source}={version!r} is not SOURCE=VERSION")
     return {source: int(version) for source, version in pairs.items()}
 
 
-def _pairs(option: str, given: list[str]) -> dict[str, str]:
+def name_values(option: str, given: list[str]) -> dict[str, str]:
     """`NAME=VALUE` texts as a mapping; a name may hold `=` itself."""
     pairs = [text.rpartition("=") for text in given]
     if bad := [text for text, pair in zip(given, pairs, strict=True) if not pair[0] or not pair[2]]:

@@ -1,0 +1,166 @@
+"""`lowmark attach-pipeline`: following all flows of a declarative pipeline of Spark's."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracker.cli.attach import ATTACH_DRAIN_TIMEOUT_S, ATTACH_LOOK_INTERVAL_S, name_values
+from tracker.cli.common import (
+    DEFAULT_TARGET,
+    AsJson,
+    PipelineName,
+    Target,
+    connect,
+    fail,
+    show,
+    when_told_to_end,
+    wrong_usage,
+)
+from tracker.client import RefusedError
+from tracker.client.moments import parse_slot
+from tracker.core.model import PipelineSpec, RefusalCode
+from tracker.core.model.slots import DEFAULT_SLACK_NS
+
+if TYPE_CHECKING:
+    from local_tracker.spark.declarative import FollowedPipeline
+    from local_tracker.spark.flows import Tables
+
+LOOK_INTERVAL_S = 2.0
+"""How often new flows and versions are looked for: a listing of each folder, and a read of each version."""
+
+
+def attach_pipeline(
+    storage: Annotated[str, typer.Option(help="the `storage` of its spark-pipeline.yml")],
+    pipeline: PipelineName,
+    warehouse: Annotated[
+        str, typer.Option(help="the directory of its tables (spark.sql.warehouse.dir)")
+    ] = "spark-warehouse",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="TABLE=DIRECTORY of a table elsewhere; may be repeated"),
+    ] = None,
+    untracked: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="what min time is to pass: a directory of files, or FLOW=NUMBER of a source of a flow"
+        ),
+    ] = None,
+    start: Annotated[
+        str, typer.Option(help="where a new pipeline begins: slot:N, an ISO date or time, or now")
+    ] = "now",
+    print_only: Annotated[
+        bool, typer.Option("--print", help="print the pipeline's file, and do nothing")
+    ] = False,
+    from_now: Annotated[
+        bool,
+        typer.Option(
+            "--from-now", help="what has been committed so far is not told; the pipeline is at rest"
+        ),
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="end when all that is over by now is told")
+    ] = False,
+    target: Target = DEFAULT_TARGET,
+    as_json: AsJson = False,
+) -> None:
+    """Follow all flows of a declarative pipeline (spark-pipelines run), from their checkpoints and tables,
+    until SIGTERM: new versions and full refreshes too. Registers the pipeline that they make, unless one of
+    its name is there. Needs no Spark."""
+    from local_tracker.spark.flows import Tables
+    from local_tracker.spark.follow import TrackingError
+    from local_tracker.spark.logs import LogError
+    from tracker.files import FilesError
+
+    passed = untracked or []
+    with wrong_usage():
+        start_slot = parse_slot(start, DEFAULT_SLACK_NS)
+        tables = Tables(warehouse, name_values("--table", table or []))
+    try:
+        if print_only:
+            _print(pipeline, storage, tables, passed, start_slot)
+            return
+        followed = _followed(target, pipeline, storage, tables, passed, start_slot)
+        if from_now:
+            followed.begin_now()
+        ended = threading.Event()
+        when_told_to_end(ended.set)
+        last, clean = _follow(followed, once, ended)
+    except (TrackingError, LogError, FilesError) as error:
+        fail(error)
+    shown = "\n".join(f"{name}: told up to batch {batch}" for name, batch in last.items())
+    show(as_json, {"last_batches": last}, shown or "no flow has begun")
+    if not clean:
+        fail("not all batches that are over are told; start again to tell the rest")
+
+
+def _print(
+    pipeline: str, storage: str, tables: Tables, untracked: list[str], start_slot: int
+) -> None:
+    from local_tracker.spark.flows import (
+        derived_pipeline,
+        find_flows,
+        pipeline_text,
+        what_flows_read,
+    )
+
+    reads = what_flows_read(find_flows(storage), tables)
+    derived = derived_pipeline(pipeline, reads, untracked, start_slot)
+    typer.echo(pipeline_text(derived, reads, untracked), nl=False)
+
+
+def _followed(
+    target: str, pipeline: str, storage: str, tables: Tables, untracked: list[str], start_slot: int
+) -> FollowedPipeline:
+    """The pipeline as registered, or else as it is derived. Nothing is followed yet."""
+    from local_tracker.spark.declarative import FollowedPipeline, check_edges
+    from local_tracker.spark.flows import derived_pipeline, find_flows, what_flows_read
+
+    reads = what_flows_read(find_flows(storage), tables)
+    spec = _registered(target, pipeline)
+    if spec is None:
+        spec = _register(target, derived_pipeline(pipeline, reads, untracked, start_slot))
+    check_edges(spec, reads)
+    return FollowedPipeline(target, spec, storage, tables, untracked=untracked)
+
+
+def _registered(target: str, pipeline: str) -> PipelineSpec | None:
+    with connect(target) as admin:
+        try:
+            return admin.pipeline(pipeline).spec
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.UNKNOWN_PIPELINE:
+                raise
+            return None
+
+
+def _register(target: str, spec: PipelineSpec) -> PipelineSpec:
+    if not spec.segments:
+        fail(
+            "the storage shows no flow with a checkpoint yet, and the tracker has no such pipeline: run it "
+            "once, or register its file (lowmark pipelines apply)"
+        )
+    with connect(target) as admin:
+        registered, _ = admin.register(spec)
+    typer.echo(f"registered pipeline {spec.name}: {', '.join(spec.segments)}", err=True)
+    return registered
+
+
+def _follow(
+    followed: FollowedPipeline, once: bool, ended: threading.Event
+) -> tuple[dict[str, int], bool]:
+    """Until the command is ended, or with `once` until all that is over is committed. Returns the last
+    batch of each flow that was told, and whether all that is over has been."""
+    try:
+        while not ended.is_set():
+            followed.look()
+            if not once:
+                ended.wait(LOOK_INTERVAL_S)
+            elif followed.wait_durable(ATTACH_LOOK_INTERVAL_S):
+                break
+    finally:
+        last = {name: query.last_durable_batch for name, query in followed.queries.items()}
+        clean = followed.close(ATTACH_DRAIN_TIMEOUT_S)
+    return last, clean
