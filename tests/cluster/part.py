@@ -11,6 +11,8 @@ from typing import Self
 
 from tests.cluster.children import WAIT_S, until
 
+START_S = 180.0
+"""Far more than a part takes to start, also a JVM on a machine that has much else to do."""
 _LOG_SHOWN = 2000
 
 
@@ -49,7 +51,7 @@ class PartProcess:
                 cwd=self.log.parent, env={**os.environ, **self._environment},
             )  # fmt: skip
         try:
-            until(self._is_ready, lambda: f"{self.command[0]} is not ready: {self.said()}")
+            until(self._is_ready, lambda: f"{self.command[0]} is not ready: {self.said()}", START_S)
         except BaseException:
             self.discard()
             raise

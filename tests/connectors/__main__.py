@@ -23,19 +23,17 @@ from scripts.summary import BUILD, ROOT, finish
 from tests.connectors.connector import Connector
 from tests.connectors.kinds import CONNECTORS
 from tests.connectors.parts.cache import Unavailable
-from tests.connectors.parts.jars import spark_jars
+from tests.connectors.parts.jars import jars, spark_jars
 from tests.connectors.parts.together import Parts
 from tests.connectors.rows import BODIES, Trial
 from tests.spark_matrix.__main__ import Matrix, Outcome, run_rows
 from tests.spark_matrix.registry import Profile, Row
-from tests.spark_matrix.world import WAIT_S, World
+from tests.spark_matrix.world import WAIT_S, RowFailed, World
 from tests.spark_versions.environments import EnvironmentFailed, environment
 
 MASTER = "local[2,2]"
 """Two cores; a task may fail once."""
 PATIENCE_S, SABOTAGE_PATIENCE_S = WAIT_S, 15.0
-QUICK = (("files on S3", "ordinary"), ("files on S3", "commit"))
-"""What is part of the tests of every change."""
 
 
 class ConnectorMatrix(Matrix):
@@ -52,12 +50,14 @@ class ConnectorMatrix(Matrix):
         self._connectors = connectors
 
     def _world(self, row: Row, profile: Profile, name: str) -> World:
-        directory = self.directory / name
+        directory, connector = self.directory / name, self._connectors[profile.name]
+        if connector.broken:
+            raise RowFailed(connector.broken)
         return World(
             row, profile, self._spark(profile), self.tracker, directory,
             self.histories / f"{name}.jsonl", self._recorders,
             SABOTAGE_PATIENCE_S if self.sabotage else PATIENCE_S,
-            self._connectors[profile.name].place(name.replace(" ", "-"), directory),
+            connector.place(name.replace(" ", "-"), directory),
         )  # fmt: skip
 
 
@@ -68,21 +68,25 @@ def version() -> str:
 
 def rows_of(connector: Connector, words: list[str]) -> list[Row]:
     """The rows of a connector; of one that can't be had, with the reason."""
-    numbered = [(place, word) for place, word in enumerate(BODIES, 1) if word in words]
+    settings: dict[str, str] = {}
+    why = ""
     try:
-        profile = Profile(connector.name, MASTER, connector.settings())
-        why = ""
+        for name in connector.jars:
+            jars(name)
+        settings = connector.settings()
     except Unavailable as error:
-        profile, why = Profile(connector.name, MASTER), str(error)
-    rows = []
-    for place, word in numbered:
-        title, body = BODIES[word]
+        why = str(error)
+    except Exception as error:
+        connector.broken = f"its parts could not be started: {error}"
+    profile, rows = Profile(connector.name, MASTER, settings), []
+    for place, (word, (title, body)) in enumerate(BODIES.items(), 1):
 
         def tried(world: World, body: Any = body) -> None:
             body(Trial(connector, world))
 
-        number = f"{connector.number}.{place}"
-        rows.append(Row(number, title, None if why else tried, (profile,), False, why))
+        if word in words:
+            number = f"{connector.number}.{place}"
+            rows.append(Row(number, title, None if why else tried, (profile,), False, why))
     return rows
 
 
@@ -97,8 +101,8 @@ def run_here(
     try:
         rows = [row for connector in connectors.values() for row in rows_of(connector, words)]
         # One JVM for all: it takes jars when it is launched.
-        sets = sorted({jars for kind in kinds for jars in kind.jars})
-        if sets and any(row.body for row in rows):
+        had = {profile.name for row in rows if row.body for profile in row.profiles}
+        if sets := sorted({name for kind in kinds if kind.name in had for name in kind.jars}):
             os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {spark_jars(*sets)} pyspark-shell"
         return run_rows(rows, name, sabotage, partial(ConnectorMatrix, connectors))
     finally:

@@ -60,6 +60,8 @@ class Connector(ABC):
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self.broken = ""
+        """Why its parts could not be started, if so: its rows have failed then."""
 
     # --- what it is made of -----------------------------------------------------------------------
 

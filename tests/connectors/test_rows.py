@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -75,3 +76,17 @@ def test_a_run_is_ok_only_if_all_rows_ran_and_hold(
 def test_without_any_row_a_run_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "BUILD", tmp_path)
     assert connectors.report([], "t", time.monotonic(), None) == 1
+
+
+def test_rows_of_a_connector_whose_parts_do_not_start_have_failed(tmp_path: Path) -> None:
+    class Broken(CONNECTORS[0]):  # type: ignore[misc, valid-type]
+        jars: ClassVar[tuple[str, ...]] = ()
+
+        def settings(self) -> dict[str, str]:
+            raise AssertionError("java is not ready")
+
+    connector: Connector = Broken(Parts(tmp_path))
+    rows = connectors.rows_of(connector, ["ordinary"])
+    assert [row.number for row in rows] == [f"{Broken.number}.1"]
+    assert rows[0].body is not None
+    assert connector.broken == "its parts could not be started: java is not ready"

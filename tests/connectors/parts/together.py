@@ -25,7 +25,7 @@ class Parts:
 
     @cached_property
     def hdfs(self) -> HdfsCluster:
-        return HdfsCluster(self._directory / "hdfs").start()
+        return HdfsCluster(self._directory / "hdfs").__enter__()
 
     @cached_property
     def hdfs_relay(self) -> Relay:
