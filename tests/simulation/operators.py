@@ -30,6 +30,7 @@ from tracker.core.model import (
     RefusalCode,
     SilentFront,
 )
+from tracker.core.model.slots import FOREVER
 from tracker.core.process import Process
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ class Operator:
         if not pipeline or sim.resting:
             return
         rng = sim.rng
-        from_slot = rng.choice([None, None, min(pipeline.published) + rng.randint(0, 8)])
+        published = min(pipeline.published)
+        from_slot = rng.choice([None, None, published + rng.randint(0, 8)])
+        if published == FOREVER:  # an earlier generation has completed what this one goes through again
+            from_slot = None
         request = self._new_request()
         event = RestartPipeline(request, spec.name, pipeline.generation, from_slot, 0)
         sim.count("restarts_asked_for")
@@ -167,19 +171,26 @@ class Operator:
 
     def _retire(self, node: Node, cells: Cells, key: NodeKey | None) -> None:
         """key: the one that is closed then."""
-        request, home = self._new_request(), node.home
-        event = RetireNode(request, node.world.spec.name, node.name, cells, 0)
-        self._ask(request, Asked(event, lambda: home, partial(self._hear_of_retired, event, key)))
+        request, pipeline = self._new_request(), node.world.spec.name
+        event = RetireNode(request, pipeline, node.name, cells, 0)
+        home = partial(self._home, pipeline, node.name)
+        self._ask(request, Asked(event, home, partial(self._hear_of_retired, event, key)))
 
-    def _hear_of_retired(self, event: RetireNode, key: NodeKey | None, result: object) -> None:
+    def _home(self, pipeline: str, node_id: str) -> int:
+        return self.sim.routing.home(pipeline, node_id)
+
+    def _hear_of_retired(self, event: RetireNode, key: NodeKey | None, result: object) -> bool:
         """Once that is answered, the key that the node had is closed everywhere."""
         if isinstance(result, Refusal):
+            if result.code in REFUSED_FOR_NOW:
+                return True
             if result.code not in (RefusalCode.UNKNOWN_NODE, RefusalCode.UNKNOWN_PIPELINE):
                 raise Failure("broken", f"a retirement was refused: {result}")
-            return
+            return False
         self.sim.count("retired_nodes")
         if key is not None and self.sim.ledger.open_key(event.pipeline, event.node_id) == key:
             raise Failure("broken", f"{key} is retired, and goes on")
+        return False
 
     # --- limits -----------------------------------------------------------------------------------
 
