@@ -372,16 +372,26 @@ class Node(Life):
             self.journal.popleft()
             self._took(content)
             if self.sim.chance("repeated_batches"):
-                self.commit(content)  # as after a kill between the tick and a checkpoint
+                self._repeat(content)
             elif len(self.newest_of) > KEPT_SCOPES:
                 self._perhaps_an_old_scope()
         self.tick_is_durable(content)
 
+    def _repeat(self, content: TickContent) -> None:
+        """Commits a batch once more, as after a kill between the tick and a checkpoint. Where there are more
+        scopes than are remembered, the home may have forgotten it by then; and while a later batch of its
+        scope is on its way, it could only call it too old."""
+        assert content.batch is not None
+        if self.scopes <= KEPT_SCOPES or not self._is_under_way(content.batch.scope):
+            self.commit(content)
+
+    def _is_under_way(self, scope: str) -> bool:
+        return any(each.batch and each.batch.scope == scope for _, each in self.journal)
+
     def _perhaps_an_old_scope(self) -> None:
         """Commits the newest batch of the scope used least lately once more."""
         scope, content = next(iter(self.newest_of.items()))
-        under_way = {each.batch.scope for _, each in self.journal if each.batch}
-        if scope not in under_way and self.sim.chance("batches_of_old_scopes", 0.3):
+        if not self._is_under_way(scope) and self.sim.chance("batches_of_old_scopes", 0.3):
             self.commit(content)
 
     def _took(self, content: TickContent) -> None:

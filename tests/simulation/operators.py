@@ -111,8 +111,8 @@ class Operator:
         rng = sim.rng
         published = min(pipeline.published)
         from_slot = rng.choice([None, None, published + rng.randint(0, 8)])
-        if published == FOREVER:  # an earlier generation has completed what this one goes through again
-            from_slot = None
+        if published == FOREVER:
+            from_slot = None  # an earlier generation was complete further on than this one is
         request = self._new_request()
         event = RestartPipeline(request, spec.name, pipeline.generation, from_slot, 0)
         sim.count("restarts_asked_for")
