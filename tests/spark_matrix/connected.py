@@ -38,10 +38,13 @@ def connected(directory: Path) -> SparkSession:
     os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_TESTING"] = "1"  # the server takes a port of its own
-    is_old = pyspark.__version__.startswith("3.")
-    builder = SparkSession.builder.remote(NOWHERE if is_old else "local[2]")
+    if pyspark.__version__.startswith("3."):
+        from pyspark.sql.connect.session import SparkSession as Client
+
+        return Client(NOWHERE)  # a builder would ask the server
+    builder = SparkSession.builder.remote("local[2]")
     settings = {**SETTINGS, "spark.sql.warehouse.dir": str(directory / "warehouse")}
-    for setting, value in {} if is_old else settings.items():
+    for setting, value in settings.items():
         builder = builder.config(setting, value)
     return builder.getOrCreate()
 
