@@ -114,11 +114,15 @@ class Ledger:
     def _hear_last_words(
         self, said: dict[str, dict[int, dict[int, int]]], entry: DepartureSummarized | ShardLeft
     ) -> None:
-        """What a shard that leaves has announced, the others say from then on."""
+        """What a shard that leaves has announced, the others say from then on. Of a segment that is complete,
+        and of all where they are in a later generation, they say what was announced of the whole pipeline."""
         for words in entry.pipelines:
+            least = min(words.announced)
             for segment, slot in enumerate(words.announced):
                 known = said.setdefault(words.pipeline, {}).setdefault(segment, {})
-                known[slot] = words.generation
+                if slot < FOREVER:
+                    known[slot] = words.generation
+                known.setdefault(least, words.generation)
 
     def _take_entry(self, shard: int, record: HomeEntry) -> None:
         log, entry = self._logs[shard], record.entry
