@@ -178,8 +178,9 @@ class Node(Life):
         return self.request
 
     def _join(self) -> None:
-        self.key = None
-        self._detach()
+        """Asks for a key, of which a life has one: a key's ticks are numbered from 1, and the window is
+        that of the key."""
+        assert self.key is None, f"{self.name} has joined as {self.key}, and asks for another key"
         home, pipeline = self.home, self.world.spec.name
         if len(self.sim.shards) > 1 and self.sim.chance("wrong_homes"):
             home = (home + 1) % len(self.sim.shards)
@@ -234,13 +235,23 @@ class Node(Life):
             self.left()
         elif _says(result, TRY_AGAIN):
             self.note_refusal(result)
-            self.later(RETRY_NS, self.leave_node if self.on_left else self._join)
+            self.later(RETRY_NS, self._ask_again_if_idle)
         elif _says(result, (RefusalCode.NOT_HOME, RefusalCode.UNKNOWN_PIPELINE)):
             if result.code is RefusalCode.NOT_HOME and result.home != self.home:
                 self.sent_to(result.home)
             (self.leave_node if self.on_left else self._join)()
         else:
             raise Failure("broken", f"{self.name} was answered {result}")
+
+    def _ask_again_if_idle(self) -> None:
+        """Asks once more to leave or to join, unless the watch was quicker: it may have asked since, and
+        may even have got the key."""
+        if self.request is not None:
+            return
+        if self.on_left:
+            self.leave_node()
+        elif self.key is None:
+            self._join()
 
     def sent_to(self, home: int) -> None:
         """A process says that the node is at home elsewhere."""
