@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from fronts.batches import PublishedBatch
 from fronts.core import RolledBackError
 from fronts.front import JOIN_TIMEOUT_S, Front, NotPublishedError, Send
 from fronts.locks import take_lock
+from tracker.client.closing import Closing
 from tracker.core.model import Batch
 from tracker.core.model.slots import LOWEST_SLOT
 
@@ -36,7 +37,7 @@ class RecordedBatch:
     batch: Callable[[int], PublishedBatch]
 
 
-class DurableFront(ABC):
+class DurableFront(Closing):
     """A front with a record. Thread-safe; one at a time may run with a record."""
 
     _KEEPS_LAST: ClassVar[bool]
@@ -109,9 +110,6 @@ class DurableFront(ABC):
 
     def __enter__(self) -> Self:
         return self if self._lock_fd is not None else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _release(self) -> None:
         if self._lock_fd is not None:

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
 from fronts.core import MAX_WAITING_BATCHES, FrontCore, FrontStateError, SealedBatch
+from tracker.client.closing import Closing
 from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError, UnavailableError
 from tracker.client.node import NodeClient
 from tracker.core.log import Grant, Joined
@@ -119,7 +120,7 @@ class FrontOptions(TypedDict, total=False):
     node: Node | None
 
 
-class Front:
+class Front(Closing):
     """A front of one segment of a pipeline, and the node that commits for it. Thread-safe."""
 
     def __init__(
@@ -269,9 +270,6 @@ class Front:
 
     def __enter__(self) -> Front:
         return self if self._core is not None else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- labelling --------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ import os
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -44,6 +44,7 @@ from fronts.front import (
 )
 from fronts.members import Membership, held_locks, meant_for
 from fronts.ranges import RangeFront
+from tracker.client.closing import Closing
 from tracker.client.errors import LowmarkError, RefusedError, UnavailableError
 from tracker.core.model import RefusalCode
 
@@ -59,7 +60,7 @@ MAX_PARTITIONS = 1_000
 log = logging.getLogger("lowmark.front")
 
 
-class _Group(ABC):
+class _Group(Closing):
     """One member of a group. Its work is done by a thread of its own, from `start` to `close`."""
 
     def __init__(self, group: str, member: str, poll_interval_ms: float) -> None:
@@ -105,9 +106,6 @@ class _Group(ABC):
 
     def __enter__(self) -> Self:
         return self if self._thread is not None else self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _run(self) -> None:
         try:

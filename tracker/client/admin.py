@@ -11,6 +11,7 @@ import grpc
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
+from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
@@ -73,7 +74,7 @@ class Applied:
         return {name: (old[name], new[name]) for name in old if old[name] != new[name]}
 
 
-class Admin:
+class Admin(Closing):
     """A tracker, for those who set it up. target: host:port of one process of it or of several (with
     commas, or a sequence); it stays with the one that answered last. All methods raise RefusedError,
     and UnavailableError when no process has answered within `timeout_s` seconds."""
@@ -281,12 +282,6 @@ class Admin:
 
     def close(self) -> None:
         self._connection.close()
-
-    def __enter__(self) -> Admin:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _info(answer: pipeline_pb.GetPipelineResponse) -> PipelineInfo:

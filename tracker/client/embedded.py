@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from tracker.client.admin import Admin
+from tracker.client.closing import Closing
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import NodeKind, PipelineSpec
@@ -38,7 +39,7 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-class EmbeddedTracker:
+class EmbeddedTracker(Closing):
     """A tracker of some shards, until it is closed. Use `lowmark.embedded()`."""
 
     def __init__(
@@ -167,12 +168,6 @@ class EmbeddedTracker:
 
     async def _looked_after(self) -> None:
         await asyncio.gather(*self._looking.values())
-
-    def __enter__(self) -> EmbeddedTracker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def embedded(

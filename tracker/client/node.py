@@ -20,6 +20,7 @@ import grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from acker.v1 import types_pb2 as pb
+from tracker.client.closing import Closing
 from tracker.client.connection import (
     REDIRECT_FIRST_S,
     Backoff,
@@ -71,7 +72,7 @@ _Future: TypeAlias = Future[int]
 _Outcome: TypeAlias = tuple[_Future, int | LowmarkError]
 
 
-class NodeClient:
+class NodeClient(Closing):
     """A node of a pipeline. Safe for use by several threads, in one process: make it before a fork if
     you like, and `join` after it. Don't wait for a tick in a callback of a future of another one.
 
@@ -457,12 +458,6 @@ class NodeClient:
         here = self._process == os.getpid()
         if here and thread is not None and thread is not threading.current_thread():
             thread.join()
-
-    def __enter__(self) -> NodeClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(f"node {self.node_id!r} is closed; what was not durable has failed")

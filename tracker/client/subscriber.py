@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import grpc
 
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
+from tracker.client.closing import Closing
 from tracker.client.connection import (
     AsyncConnection,
     Backoff,
@@ -119,7 +119,7 @@ class _Hearing(Generic[Processes]):
         return True
 
 
-class Subscriber(_Hearing[Connection]):
+class Subscriber(_Hearing[Connection], Closing):
     """Min times of one pipeline; of some segments, or of all. Safe for use by several threads.
 
     target: host:port of one process or of several (with commas, or a sequence)."""
@@ -192,12 +192,6 @@ class Subscriber(_Hearing[Connection]):
         for stream in list(self._streams):
             stream.stop()
         self._connection.close()
-
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Stream:
@@ -319,12 +313,7 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
     async def __aenter__(self) -> AsyncSubscriber:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

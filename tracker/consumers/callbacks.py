@@ -14,8 +14,8 @@ import heapq
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from types import TracebackType
 
+from tracker.client.closing import Closing
 from tracker.client.errors import ClosedError, LowmarkError
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
@@ -29,7 +29,7 @@ Callback = Callable[[int], object]
 """Is given the time, a slot: everything below it is complete."""
 
 
-class Notificator:
+class Notificator(Closing):
     """Runs functions at times of one segment (None: of the whole pipeline). `at` may be called by any
     thread, one thread runs them."""
 
@@ -126,14 +126,3 @@ class Notificator:
         self._subscriber.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
-
-    def __enter__(self) -> Notificator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

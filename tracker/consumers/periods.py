@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from tracker.client.admin import Admin
+from tracker.client.closing import Closing
 from tracker.client.history import history
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_time
@@ -113,7 +114,7 @@ class Periods:
         return add_delay(to_slot, self.lateness)
 
 
-class PeriodFollower:
+class PeriodFollower(Closing):
     """One consumer's way through the periods of a segment (None: of the whole pipeline), remembered in a
     file of its own (None: not remembered). One process at a time uses it."""
 
@@ -225,6 +226,3 @@ class PeriodFollower:
         if self._file is not None:
             self._file.hold()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tracker.client.admin import Admin
+from tracker.client.closing import Closing
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
 from tracker.consumers.durable import StateError, StateFile
@@ -44,7 +45,7 @@ class Run:
     late_items: int = 0
 
 
-class Runs:
+class Runs(Closing):
     """The runs of one job. One process at a time uses a record; safe for its threads, one run at a time."""
 
     def __init__(
@@ -148,6 +149,3 @@ class Runs:
     def __enter__(self) -> Runs:
         self._file.hold()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
