@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tracker.client.errors import LowmarkError
+from tracker.files.local import sync_directory
 
 
 class StateError(LowmarkError):
@@ -73,13 +74,4 @@ def write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(hidden, path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync_directory(str(path.parent))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import datetime
 from pathlib import Path
 
-from tracker.client.history import history, moment
-from tracker.consumers.durable import sync_directory, write_durably
+from tracker.consumers.durable import write_durably
 from tracker.consumers.periods import Period, PeriodFollower
 from tracker.core.model.slots import FOREVER
+from tracker.files.local import sync_directory
 
 MARKER = "_COMPLETE"
 MAX_LAST_FOLDERS = 100_000
@@ -73,27 +72,12 @@ class Markers:
         folder.mkdir(parents=True, exist_ok=True)
         # The names of new folders must be as durable as what is in them.
         for parent in folder.parents:
-            sync_directory(parent)
+            sync_directory(str(parent))
             if parent == self._table:
                 break
-        at = self._announced(period)
-        write_durably(
-            marker,
-            json.dumps(
-                {
-                    "pipeline": period.pipeline,
-                    "segment": period.segment,
-                    **period.fields(),
-                    "complete_at": at.isoformat() if at else None,
-                }
-            ).encode()
-            + b"\n",
-        )
-
-    def _announced(self, period: Period) -> datetime | None:
-        needed = self._follower.periods.completes(period.to_slot)
-        (told,) = history(self._follower.target, period.pipeline, [needed], period.segment)
-        return moment(told.at_ms) if told.at_ms else None
+        at = self._follower.announced(period)
+        content = json.dumps(period.completed(at.isoformat() if at else None))
+        write_durably(marker, content.encode() + b"\n")
 
     def _mark_last(self, last: Period) -> None:
         """Everything is complete from here on: the folders that there are get their markers, up to the

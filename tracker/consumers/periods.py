@@ -21,10 +21,11 @@ from typing import Any
 
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
-from tracker.client.history import history
+from tracker.client.history import history, moment
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_time
 from tracker.consumers.durable import StateError, StateFile
+from tracker.core.cut.history import Reached
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER, add_delay
 
@@ -63,6 +64,11 @@ class Period:
             "start": self.start.isoformat() if self.start else None,
             "end": self.end.isoformat() if self.end else None,
         }
+
+    def completed(self, at: str | None) -> dict[str, Any]:
+        """As JSON tells those who wait for it: whose period, `fields`, and when it was complete."""
+        whose = {"pipeline": self.pipeline, "segment": self.segment}
+        return {**whose, **self.fields(), "complete_at": at}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +163,15 @@ class PeriodFollower(Closing):
     def _passed(self, needed: int) -> bool:
         """Of a complete segment: whether min time was there before it became so. The history knows, by
         the min time of the announcement that passed the slot."""
-        (told,) = history(self.target, self.pipeline, [needed], self.segment)
-        return told.min_time != FOREVER
+        return self._reached(needed).min_time != FOREVER
+
+    def announced(self, period: Period) -> datetime | None:
+        """When the min time was announced by which a period is complete; None if nobody remembers."""
+        told = self._reached(self.periods.completes(period.to_slot))
+        return moment(told.at_ms) if told.at_ms else None
+
+    def _reached(self, slot: int) -> Reached:
+        return history(self.target, self.pipeline, [slot], self.segment)[0]
 
     def done(self, period: Period) -> None:
         """The period was dealt with for good. May be repeated; raises StateError if it is not the next."""

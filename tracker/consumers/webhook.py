@@ -29,7 +29,6 @@ from urllib.parse import urlsplit
 from tracker import __version__
 from tracker.client.credentials import is_loopback
 from tracker.client.errors import LowmarkError
-from tracker.client.history import history, moment
 from tracker.consumers.periods import Period, PeriodFollower
 from tracker.consumers.signing import read_secrets, signed
 
@@ -144,7 +143,7 @@ class Webhook:
             answer, why = self._attempt(name, body)
             if answer is not None and 200 <= answer.status < 300:
                 return
-            if answer is not None and not _is_retried(answer.status):
+            if answer is not None and answer.status < 500 and answer.status not in _RETRIED:
                 raise RefusedByReceiverError(
                     f"{self.shown} has refused {name}: {why}; it is tried again when this is started again"
                 )
@@ -212,23 +211,9 @@ def message_id(period: Period) -> str:
 
 def event(follower: PeriodFollower, period: Period) -> dict[str, Any]:
     """What is posted of a period."""
-    needed = follower.periods.completes(period.to_slot)
-    (told,) = history(follower.target, period.pipeline, [needed], period.segment)
-    at = moment(told.at_ms).isoformat(timespec="milliseconds") if told.at_ms else None
-    return {
-        "type": EVENT,
-        "timestamp": at,
-        "data": {
-            "pipeline": period.pipeline,
-            "segment": period.segment,
-            **period.fields(),
-            "complete_at": at,
-        },
-    }
-
-
-def _is_retried(status: int) -> bool:
-    return status in _RETRIED or status >= 500
+    announced = follower.announced(period)
+    at = announced.isoformat(timespec="milliseconds") if announced else None
+    return {"type": EVENT, "timestamp": at, "data": period.completed(at)}
 
 
 def _asked_pause_s(answer: _Answer | None) -> float:
