@@ -172,7 +172,7 @@ class FileFront(DurableFront):
         """Until the rename nothing has got out, and nothing will; then it has, whatever follows."""
         slot = int(batch.slots[0])
         name = file_name(slot, self._front.identity, batch.number, self.format.value)
-        hidden, path = self.directory / _hidden(name), self.directory / name
+        hidden, path = self.directory / f".{name}.tmp", self.directory / name
         try:
             labels = (batch.slots, batch.values) if self.items is Items.ROWS else None
             _write_durably(hidden, _encoded(table, labels, self.format))
@@ -248,10 +248,6 @@ class FileFront(DurableFront):
             return units_batch(segment, labelled.batch, labelled.slot, names)
         slots, values = _labels(self.directory / name, Format(labelled.suffix))
         return items_batch(segment, labelled.batch, slots, values)
-
-
-def _hidden(name: str) -> str:
-    return f".{name}.tmp"
 
 
 def _write_durably(path: Path, data: bytes | memoryview) -> None:

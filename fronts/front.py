@@ -159,7 +159,14 @@ class Front(Closing):
         self.late_batches: tuple[int, ...] = ()
         """Numbers of the batches of which `start` has passed over what is too late, or all."""
         self._core: FrontCore | None = None
-        self._generation, self._replay_from, self._left_after = 0, LOWEST_SLOT, -1
+        self.generation = 0
+        """How often the pipeline had been restarted when the front joined."""
+        self.left_after = -1
+        """The last batch when an earlier run left in this generation, once the front has joined; -1 if
+        none has."""
+        self.replay_from = LOWEST_SLOT
+        """The slot at which the pipeline's generation begins, once the front has joined: what was
+        published from there on counts, what lies below is complete. LOWEST_SLOT in the first one."""
         self._changed = threading.Condition()
         self._publishing = threading.Lock()
         self._news = False
@@ -192,11 +199,11 @@ class Front(Closing):
             number = self._node.segment(self.segment)
             core = FrontCore(self.front, number, joined.spec.slack_ns)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
-            self._generation, self._replay_from = joined.generation, joined.replay_from
-            self._left_after = left_after if left_in == joined.generation else -1
+            self.generation, self.replay_from = joined.generation, joined.replay_from
+            self.left_after = left_after if left_in == joined.generation else -1
             earlier = published(number, last) if callable(published) else published
-            core.recover(earlier, last, self._left_after, joined.replay_from)
-            if joined.generation and last is None and self._left_after < 0:
+            core.recover(earlier, last, self.left_after, joined.replay_from)
+            if joined.generation and last is None and self.left_after < 0:
                 log.warning(
                     "front %r: the pipeline was restarted, generation %d begins at slot %d: %d of the "
                     "batches published before are committed anew",
@@ -418,23 +425,6 @@ class Front(Closing):
     def last_durable(self) -> int:
         """Number of the last batch that is durable in the tracker; -1 if there is none."""
         return self._started.last_durable
-
-    @property
-    def generation(self) -> int:
-        """How often the pipeline had been restarted when the front joined."""
-        return self._generation
-
-    @property
-    def left_after(self) -> int:
-        """The last batch when an earlier run left in this generation, once the front has joined; -1 if
-        none has."""
-        return self._left_after
-
-    @property
-    def replay_from(self) -> int:
-        """The slot at which the pipeline's generation begins, once the front has joined: what was
-        published from there on counts, what lies below is complete. LOWEST_SLOT in the first one."""
-        return self._replay_from
 
     @property
     def clock_faults_ns(self) -> dict[ClockFault, int]:
