@@ -27,25 +27,19 @@ from tracker.core.model import (
     Dropped,
     DroppedCells,
     PipelineSpec,
-    RefusalCode,
-    Refused,
     WrittenOffCell,
 )
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.wire.codec import Codec, by_name, derived
 from tracker.wire.nodes import WAIT
-from tracker.wire.refusals import invalid
+from tracker.wire.refusals import invalid, segment_number
+from tracker.wire.shards import shard_from_pb
 from tracker.wire.ticks import KEY, UNIT
 
 
 def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpec) -> ExplainQuery:
     """Raises Refused(UNKNOWN_SEGMENT), or Refused(INVALID) for a negative number of cells."""
-    if message.segment and message.segment not in spec.segments:
-        raise Refused(
-            RefusalCode.UNKNOWN_SEGMENT,
-            f"pipeline {spec.name!r} has no segment {message.segment[:60]!r}; it has "
-            f"{', '.join(spec.segments[:20])}",
-        )
+    segment = segment_number(spec, message.segment) if message.segment else -1
     if message.max_cells < 0:
         raise invalid(f"max_cells is {message.max_cells}; it must not be negative")
     if message.strip_bins < 0 or (
@@ -61,7 +55,7 @@ def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpe
             "below a to_slot",
         )
     return ExplainQuery(
-        spec.segments.index(message.segment) if message.segment else -1,
+        segment,
         message.from_slot if message.HasField("from_slot") else LOWEST_SLOT,
         message.to_slot if message.HasField("to_slot") else FOREVER,
         message.max_cells,
@@ -103,10 +97,6 @@ def _shard_to_pb(shard: ShardDescription) -> pipeline_pb.ShardState:
     )
 
 
-def _shard_from_pb(s: pipeline_pb.ShardState) -> ShardDescription:
-    return ShardDescription(s.shard, s.connected, s.entries_behind)
-
-
 @lru_cache(maxsize=64)
 def _explanations(
     segments: tuple[str, ...],
@@ -123,7 +113,7 @@ def _explanations(
         derived(NodeExplanation, pipeline_pb.NodeExplanation, KEY, WAIT, batch, named),
         _written_off(named),
         _restart(derived(DroppedCells, pipeline_pb.DroppedCells, named)),
-        Codec(ShardDescription, pipeline_pb.ShardState, _shard_to_pb, _shard_from_pb),
+        Codec(ShardDescription, pipeline_pb.ShardState, _shard_to_pb, shard_from_pb),
         derived(MissingTicks, pipeline_pb.MissingTicks, KEY),
         derived(StoreState, pipeline_pb.StoreState),
         derived(Strip, pipeline_pb.Strip, strip),

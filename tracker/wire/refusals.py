@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acker.v1 import types_pb2 as pb
-from tracker.core.model import Refusal, RefusalCode, Refused
+from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused
 
 REFUSAL_KEY = "lowmark-refusal-bin"
 """Trailing metadata of a refused call: a serialised `Refusal`."""
@@ -11,6 +11,16 @@ REFUSAL_KEY = "lowmark-refusal-bin"
 
 def invalid(message: str) -> Refused:
     return Refused(RefusalCode.INVALID, message)
+
+
+def segment_number(spec: PipelineSpec, name: str) -> int:
+    """The number of a segment. Raises Refused(UNKNOWN_SEGMENT)."""
+    if name not in spec.segments:
+        raise Refused(
+            RefusalCode.UNKNOWN_SEGMENT,
+            f"pipeline {spec.name!r} has no segment {name!r}; it has {list(spec.segments)[:20]}",
+        )
+    return spec.segments.index(name)
 
 
 def refusal_to_pb(refusal: Refusal, home_address: str = "") -> pb.Refusal:

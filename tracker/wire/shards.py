@@ -18,10 +18,6 @@ from tracker.wire.ticks import BATCH, CONTRIBUTION, KEY, UNIT
 # --- what people are shown ------------------------------------------------------------------------
 
 
-def _role_to_pb(role: ShardRole) -> pipeline_pb.ShardRole.ValueType:
-    return pipeline_pb.ShardRole.Value(f"SHARD_ROLE_{role.name}")
-
-
 def _role_from_pb(role: pipeline_pb.ShardRole.ValueType) -> ShardRole:
     """What this version does not know, a process of another one has reported: it counts as an owner."""
     name = pipeline_pb.ShardRole.Name(role).removeprefix("SHARD_ROLE_")
@@ -34,7 +30,7 @@ def shard_to_pb(shard: ShardDescription, address: str) -> pipeline_pb.ShardState
         address=address,
         connected=shard.connected,
         entries_behind=shard.entries_behind,
-        role=_role_to_pb(shard.role),
+        role=pipeline_pb.ShardRole.Value(f"SHARD_ROLE_{shard.role.name}"),
         open_slots=shard.open_slots,
     )
 

@@ -17,7 +17,7 @@ from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
 from tracker.wire.grpc_options import MAX_TICK_BYTES
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
-from tracker.wire.refusals import invalid, refusal_to_pb
+from tracker.wire.refusals import invalid, refusal_to_pb, segment_number
 from tracker.wire.ticks import (
     content_from_pb,
     contribution_from_pb,
@@ -304,13 +304,7 @@ class NodeServicer:
         self, request: node_pb.ResolveUnitsRequest, context: Context
     ) -> node_pb.ResolveUnitsResponse:
         process = self._engine.process
-        segments = process.spec(request.pipeline).segments
-        if request.segment not in segments:
-            raise Refused(
-                RefusalCode.UNKNOWN_SEGMENT,
-                f"pipeline {request.pipeline!r} has no segment {request.segment!r}; "
-                f"it has {list(segments)[:20]}",
-            )
+        segment = segment_number(process.spec(request.pipeline), request.segment)
         if not 0 <= request.wait_ms <= MAX_RESOLVE_WAIT_MS or (
             len(request.names) > MAX_RESOLVE_NAMES
         ):
@@ -318,7 +312,6 @@ class NodeServicer:
                 f"asked for {len(request.names)} units, waiting {request.wait_ms} ms; the limits "
                 f"are {MAX_RESOLVE_NAMES} and {MAX_RESOLVE_WAIT_MS}",
             )
-        segment = segments.index(request.segment)
         deadline = asyncio.get_running_loop().time() + request.wait_ms / 1000
         while True:
             self._engine.check_lease()

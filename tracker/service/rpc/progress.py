@@ -22,7 +22,7 @@ from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
 from tracker.service.rpc.waiters import Waiter, WaiterRegistry
 from tracker.wire.history import reached_to_pb
-from tracker.wire.refusals import invalid
+from tracker.wire.refusals import invalid, segment_number
 
 MAX_HISTORY_SLOTS = 10_000
 """Slots that one call may ask the history for."""
@@ -39,7 +39,7 @@ class _Subscription:
         self._chosen = _segments(self.spec, request.segments)
         self._heard = dict.fromkeys(self._chosen)  # type: dict[int, int | None]
         for heard in request.heard:
-            number = _segments(self.spec, [heard.segment])[0]
+            number = segment_number(self.spec, heard.segment)
             if number in self._heard:
                 self._heard[number] = heard.min_time
         self._heard_pipeline = (
@@ -73,14 +73,7 @@ class _Subscription:
 
 def _segments(spec: PipelineSpec, names: Sequence[str]) -> list[int]:
     """Numbers of segments by name; all if none is named."""
-    unknown = [name for name in names if name not in spec.segments]
-    if unknown:
-        raise Refused(
-            RefusalCode.UNKNOWN_SEGMENT,
-            f"pipeline {spec.name!r} has no segment {unknown[0]!r}; "
-            f"it has {list(spec.segments)[:20]}",
-        )
-    return [spec.segments.index(name) for name in names] or list(range(len(spec.segments)))
+    return [segment_number(spec, name) for name in names] or list(range(len(spec.segments)))
 
 
 class _Subscriber:
@@ -279,7 +272,7 @@ class ProgressServicer:
     ) -> progress_pb.WaitUntilResponse:
         process = self._engine.process
         spec = process.spec(request.pipeline)
-        segment = _segments(spec, [request.segment])[0] if request.segment else None
+        segment = segment_number(spec, request.segment) if request.segment else None
         while True:
             with self._hub.waiting.waiter(spec.name) as waiter:
                 if segment is None:
@@ -300,6 +293,6 @@ class ProgressServicer:
                 f"pipeline {spec.name!r}: its history is asked for {len(request.slots)} slots, the "
                 f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
             )
-        segment = _segments(spec, [request.segment])[0] if request.segment else -1
+        segment = segment_number(spec, request.segment) if request.segment else -1
         answer = process.history(spec.name, segment, request.slots)
         return progress_pb.GetHistoryResponse(reached=map(reached_to_pb, answer))
