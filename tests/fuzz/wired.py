@@ -303,7 +303,7 @@ class Served:
         self._servicer = servicer
 
     def __getattr__(self, method: str) -> Any:
-        return EndRefused(ADDRESSES).of_unary(getattr(self._servicer, method))
+        return EndRefused(ADDRESSES).ending(lambda said: said, getattr(self._servicer, method))
 
 
 class Services:

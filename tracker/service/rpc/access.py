@@ -62,19 +62,11 @@ CALLS: dict[str, tuple[Right | None, Callable[[Any], str]]] = {
 }
 
 
-def _attached(request: Any) -> str | None:
-    return request.attach.pipeline if request.HasField("attach") else None
-
-
-def _subscribed(request: Any) -> str | None:
-    return request.subscribe.pipeline if request.HasField("subscribe") else None
-
-
-STREAMS: dict[str, tuple[Right, Callable[[Any], str | None]]] = {
-    "/acker.v1.NodeService/CommitTicks": (Right.COMMIT, _attached),
-    "/acker.v1.ProgressService/Subscribe": (Right.SUBSCRIBE, _subscribed),
+STREAMS = {
+    "/acker.v1.NodeService/CommitTicks": (Right.COMMIT, "attach"),
+    "/acker.v1.ProgressService/Subscribe": (Right.SUBSCRIBE, "subscribe"),
 }
-"""The pipeline that a message of the stream is about, if it names one."""
+"""With the field that a message has which names a pipeline."""
 
 
 def is_open(method: str) -> bool:
@@ -232,7 +224,7 @@ class Access(grpc.aio.ServerInterceptor):
         return served
 
     def _stream(self, method: str, token: Token, serve: Any) -> Any:
-        right, pipeline_of = STREAMS[method]
+        right, naming = STREAMS[method]
 
         async def served(requests: AsyncIterator[Any], context: Context) -> None:
             CLIENT.set(token.name)
@@ -240,8 +232,8 @@ class Access(grpc.aio.ServerInterceptor):
 
             async def checked() -> AsyncIterator[Any]:
                 async for request in requests:
-                    pipeline = pipeline_of(request)
-                    if pipeline is not None:
+                    if request.HasField(naming):
+                        pipeline = getattr(request, naming).pipeline
                         _check(self._tokens.current(token) or token, right, pipeline)
                         stream.pipelines[pipeline] = None
                     yield request

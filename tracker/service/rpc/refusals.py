@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -30,27 +31,16 @@ class EndRefused(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_deserializer is None:
             return handler
-        return wrapped(
-            handler, self.of_unary, self.of_stream, _reading(handler.request_deserializer)
-        )
+        of_stream = partial(self.ending, _each_well_formed)
+        read = _reading(handler.request_deserializer)
+        return wrapped(handler, partial(self.ending, _well_formed), of_stream, read)
 
-    def of_unary(self, serve: Any) -> Any:
-        """A servicer's method of one request, with this as its end."""
+    def ending(self, checked: Callable[[Any], Any], serve: Any) -> Any:
+        """A servicer's method, with this as its end. checked: what it is given of what was said."""
 
-        async def served(request: Any, context: Context) -> Any:
+        async def served(said: Any, context: Context) -> Any:
             try:
-                return await serve(_well_formed(request), context)
-            except Refused as refused:
-                await abort(context, refused.refusal, self._addresses)
-
-        return served
-
-    def of_stream(self, serve: Any) -> Any:
-        """A servicer's method of a stream of requests, with this as its end."""
-
-        async def served(requests: AsyncIterator[Any], context: Context) -> None:
-            try:
-                await serve(_each_well_formed(requests), context)
+                return await serve(checked(said), context)
             except Refused as refused:
                 await abort(context, refused.refusal, self._addresses)
 
