@@ -25,12 +25,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import yaml
-
 from tracker.client.credentials import CredentialsError, read_file
+from tracker.client.yaml_text import load_mapping
 
 MAX_TOKENS = 10_000
-MAX_FILE_BYTES = 8 * 1024 * 1024
+MAX_FILE_CHARACTERS = 8 * 1024 * 1024
 MAX_PATTERNS = 1_000
 """Names and patterns of pipelines that one token has."""
 MAX_NAME_CHARACTERS = 200
@@ -137,17 +136,15 @@ class Tokens:
 def parse_tokens(data: bytes, path: str) -> list[Token]:
     """Raises CredentialsError, which names the place and never quotes the file: somebody may have
     written a token where its hash belongs."""
-    if len(data) > MAX_FILE_BYTES:
-        raise CredentialsError(f"{path} has {len(data)} bytes, the limit is {MAX_FILE_BYTES}")
+    of = "with a list named tokens"
     try:
-        document = yaml.safe_load(data)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, LookupError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise CredentialsError(f"{path} is not YAML{where}") from None
-    entries = document.get("tokens") if isinstance(document, dict) else None
+        text = data.decode(errors="replace")
+        document = load_mapping(text, path, MAX_FILE_CHARACTERS, of, secret=True)
+    except ValueError as error:
+        raise CredentialsError(str(error)) from None
+    entries = document.get("tokens")
     if not isinstance(entries, list) or set(document) != {"tokens"}:
-        raise CredentialsError(f"{path} must hold one mapping with a list named tokens")
+        raise CredentialsError(f"{path} must hold one mapping {of}")
     if len(entries) > MAX_TOKENS:
         raise CredentialsError(f"{path} has {len(entries)} tokens, the limit is {MAX_TOKENS}")
     tokens = [_token(entry, f"{path}: token {number}") for number, entry in enumerate(entries, 1)]
