@@ -26,7 +26,10 @@ def _gather(server: Server, flusher: Flusher | None, stats: Stats, mode: str) ->
     for reason, count in sorted(stats.refused.items()):
         families.add("lowmark_local_tracker_refused_total", count, reason)
     if flusher is None:
-        _gather_staging(families, stats)
+        families.add("lowmark_local_tracker_contributions_total", stats.contributions)
+        families.add_latencies(
+            "lowmark_local_tracker_stage_duration_seconds", stats.stage_latencies
+        )
     else:
         families.add("lowmark_local_tracker_gathered_cells", flusher.gathered_cells)
         _gather_flushing(families, stats)
@@ -43,8 +46,3 @@ def _gather_flushing(families: Families, stats: Stats) -> None:
     for outcome, count in sorted(stats.flushes.items()):
         families.add("lowmark_local_tracker_flushes_total", count, outcome)
     families.add_latencies("lowmark_local_tracker_flush_duration_seconds", stats.flush_latencies)
-
-
-def _gather_staging(families: Families, stats: Stats) -> None:
-    families.add("lowmark_local_tracker_contributions_total", stats.contributions)
-    families.add_latencies("lowmark_local_tracker_stage_duration_seconds", stats.stage_latencies)

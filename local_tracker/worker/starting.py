@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -97,9 +98,9 @@ def private_directory(path: str) -> None:
         )
 
 
-def java_ancestor(pid: int | None = None) -> int:
-    """The pid of the first ancestor of a process (default: this one) that is a JVM; 0 if none is."""
-    pid = os.getppid() if pid is None else _parent_and_name(pid)[0]
+def java_ancestor() -> int:
+    """The pid of the first ancestor of this process that is a JVM; 0 if none is."""
+    pid = os.getppid()
     while pid > 1:
         parent, name = _parent_and_name(pid)
         if name == "java":
@@ -148,7 +149,7 @@ def _start(settings: Settings, endpoint: Endpoint, deadline: Deadline) -> None:
     _remove_old_files(settings.directory)
     reading, writing = os.pipe()
     try:
-        with open(log_path, "ab", opener=_private) as log:
+        with open(log_path, "ab", opener=partial(os.open, mode=0o600)) as log:
             process = subprocess.Popen(
                 _command(settings, endpoint, writing),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -218,7 +219,3 @@ def _environment(settings: Settings) -> dict[str, str]:
     paths = [root, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     return environment
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

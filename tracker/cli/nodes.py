@@ -72,7 +72,8 @@ def retire(
             if not as_json:
                 typer.echo(loss_text(segment, cells))
         if not yes:
-            typer.confirm(_question(node, len(lost)), abort=True)
+            given_up = f" and give up {len(lost)} cells: nobody waits for their items any more"
+            typer.confirm(f"Close {node.key} for good{given_up if lost else ''}?", abort=True)
         admin.retire(pipeline, node_id, _checksums(lost.values()))
         open_still = {
             (cell.segment, cell.slot)
@@ -118,11 +119,6 @@ def _check_whole(explanation: Explanation) -> None:
 def _check_all_answer(explanation: Explanation) -> None:
     for shard, why in explanation.silent_shards.items():
         fail(f"shard {shard} does not answer, so what it holds cannot be shown: {why}")
-
-
-def _question(node: NodeExplanation, cells: int) -> str:
-    given_up = f" and give up {cells} cells: nobody waits for their items any more" if cells else ""
-    return f"Close {node.key} for good{given_up}?"
 
 
 def _checksums(cells: Iterable[OpenCell]) -> Cells:

@@ -88,26 +88,20 @@ class Admin(Closing):
         """Registers a pipeline with every shard; returns it as it is now, and whether it is new. One that
         is there stays as it is: the limits that it was given since, too. Raises RefusedError if it cannot
         be, or one of its name differs."""
-        answer = self._register(pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec)))
+        answer = self._register(spec, change_limits=False)
         return spec_from_pb(answer.spec), answer.created
 
     def apply(self, spec: PipelineSpec) -> Applied:
         """Registers a pipeline, or lets one that is there go by the limits of this one from now on, also
         lower ones: what is over them stays. Raises RefusedError if anything else differs."""
-        message = spec_to_pb(spec)
-        answer = self._register(
-            pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=True)
-        )
+        answer = self._register(spec, change_limits=True)
         before = limits_from_pb(answer.before) if answer.HasField("before") else None
         return Applied(spec_from_pb(answer.spec), answer.created, before)
 
-    def _register(
-        self, request: pipeline_pb.RegisterPipelineRequest
-    ) -> pipeline_pb.RegisterPipelineResponse:
-        answer: pipeline_pb.RegisterPipelineResponse = self._call(
-            lambda stub: stub.RegisterPipeline, request
-        )
-        return answer
+    def _register(self, spec: PipelineSpec, *, change_limits: bool) -> Any:
+        message = spec_to_pb(spec)
+        request = pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=change_limits)
+        return self._call(lambda stub: stub.RegisterPipeline, request)
 
     def pipeline(self, name: str) -> PipelineInfo:
         """One pipeline. Raises RefusedError if it is unknown."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
+from tracker.client.updates import unix_ns
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
 
 _UNITS_NS = {
@@ -18,7 +19,6 @@ _UNITS_NS = {
     "d": 86_400 * 10**9,
 }
 _MOST_NS = 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_duration_ns(value: object) -> int:
@@ -46,9 +46,7 @@ def parse_moment_ns(text: str) -> int:
             f"{text!r} is not a moment; write an ISO date or time such as 2013-01-01T09:00 (UTC "
             "unless it has an offset), now, or slot:N"
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    return unix_ns(moment)
 
 
 def parse_slot(text: str, slack_ns: int, *, up: bool = False) -> int:

@@ -41,7 +41,6 @@ from tracker.client.known import Known
 from tracker.core.home.window import TickWindow
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
-    Cells,
     FrontJoin,
     NodeKind,
     PipelineSpec,
@@ -649,7 +648,8 @@ def segment_number(spec: PipelineSpec, name: str) -> int:
 def _message(pipeline: str, content: TickContent) -> pb.TickContent:
     """A tick on the wire; raises TickRefusedError where it cannot be put there."""
     for what, cells in (("created", content.created), ("consumed", content.consumed)):
-        lengths = _lengths(cells)
+        columns = (cells.segments, cells.slots, cells.checksums, cells.counts)
+        lengths = [len(column) for column in columns]
         if len(set(lengths)) != 1:
             raise _invalid(
                 f"pipeline {pipeline!r}: {what} cells have {lengths[0]} segments, {lengths[1]} "
@@ -675,10 +675,6 @@ def _lost(error: RefusedError, known: Known) -> RefusedError:
         "which says so"
     )
     return RefusedError(replace(error.refusal, message=error.refusal.message + advice))
-
-
-def _lengths(cells: Cells) -> tuple[int, int, int, int]:
-    return len(cells.segments), len(cells.slots), len(cells.checksums), len(cells.counts)
 
 
 def _closed_and_forgotten(refusal: Refusal) -> FencedError:

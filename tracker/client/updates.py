@@ -43,10 +43,14 @@ def slot_time(slot: int, slack_ns: int) -> datetime | None:
 def slot_until(moment: datetime, slack_ns: int) -> int:
     """The least min time by which everything labelled before `moment` is complete: the moment's
     slot, rounded up. A naive datetime counts as UTC."""
+    return max(LOWEST_SLOT, min(-(-unix_ns(moment) // slack_ns), HIGHEST_SLOT))
+
+
+def unix_ns(moment: datetime) -> int:
+    """Nanoseconds since 1970, in whole microseconds. A naive datetime counts as UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    unix_ns = (moment - _EPOCH) // timedelta(microseconds=1) * 1000
-    return max(LOWEST_SLOT, min(-(-unix_ns // slack_ns), HIGHEST_SLOT))
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 class MinTimes(Protocol):

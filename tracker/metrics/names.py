@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -22,6 +22,9 @@ Family: TypeAlias = (
 )
 
 COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
+_FAMILIES: dict[str, Any] = {
+    COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, HISTOGRAM: HistogramMetricFamily,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,9 @@ class Metric:
 
     def family(self) -> Family:
         """An empty family, to add samples to."""
-        if self.kind == COUNTER:
-            return CounterMetricFamily(self.name, self.help, labels=self.labels)
-        if self.kind == GAUGE:
-            return GaugeMetricFamily(self.name, self.help, labels=self.labels)
-        if self.kind == HISTOGRAM:
-            return HistogramMetricFamily(self.name, self.help, labels=self.labels)
-        return InfoMetricFamily(self.name.removesuffix("_info"), self.help, labels=())
+        if self.kind == INFO:
+            return InfoMetricFamily(self.name.removesuffix("_info"), self.help, labels=())
+        return _FAMILIES[self.kind](self.name, self.help, labels=self.labels)
 
 
 _PIPELINE = ("pipeline",)

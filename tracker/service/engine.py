@@ -234,7 +234,8 @@ class Engine:
         """Posts an event that has a request; returns the answer. Raises Refused. What has to wait because
         shards are changing is asked for again when they have."""
         answer = await self._ask(event)
-        if not self._takes_up.is_set() and _waits(answer):
+        waits = isinstance(answer, Refusal) and answer.code is RefusalCode.NOT_READY
+        if waits and not self._takes_up.is_set():
             await self.taken_up()
             answer = await self._ask(event)
         if isinstance(answer, Refusal):
@@ -464,10 +465,6 @@ class Engine:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused(refusal.code, refusal.message, home=refusal.home, expected=refusal.expected)
-
-
-def _waits(answer: object) -> bool:
-    return isinstance(answer, Refusal) and answer.code is RefusalCode.NOT_READY
 
 
 def _is_step(record: m.Record) -> bool:

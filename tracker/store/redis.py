@@ -229,7 +229,7 @@ class RedisStore:
         self, script: str, keys: list[str], arguments: list[Any], *, wait: bool
     ) -> list[Any]:
         replicas = self._url.replicas if wait else 0
-        digest = _sha(script)
+        digest = sha1(script.encode(), usedforsecurity=False).hexdigest()
         server = self._server()
         for attempt in (1, 2):
             # Script and WAIT share a connection: WAIT counts what was written on its own alone.
@@ -359,7 +359,3 @@ def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
 def _format_number(value: bytes) -> int:
     """The number of a format; 0, which none has, for what is none."""
     return int(value) if value.isdigit() else 0
-
-
-def _sha(script: str) -> str:
-    return sha1(script.encode(), usedforsecurity=False).hexdigest()
