@@ -109,14 +109,19 @@ class Node(Protocol):
     def close(self) -> None: ...
 
 
-class FrontOptions(TypedDict, total=False):
+class MemberOptions(TypedDict, total=False):
+    """What the fronts of a group may be given; see `Front`."""
+
+    clock: Clock
+    heartbeat_interval_ms: float
+    pass_over_late: bool
+
+
+class FrontOptions(MemberOptions, total=False):
     """What every kind of front may be given beside what it publishes; see `Front`."""
 
     node_id: str | None
-    clock: Clock
-    heartbeat_interval_ms: float
     max_waiting_batches: int
-    pass_over_late: bool
     node: Node | None
 
 

@@ -29,19 +29,12 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 from urllib.parse import quote, unquote
 
 from fronts.core import FrontHeldError, FrontStateError
 from fronts.files import FileFront, PublishedFile
-from fronts.front import (
-    HEARTBEAT_INTERVAL_MS,
-    JOIN_TIMEOUT_S,
-    Clock,
-    FrontFailedError,
-    FrontFullError,
-    FrontOptions,
-)
+from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, FrontFullError, MemberOptions
 from fronts.members import Membership, held_locks, meant_for
 from fronts.ranges import RangeFront
 from tracker.client.closing import Closing
@@ -136,9 +129,7 @@ class FileGroup(_Group):
         member: str | None = None,
         poll_interval_ms: float = POLL_INTERVAL_MS,
         anyone_after_ms: float = ANYONE_AFTER_MS,
-        clock: Clock = time.time_ns,
-        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
-        pass_over_late: bool = False,
+        **options: Unpack[MemberOptions],
     ) -> None:
         """source: where whole files appear, by a rename; names that begin with `.` or `_` are passed
         over. directory: where they are labelled, in the same file system. member: begins this
@@ -148,9 +139,7 @@ class FileGroup(_Group):
         self.directory = Path(os.path.abspath(directory))
         self._target, self._pipeline, self._segment = target, pipeline, segment
         self._anyone_after_s = anyone_after_ms / 1000
-        self._options = FrontOptions(
-            clock=clock, heartbeat_interval_ms=heartbeat_interval_ms, pass_over_late=pass_over_late
-        )
+        self._options = options
         run = f"{member or _this_process()}.{time.time_ns():x}"
         self._front = self._front_of(group, f"{group}/{run}")
         super().__init__(group, self.name, poll_interval_ms)
@@ -281,9 +270,7 @@ class PartitionGroup(_Group):
         first: Mapping[str, int] | None = None,
         member: str | None = None,
         poll_interval_ms: float = POLL_INTERVAL_MS,
-        clock: Clock = time.time_ns,
-        heartbeat_interval_ms: float = HEARTBEAT_INTERVAL_MS,
-        pass_over_late: bool = False,
+        **options: Unpack[MemberOptions],
     ) -> None:
         """directory: of the journals; the same for all members, on a file system whose locks hold
         between them. partitions: lists all partitions, `MAX_PARTITIONS` at most; one that is no longer
@@ -296,9 +283,7 @@ class PartitionGroup(_Group):
         self._target, self._pipeline, self._segment = target, pipeline, segment
         self._partitions, self._ends = partitions, ends
         self._first = dict(first or {})
-        self._options = FrontOptions(
-            clock=clock, heartbeat_interval_ms=heartbeat_interval_ms, pass_over_late=pass_over_late
-        )
+        self._options = options
         self._fronts: dict[str, RangeFront] = {}
         self._troubles: dict[str, str] = {}  # what was reported last of a partition
 
