@@ -86,13 +86,6 @@ class SecureTarget(tuple[str, ...]):
         return made
 
 
-def credentials_for(target: str | Sequence[str]) -> Credentials:
-    """A target's credentials. Raises CredentialsError if those of the environment do not go together."""
-    if isinstance(target, SecureTarget):
-        return target.credentials
-    return Credentials.from_environment()
-
-
 class Backoff:
     """Growing pauses between attempts, with jitter so that many clients do not come at once."""
 
@@ -133,8 +126,10 @@ class _Processes(ABC):
         """Waits, and returns whether this was closed."""
 
     def __init__(self, target: str | Sequence[str]) -> None:
+        """Raises LowmarkError, and CredentialsError if those of the environment do not go together."""
         self.targets = parse_targets(target)
-        self.credentials = credentials_for(target)
+        own = target.credentials if isinstance(target, SecureTarget) else None
+        self.credentials = own or Credentials.from_environment()
         self.closed = threading.Event()
         self._stamp: Stamp = ()
         self._channels: dict[str, Any] = {}

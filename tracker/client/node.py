@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
@@ -322,12 +322,8 @@ class NodeClient(Closing):
         self.flush(timeout_s)
         request = node_pb.LeaveNodeRequest(pipeline=self.pipeline, key=key_to_pb(self.joined.key))
         try:
-            self._connection.call(
-                lambda channel: node_grpc.NodeServiceStub(channel).LeaveNode,
-                request,
-                max(0.001, deadline - time.monotonic()),
-                prefer=self._home,
-            )
+            left_s = max(0.001, deadline - time.monotonic())
+            self._ask_home(lambda stub: stub.LeaveNode, request, left_s)
         except RefusedError as error:
             # An answer that was lost, and asked for again: the key is closed.
             if error.refusal.code is not RefusalCode.UNKNOWN_NODE:
@@ -400,12 +396,7 @@ class NodeClient(Closing):
                     "call; stage them by several calls",
                 )
             )
-        self._connection.call(
-            lambda channel: node_grpc.NodeServiceStub(channel).StageContributions,
-            request,
-            timeout_s,
-            prefer=self._home,
-        )
+        self._ask_home(lambda stub: stub.StageContributions, request, timeout_s)
 
     def list_contributions(
         self, query: str, batch: int, timeout_s: float = JOIN_TIMEOUT_S
@@ -414,12 +405,7 @@ class NodeClient(Closing):
         request = node_pb.ListContributionsRequest(
             pipeline=self.pipeline, node_id=self.node_id, query=query, batch=batch
         )
-        answer, _ = self._connection.call(
-            lambda channel: node_grpc.NodeServiceStub(channel).ListContributions,
-            request,
-            timeout_s,
-            prefer=self._home,
-        )
+        answer = self._ask_home(lambda stub: stub.ListContributions, request, timeout_s)
         return [contribution_from_pb(c) for c in answer.contributions]
 
     def resolve_units(self, segment: str, names: Sequence[str], wait_ms: int = 0) -> dict[str, int]:
@@ -440,6 +426,13 @@ class NodeClient(Closing):
             for index, (name, slot) in enumerate(zip(names, answer.slots, strict=True))
             if index not in missing
         }
+
+    def _ask_home(self, method: Callable[[Any], Any], request: Any, timeout_s: float) -> Any:
+        """What the home that is known answers, or another one if it is there by now."""
+        return self._connection.call(
+            lambda channel: method(node_grpc.NodeServiceStub(channel)),
+            request, timeout_s, prefer=self._home,
+        )[0]  # fmt: skip
 
     def close(self) -> None:
         """Ends the stream. Ticks that are not durable fail; the key stays, for a later incarnation
