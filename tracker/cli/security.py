@@ -37,14 +37,9 @@ def use_credentials(
 ) -> None:
     """What stands before the command counts for it, and for what it starts."""
     Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is refused here
-    for variable, path in (
-        (CA_VARIABLE, tls_ca),
-        (CERT_VARIABLE, tls_cert),
-        (KEY_VARIABLE, tls_key),
-        (TOKEN_VARIABLE, token_file),
-    ):
-        if path:
-            os.environ[variable] = path
+    variables = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE)
+    given = zip(variables, (tls_ca, tls_cert, tls_key, token_file), strict=True)
+    os.environ.update({variable: path for variable, path in given if path})
 
 
 tokens_app = typer.Typer(no_args_is_help=True, help="Make tokens for clients.")

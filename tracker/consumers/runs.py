@@ -79,11 +79,8 @@ class Runs(Closing):
         if state is None:
             number, from_slot = 0, self._first(info.spec.start_slot)
         else:
-            number, from_slot, late_before = (
-                state["number"] + 1,
-                state["to_slot"],
-                state["late_seen"],
-            )
+            number, from_slot = state["number"] + 1, state["to_slot"]
+            late_before = state["late_seen"]
         to_slot = self._subscriber.min_time(self.segment)
         if to_slot <= from_slot:
             return None

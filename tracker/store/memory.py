@@ -22,7 +22,7 @@ class MemoryStore:
     """Keeps records in a list. Two owners may share one object, as two processes share a disk."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._epoch = 0
         self._owner = self._address = ""
         self._until_ms = self._lease_ms = 0
@@ -35,7 +35,7 @@ class MemoryStore:
         self, owner: str, *, lease_ms: int = 0, replaces: int = 0, least_epoch: int = 1
     ) -> int:
         with self._lock:
-            self._epoch = next_epoch("this store", self._lease(), owner, replaces, least_epoch)
+            self._epoch = next_epoch("this store", self.lease(), owner, replaces, least_epoch)
             self._owner, self._address = owner, ""
             self._run_lease(lease_ms)
             return self._epoch
@@ -43,11 +43,8 @@ class MemoryStore:
     def lease(self) -> Lease:
         """The lease as it is now; epoch 0 where the store has never had an owner."""
         with self._lock:
-            return self._lease()
-
-    def _lease(self) -> Lease:
-        left_ms = lease_left_ms(self._until_ms, _now_ms(), self._lease_ms)
-        return Lease(self._epoch, self._owner, self._address, left_ms)
+            left_ms = lease_left_ms(self._until_ms, _now_ms(), self._lease_ms)
+            return Lease(self._epoch, self._owner, self._address, left_ms)
 
     def _run_lease(self, lease_ms: int) -> None:
         self._lease_ms, self._until_ms = lease_ms, _now_ms() + lease_ms

@@ -124,9 +124,8 @@ def parse_redis_url(url: str) -> RedisUrl:
         "db": int(database),
         "socket_timeout": timeout_ms / 1000,
         "socket_connect_timeout": timeout_ms / 1000,
-        "retry": Retry(
-            NoBackoff(), 0
-        ),  # a commit is repeated by the owner alone, who knows it again
+        # A commit is repeated by the owner alone, who knows it again.
+        "retry": Retry(NoBackoff(), 0),
     } | _client_options(url, given)
     if protocol == "rediss":
         connection["ssl"] = True

@@ -221,9 +221,8 @@ class SqliteStore:
         if self._lost:
             raise LogShortened(self._lost)
         with self._errors("acquired"), _transaction(self._db):
-            self._format = (
-                self._checked_format()
-            )  # which an owner of a newer version may have raised
+            # An owner of a newer version may have raised it.
+            self._format = self._checked_format()
             missing = self._meta("missing") or behind_mark(self._db, self.path)
             if missing:
                 raise LogShortened(missing)
