@@ -51,7 +51,7 @@ that refreshes it has begun."""
 SWITCH_TIMEOUT_S = 5.0
 """How long what an older version has committed may take when a newer one has begun."""
 
-_MAX_RECORD_BYTES = 10_000
+_MAX_RECORD_BYTES = 1 << 20
 
 log = logging.getLogger("lowmark.spark")
 
@@ -80,29 +80,33 @@ class ReadAgainLog(CheckpointLog):
 
 
 class Begun:
-    """From which batch on versions of flows are told that had batches before anyone followed them; a file
-    for each, beside the checkpoints. Written once, so that it is the same after any restart."""
+    """From which batch on each flow is told, of a pipeline that had batches before anyone followed it: one file
+    beside the checkpoints, written once and for all flows, so that it is the same after any restart."""
 
     def __init__(self, storage: str, pipeline: str, stores: Stores = STORES) -> None:
-        self._directory = child(stores.location(storage), f"_lowmark/{quote(pipeline, safe='')}")
-        self._files = stores.files(self._directory)
+        name = f"_lowmark/{quote(pipeline, safe='')}.json"
+        self._path = child(stores.location(storage), name)
+        self._files = stores.files(self._path)
+
+    def is_written(self) -> bool:
+        return self._files.size(self._path) is not None
 
     def first_batch(self, flow: Flow, version: int) -> int:
-        """0 unless another was written. Raises LogError where it cannot be read."""
-        path = self._path(flow, version)
-        data = self._files.read_whole(path, _MAX_RECORD_BYTES)
+        """0 unless another was written. Raises LogError where that cannot be read."""
+        data = self._files.read_whole(self._path, _MAX_RECORD_BYTES)
+        if data is None:
+            return 0
         try:
-            return 0 if data is None else int(json.loads(data)["first_batch"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise LogError(f"{path} does not say at which batch to begin: {error}") from None
+            return int(json.loads(data)["first_batches"].get(flow.segment, {}).get(str(version), 0))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LogError(
+                f"{self._path} does not say at which batches to begin: {error}"
+            ) from None
 
-    def write(self, flow: Flow, version: int, first_batch: int) -> None:
-        """Has no effect where it was written before."""
-        document = json.dumps({"first_batch": first_batch}).encode()
-        self._files.create_if_absent(self._path(flow, version), document)
-
-    def _path(self, flow: Flow, version: int) -> str:
-        return child(self._directory, f"{quote(flow.segment, safe='')}/{version}.json")
+    def write(self, first_batches: Mapping[str, Mapping[str, int]]) -> None:
+        """first_batches: by segment and version. Has no effect where it was written before."""
+        document = json.dumps({"first_batches": first_batches}).encode()
+        self._files.create_if_absent(self._path, document)
 
 
 class FlowQuery(AttachedQuery):
@@ -145,9 +149,8 @@ class FlowQuery(AttachedQuery):
         told = {batch.scope: batch.id for batch in last_batches}
         for version in self.flow.begun[:-1]:
             older = CheckpointLog(self.flow.checkpoint(version), self._stores)
-            last = max(
-                told.get(older.query_id, -1), self._begun.first_batch(self.flow, version) - 1
-            )
+            untold = self._begun.first_batch(self.flow, version) - 1
+            last = told.get(older.query_id, untold)
             if last >= 0:
                 yield from older.consumed_until(last)
 
@@ -206,18 +209,15 @@ class FollowedPipeline:
         return self._queries
 
     def begin_now(self) -> None:
-        """What has been committed so far is not to be told. Raises TrackingError unless the pipeline is at
-        rest: of what it has written, nothing is still to be read."""
+        """What has been committed so far is not to be told. Has no effect when it was done before. Raises
+        TrackingError unless the pipeline is at rest: of what it has written, nothing is still to be read."""
+        if self._begun.is_written():
+            return
         flows = {flow.segment: flow for flow in find_flows(self._storage, self._stores)}
         for flow in flows.values():
             writers = [e.source for e in self._spec.edges if e.target == flow.segment]
             self._check_at_rest(flow, [flows[name] for name in writers if name in flows])
-        for flow in flows.values():
-            for version in flow.begun:
-                last = max(
-                    CheckpointLog(flow.checkpoint(version), self._stores).committed(), default=-1
-                )
-                self._begun.write(flow, version, last + 1)
+        self._begun.write({flow.segment: self._next_batches(flow) for flow in flows.values()})
 
     def look(self) -> None:
         """Follows what is new. Raises TrackingError where a flow cannot be followed, and FilesError."""
@@ -318,6 +318,11 @@ class FollowedPipeline:
                         f"flow {flow.segment!r} has not read {name} of flow {writer.segment!r} yet: run the "
                         f"pipeline to its end, before following it from now on"
                     )
+
+    def _next_batches(self, flow: Flow) -> dict[str, int]:
+        """The batch after the last of each version."""
+        logs = {v: CheckpointLog(flow.checkpoint(v), self._stores) for v in flow.begun}
+        return {str(v): max(log.committed(), default=-1) + 1 for v, log in logs.items()}
 
     def _written(self, flow: Flow) -> Iterable[str]:
         """What the newest version of a flow has written in batches that are still logged."""

@@ -403,6 +403,28 @@ def test_a_refresh_before_anything_is_told(copies: Copies) -> None:
     copies.await_open(3, 0)
 
 
+def test_it_is_now_once_only(copies: Copies) -> None:
+    """As where a unit file says --from-now: what comes after the first start is told after any other."""
+    copies.enrich.batch(copies.parse.batch("file:///data/in/before.parquet"))
+    copies.follow(from_now=True)
+    copies.stop()
+    copies.parse.refresh()
+    copies.parse.batch(source_file(1))
+    copies.follow(from_now=True)  # not at rest, and with batches that are to be told
+    copies.told()
+    copies.await_open(3, 1)
+
+
+def test_a_query_that_was_followed_before_goes_on_where_it_was(copies: Copies) -> None:
+    run_both(copies, 1)
+    copies.told()
+    copies.stop()
+    run_both(copies, 2)
+    copies.follow(from_now=True)
+    copies.told()
+    copies.await_open(2, 0)
+
+
 def test_it_begins_at_rest_only(copies: Copies) -> None:
     written = copies.parse.batch("file:///data/in/before.parquet")
     with pytest.raises(TrackingError, match=r"'enrich' has not read .* of flow 'parse' yet"):
