@@ -22,3 +22,19 @@ def read_delta(
     writer = frame.writeStream.format("parquet").option("path", out)
     writer = writer.option("checkpointLocation", checkpoint)
     return tracked.start(writer, node_id="read", reads={table: "read"})
+
+
+def write_iceberg(tracked: Tracked, frame: DataFrame, table: str, checkpoint: str) -> TrackedQuery:
+    """Appends what comes in to the Iceberg table of a catalog, `catalog.database.name`."""
+    writer = frame.writeStream.format("iceberg").option("checkpointLocation", checkpoint)
+    return tracked.start(writer, node_id="write", reads="write", creates=["read"], to_table=table)
+
+
+def read_iceberg(
+    tracked: Tracked, spark: SparkSession, table: str, out: str, checkpoint: str
+) -> TrackedQuery:
+    """Copies an Iceberg table into files, as it grows."""
+    frame = spark.readStream.format("iceberg").load(table)
+    writer = frame.writeStream.format("parquet").option("path", out)
+    writer = writer.option("checkpointLocation", checkpoint)
+    return tracked.start(writer, node_id="read", reads="read")

@@ -18,7 +18,7 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import Output, sink_output, table_output
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.tables import found_writer
+from local_tracker.spark.tables import table_at, table_writer
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_beside
@@ -126,9 +126,9 @@ class AttachedQuery(Followed):
     def _outputs(self, creates: tuple[int, ...]) -> tuple[Output, ...]:
         if self._sink is None or not creates:
             return ()
-        table = found_writer(self._sink, self._checkpoint.stores, self._checkpoint.query_id)
-        if table is not None:
-            return (table_output(table, creates),)
+        stores, query = self._checkpoint.stores, self._checkpoint.query_id
+        if (table := table_at(self._sink, stores)) is not None:
+            return (table_output(table_writer(table, stores, query), creates),)
         return (sink_output(SinkLog(self._sink), creates),)
 
     def _follow(self, ticks: QueryTicks, joined: Joined) -> Follower:

@@ -129,7 +129,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     streams = [leaf for leaf in _items(leaves) if leaf.isStreaming()]
     return PlannedQuery(
         spark,
-        tuple(_source(index, leaf) for index, leaf in enumerate(streams)),
+        tuple(_source(spark, index, leaf) for index, leaf in enumerate(streams)),
         str(_field(writer._jwrite, "source")),
         _option(options, "path"),
         name,
@@ -141,7 +141,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     )
 
 
-def _source(index: int, leaf: Any) -> Source:
+def _source(spark: SparkSession, index: int, leaf: Any) -> Source:
     """A source, from the leaf of the plan that reads it. Spark numbers sources in the order of leaves,
     or calls them by the name that the reader has given them."""
     methods = {method.getName() for method in leaf.getClass().getMethods()}
@@ -154,6 +154,9 @@ def _source(index: int, leaf: Any) -> Source:
         what = str(leaf.sourceName())
     if what.startswith("FileSource["):
         return Source(number, what, what.removeprefix("FileSource[").removesuffix("]"))
+    if "table" in methods and _is_iceberg(leaf.table()):
+        table = _iceberg_source(leaf.table(), spark)
+        return Source(number, f"iceberg[{table.location}]", table.location, table=table)
     if what == "kafka" and "extraOptions" in methods:
         return Source(number, what, kafka=_kafka(leaf.extraOptions()))
     if what == "delta" and "dataSource" in methods:
@@ -204,6 +207,32 @@ def _each_batch(spark: SparkSession, function: Any) -> ForeachBatchFunction | No
     found = gateway.gateway_property.pool[str(_field(handler, "id"))]
     assert isinstance(found, ForeachBatchFunction), found
     return found
+
+
+def sink_table(query: StreamingQuery, spark: SparkSession) -> TableSource | None:
+    """The table that a query's sink writes to, if its log is read."""
+    sink = query._jsq.streamingQuery().sink()
+    text = str(sink.toString())
+    if text.startswith("DeltaSink["):
+        return TableSource("delta", text.removeprefix("DeltaSink[").removesuffix("]"))
+    return _iceberg_source(sink, spark) if _is_iceberg(sink) else None
+
+
+def _is_iceberg(table: Any) -> bool:
+    return bool(table.getClass().getName().startswith("org.apache.iceberg.spark."))
+
+
+def _iceberg_source(table: Any, spark: SparkSession) -> TableSource:
+    """A table of Spark's from Iceberg's connector, which asks the table's catalog for its metadata."""
+    jvm, known = spark.sparkContext._jvm, table.table()
+    assert jvm is not None
+    parser = jvm.org.apache.iceberg.TableMetadataParser
+
+    def metadata() -> str:
+        known.refresh()
+        return str(parser.toJson(known.operations().current()))
+
+    return TableSource("iceberg", str(known.location()), metadata=metadata)
 
 
 def _scala_map(given: Any) -> dict[str, str]:

@@ -211,11 +211,12 @@ class CheckpointLog:
         return previous is None or previous.sources.get(source) is None
 
     def _initial_offset(self, source: str) -> str | None:
-        """Where a source began, as Kafka's writes it down before its first batch: `v1` and the offset,
-        behind a byte that old versions looked for."""
+        """Where a source began, as it wrote down before its first batch: Kafka's `v1` and the offset,
+        behind a byte that old versions looked for; Iceberg's the offset alone, in `offsets/0`."""
         path = f"{self.root}/sources/{source}/0"
         if self.files.size(path) is None:
-            return None
+            alone = self.files.read_whole(f"{self.root}/sources/{source}/offsets/0", MAX_LINE_BYTES)
+            return None if alone is None else alone.decode().strip()
         version, newline, text = self._whole(path).lstrip("\0").partition("\n")
         if version != "v1" or not newline:
             raise LogError(f"{path} has version {version[:20]!r}: known is v1")

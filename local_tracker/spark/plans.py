@@ -211,9 +211,11 @@ class Routes:
                 continue
             # Of a file source the files themselves are judged.
             if offsets.log_offset(number) is None and not self.tables.reads(number, text):
+                what = "no source of files"
+                if self.tables.format_of(text) is not None:
+                    what = "of none of the tables that are named, or of one that no longer has its past"
                 raise self._unaccounted(
-                    f"batch {offsets.batch}: source {number}, which is no source of files (its offset "
-                    f"is {text[:200]}),"
+                    f"batch {offsets.batch}: source {number}, which is {what} (its offset is {text[:200]}),"
                 )
         self._check_tables_by_units()
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from local_tracker.spark import delta
+from local_tracker.spark import delta, iceberg
 from local_tracker.spark.delta import DeltaReader, DeltaTable, DeltaWriter
+from local_tracker.spark.iceberg import (
+    IcebergReader,
+    IcebergTable,
+    IcebergWriter,
+    hadoop_metadata,
+)
 from local_tracker.spark.table_units import TableReader, Taken
 from tracker.files import Stores
 
@@ -18,12 +25,13 @@ _VERSIONS = re.compile(r"(.+)@(\d+)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """A table that a source of a plan reads. format: `delta`; location: as the plan has it; options: of
-    its reader."""
+    """A table that a source of a plan reads, or a sink writes. format: `delta` or `iceberg`; location: as
+    Spark has it; options: of its reader; metadata: of an Iceberg table, the current ones, as JSON."""
 
     format: str
     location: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    metadata: Callable[[], str] | None = None
 
 
 class TableWriter(Protocol):
@@ -70,11 +78,11 @@ class Tables:
         """Whether a source, whose offset this is, reads a table that is known."""
         return self._table(number, offset) is not None
 
-    def taken(self, number: str, before: str | None, after: str | None) -> tuple[int, Taken] | None:
+    def taken(self, number: str, before: str | None, after: str) -> tuple[int, Taken] | None:
         """The segment of the source's table, and what a batch took of it; None where it is no table, or
         not tracked. Raises LogError and TableRefused."""
-        found = None if after is None else self._table(number, after)
-        if after is None or found is None or found.segment is None:
+        found = self._table(number, after)
+        if found is None or found.segment is None:
             return None
         return found.segment, found.reader.taken(before, after)
 
@@ -92,27 +100,45 @@ class Tables:
             by_location.setdefault(table.location, []).append(number)
         return [tuple(numbers) for numbers in by_location.values() if len(numbers) > 1]
 
+    @staticmethod
+    def format_of(offset: str) -> str | None:
+        """The format of the table whose source an offset is of; None for another source."""
+        try:
+            value = json.loads(offset)
+        except (RecursionError, ValueError):
+            return None
+        if iceberg.is_offset(value):
+            return "iceberg"
+        return "delta" if delta.is_offset(value) else None
+
     def _table(self, number: str, offset: str) -> _Table | None:
-        if number not in self._found and self._planned is None and _is_table_offset(offset):
+        if number not in self._found and self._planned is None and self.format_of(offset):
             self._find(number, offset)
         return self._found.get(number)
 
     def _find(self, number: str, offset: str) -> None:
         for location in self._named:
-            if DeltaTable(location, self._stores.files(location)).exists():
-                self._add(number, TableSource("delta", location, {}))
-                if self._found[number].reader.reads(offset):
-                    return
-                del self._found[number]
+            source = table_at(location, self._stores)
+            if source is None or source.format != self.format_of(offset):
+                continue
+            self._add(number, source)
+            if self._found[number].reader.reads(offset):
+                return
+            del self._found[number]
 
     def _add(self, number: str, source: TableSource) -> None:
         location = self._stores.location(source.location)
-        reader = DeltaReader(
-            DeltaTable(location, self._stores.files(location)),
-            None if self._planned is None else source.options,
-            self._first.get(number),
-            self._untracked.get(location, ()),
-        )
+        untracked = self._untracked.get(location, ())
+        reader: TableReader
+        if source.format == "iceberg":
+            reader = IcebergReader(_iceberg_table(source, self._stores), untracked)
+        else:
+            reader = DeltaReader(
+                DeltaTable(location, self._stores.files(location)),
+                None if self._planned is None else source.options,
+                self._first.get(number),
+                untracked,
+            )
         self._found[number] = _Table(location, self._segment_of(location), reader)
 
 
@@ -125,30 +151,39 @@ class _Table:
     reader: TableReader
 
 
-TABLE_FORMATS = ("delta",)
+TABLE_FORMATS = ("delta", "iceberg")
 """Formats of tables whose logs are read, as Spark's `format()` knows them."""
 
 
-def table_writer(sink: str, stores: Stores, query: str) -> TableWriter | None:
-    """Of the table that a sink, as it calls itself, writes to; None for another sink."""
-    if sink.startswith("DeltaSink["):
-        where = stores.location(sink.removeprefix("DeltaSink[").removesuffix("]"))
-        return DeltaWriter(DeltaTable(where, stores.files(where)), query)
-    return None
+def table_writer(table: TableSource, stores: Stores, query: str) -> TableWriter:
+    """Of the table that a sink writes to, and of one query."""
+    if table.format == "iceberg":
+        return IcebergWriter(_iceberg_table(table, stores), query)
+    location = stores.location(table.location)
+    return DeltaWriter(DeltaTable(location, stores.files(location)), query)
 
 
-def found_writer(location: str, stores: Stores, query: str) -> TableWriter | None:
-    """Of the table that is at a location; None if there is none."""
+def table_at(location: str, stores: Stores) -> TableSource | None:
+    """The table at a location; None if there is none."""
     where = stores.location(location)
-    table = DeltaTable(where, stores.files(where))
-    return DeltaWriter(table, query) if table.exists() else None
+    files = stores.files(where)
+    if DeltaTable(where, files).exists():
+        return TableSource("delta", where)
+    return TableSource("iceberg", where) if iceberg.is_table(where, files) else None
+
+
+def _iceberg_table(table: TableSource, stores: Stores) -> IcebergTable:
+    location, metadata = stores.location(table.location), table.metadata
+    if metadata is None:
+        metadata = partial(hadoop_metadata, location, stores.files(location))
+    return IcebergTable(location, metadata)
 
 
 def untracked_versions(
     untracked: Iterable[str], location: Callable[[str], str]
 ) -> dict[str, list[range]]:
     """Of what a user says is not tracked, the versions of tables, by location: `/data/t@7` is one,
-    `/data/t@0-7` are eight."""
+    `/data/t@0-7` are all up to that."""
     found: dict[str, list[range]] = {}
     for text in untracked:
         if names_versions(text) and (match := _VERSIONS.fullmatch(text)):
@@ -160,10 +195,3 @@ def untracked_versions(
 def names_versions(untracked: str) -> bool:
     """Whether what a user says is not tracked are versions of a table."""
     return "/" in untracked and _VERSIONS.fullmatch(untracked) is not None
-
-
-def _is_table_offset(text: str) -> bool:
-    try:
-        return delta.is_offset(json.loads(text))
-    except (RecursionError, ValueError):
-        return False

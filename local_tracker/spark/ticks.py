@@ -191,9 +191,13 @@ class QueryTicks:
         offsets = self.checkpoint.offsets(batch)
         self._routes.check_offsets(offsets)
         tables: dict[str, tuple[int, Taken]] = {}
-        for number in offsets.sources:
-            pair = self.checkpoint.offset_pair(batch, number)
-            if (taken := self._routes.tables.taken(number, *pair)) is not None:
+        for number, text in offsets.sources.items():
+            if text is None or not self._routes.is_tracked(number):
+                continue
+            if not self._routes.tables.reads(number, text):
+                continue
+            before, _ = self.checkpoint.offset_pair(batch, number)
+            if (taken := self._routes.tables.taken(number, before, text)) is not None:
                 tables[number] = taken
         files = self.checkpoint.consumed(batch)
         self._check_twins(batch, {n: Taken(names) for n, names in files.items()} | {

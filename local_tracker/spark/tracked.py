@@ -58,7 +58,7 @@ from local_tracker.spark.starting import (
     check_planned,
     topic_sink,
 )
-from local_tracker.spark.tables import TABLE_FORMATS, table_writer
+from local_tracker.spark.tables import TABLE_FORMATS, TableSource, table_writer
 from local_tracker.spark.ticks import QueryTicks
 from local_tracker.spark.versions import check_version
 from local_tracker.worker import bundle, route
@@ -336,20 +336,21 @@ class Tracked:
 
     def _running(
         self, query: StreamingQuery, planned: PlannedQuery, starting: StartingQuery
-    ) -> tuple[CheckpointLog, str, Callable[[], Iterable[tuple[str, ...]]]]:
-        """The checkpoint of a query that was started, its sink as it calls itself, and which of its
-        sources list one directory."""
+    ) -> tuple[CheckpointLog, str | TableSource, Callable[[], Iterable[tuple[str, ...]]]]:
+        """The checkpoint of a query that was started, its sink as it calls itself, or the table that it is,
+        and which of its sources list one directory."""
         if self._is_remote:
             assert starting.checkpoint is not None, "check_start() lets no other in"
             connect.check_started(query, starting.id, starting.checkpoint.root)
             return starting.checkpoint, connect.sink_description(planned), tuple
         log = CheckpointLog(jvm.checkpoint_root(query), self._stores)
-        return log, jvm.sink_description(query), _Twins(query)
+        sink = jvm.sink_table(query, self.spark) or jvm.sink_description(query)
+        return log, sink, _Twins(query)
 
     def _outputs(
         self,
         query_id: str,
-        sink: str,
+        sink: str | TableSource,
         routes: Routes,
         noted: str | None,
         *,
@@ -359,10 +360,11 @@ class Tracked:
         outputs: tuple[Output, ...] = ()
         if noted is not None:
             outputs = (noted_output(noted, routes.creates),)
+        elif isinstance(sink, TableSource):
+            table = table_writer(sink, self._stores, query_id)
+            outputs = (table_output(table, routes.creates),) if routes.creates else ()
         elif sink.startswith("ForeachBatch"):
             return partial(self._published_outputs, query_id, routes)
-        elif (table := table_writer(sink, self._stores, query_id)) is not None:
-            outputs = (table_output(table, routes.creates),) if routes.creates else ()
         elif routes.creates and topic is None:
             if not sink.startswith("FileSink["):
                 raise _unreadable(sink)
@@ -645,7 +647,8 @@ def _publishes(
 
 def _unreadable(sink: str) -> TrackingError:
     return TrackingError(
-        f"what the sink {sink} has committed cannot be read: use a file sink, a Delta table, Kafka, foreachBatch with "
+        f"what the sink {sink} has committed cannot be read: use a file sink, a Delta or Iceberg table, Kafka, "
+        f"foreachBatch with "
         f"tracked.writer(...), or noted=DIRECTORY with a sink that notes what it commits; or start the "
         f"query with creates=[]"
     )

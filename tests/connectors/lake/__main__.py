@@ -12,14 +12,19 @@ from scripts.summary import ROOT
 from tests.connectors.lake.sessions import PYSPARK
 from tests.spark_versions.environments import environment
 
-FILES = {"delta": "tests/connectors/lake/delta_queries.py"}
+FILES = {name: f"tests/connectors/lake/{name}_queries.py" for name in ("delta", "iceberg")}
 QUICK = "written_and_read or in_parts or from_outside"
 """What is part of the tests of every change."""
+TEST_TIMEOUT_S = 400
+"""Of one query over a table: each batch is some seconds of a JVM."""
 
 
 def run(names: Sequence[str], chosen: str = "") -> int:
     """Runs the files of these formats in the environment of their PySpark; returns the exit status."""
-    command = [str(environment(PYSPARK)), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command = [
+        str(environment(PYSPARK)), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+        "-o", f"timeout={TEST_TIMEOUT_S}",
+    ]  # fmt: skip
     command += ["-k", chosen] if chosen else []
     # What the one that runs this has set for its own Spark is not of that one.
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}

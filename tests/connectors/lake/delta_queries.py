@@ -3,131 +3,30 @@ rows that were there when it was heard."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from examples.tables import read_delta, write_delta
-from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.tracked import Tracked, TrackedQuery
-from tests.cluster.children import WAIT_S, until
+from tests.cluster.children import until
+from tests.connectors.lake.lakes import COLUMNS, SLOTS, DeltaLake
 from tests.spark.conftest import Pipelines
-from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
-from tracker.client import Admin
-
-SLOTS = (10, 20, 25, 30, 45, 50)
-
-
-class Lake:
-    """A front's files are copied into a table, and the table into files, by two tracked queries."""
-
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, directory: Path) -> None:
-        self.spark, self.pipeline, self.directory = spark, pipeline, directory
-        self.tracked = Tracked(spark, pipeline.target, pipeline.name)
-        self.table = str(directory / "table")
-
-    def write(self, *, files: int = 1, mode: str = "append", **options: Any) -> TrackedQuery:
-        frame = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files)
-        writer = frame.parquet(self.pipeline.input).writeStream.format("delta").outputMode(mode)
-        writer = writer.option("checkpointLocation", str(self.directory / "cp"))
-        return self.tracked.start(
-            writer.option("path", self.table), node_id="write", reads="write", creates=["read"],
-            **options,
-        )  # fmt: skip
-
-    def source(self, *, files: int = 1, **options: Any) -> DataFrame:
-        reader = self.spark.readStream.format("delta").option("maxFilesPerTrigger", files)
-        return reader.options(**options).load(self.table)
-
-    def read(self, frame: DataFrame | None = None, **options: Any) -> TrackedQuery:
-        writer = (self.source() if frame is None else frame).writeStream.format("parquet")
-        writer = writer.option("checkpointLocation", str(self.directory / "cp-read"))
-        return self.tracked.start(
-            writer.option("path", str(self.directory / "out")),
-            **{"node_id": "read", "reads": "read", **options},
-        )
-
-    def witness(self, *segments: str) -> Witness:
-        """Of these segments, or all."""
-        done = {
-            "write": table_rows(self.directory / "cp", Path(self.table)),
-            "read": sink_rows(str(self.directory / "cp-read"), str(self.directory / "out")),
-            "after": sink_rows(str(self.directory / "cp-after"), str(self.directory / "after")),
-        }
-        return Witness(self.pipeline, {name: done[name] for name in segments or ("write", "read")})
-
-    def copy_on(self) -> TrackedQuery:
-        """The query that reads what `read` has written."""
-        frame = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        writer = frame.parquet(str(self.directory / "out")).writeStream.format("parquet")
-        writer = writer.option("checkpointLocation", str(self.directory / "cp-after"))
-        return self.tracked.start(
-            writer.option("path", str(self.directory / "after")), node_id="after", reads="after"
-        )
-
-    def sql(self, statement: str) -> None:
-        """`{}` stands for the table."""
-        self.spark.sql(statement.format(f"delta.`{self.table}`"))
-
-    def waits(self) -> str:
-        """What the reading query says that it waits for."""
-        with Admin(self.pipeline.target) as admin:
-            explained = admin.explain(self.pipeline.name)
-        return str(explained)
-
-    @contextmanager
-    def spark_setting(self, name: str, value: str) -> Iterator[None]:
-        before = self.spark.conf.get(name)
-        self.spark.conf.set(name, value)
-        try:
-            yield
-        finally:
-            self.spark.conf.set(name, str(before))
-
-    def finish(self) -> None:
-        self.pipeline.leave()
-        self.pipeline.assert_finished()
-
-    def rows_read(self) -> list[tuple[int, int]]:
-        rows = self.spark.read.parquet(str(self.directory / "out")).collect()
-        return sorted((row["slot"], row["row"]) for row in rows)
-
-    def rows_published(self) -> list[tuple[int, int]]:
-        return sorted((slot, row) for row, slot in enumerate(self.pipeline.slots))
-
-
-def table_rows(checkpoint: Path, table: Path) -> Callable[[], list[int]]:
-    """Slots of the rows that the batches of a query have added to a Delta table, by its log as it is."""
-
-    def rows() -> list[int]:
-        found: list[int] = []
-        for path in sorted((table / "_delta_log").glob("*.json")):
-            actions = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-            batches = [action["txn"]["version"] for action in actions if "txn" in action]
-            if batches and all((checkpoint / "commits" / str(batch)).exists() for batch in batches):
-                for added in (a["add"] for a in actions if "add" in a and a["add"]["dataChange"]):
-                    found += pq.read_table(str(table / added["path"]))["slot"].to_pylist()
-        return found
-
-    return rows
+from tests.spark.support import SCHEMA
 
 
 @pytest.fixture
-def lake(spark: SparkSession, pipelines: Pipelines, tmp_path: Path) -> Iterator[Lake]:
-    made = Lake(spark, pipelines("write", "read", "after"), tmp_path)
+def lake(spark: SparkSession, pipelines: Pipelines, tmp_path: Path) -> Iterator[DeltaLake]:
+    made = DeltaLake(spark, pipelines("write", "read", "after"), tmp_path)
     yield made
     made.tracked.stop()
 
 
-def test_a_table_is_written_and_read(lake: Lake) -> None:
+def test_a_table_is_written_and_read(lake: DeltaLake) -> None:
     for slot in SLOTS[:3]:
         lake.pipeline.publish(slot)
     frame = lake.spark.readStream.schema(SCHEMA).parquet(lake.pipeline.input)
@@ -144,7 +43,7 @@ def test_a_table_is_written_and_read(lake: Lake) -> None:
     assert lake.rows_read() == lake.rows_published()
 
 
-def test_a_reader_that_is_added_later_reads_a_compacted_table_in_parts(lake: Lake) -> None:
+def test_a_reader_that_is_added_later_reads_a_compacted_table_in_parts(lake: DeltaLake) -> None:
     with lake.witness("write", "read", "after"):
         write = lake.write(files=2)
         for slot in SLOTS[:4]:
@@ -167,7 +66,7 @@ def test_a_reader_that_is_added_later_reads_a_compacted_table_in_parts(lake: Lak
     assert lake.rows_read() == lake.rows_published()
 
 
-def test_a_reader_may_be_told_the_version_that_it_begins_with(lake: Lake) -> None:
+def test_a_reader_may_be_told_the_version_that_it_begins_with(lake: DeltaLake) -> None:
     for slot in SLOTS:
         lake.pipeline.publish(slot)
     write = lake.write()
@@ -183,7 +82,7 @@ def test_a_reader_may_be_told_the_version_that_it_begins_with(lake: Lake) -> Non
     assert [slot for slot, _ in lake.rows_read()][::3] == list(SLOTS[2:])
 
 
-def test_versions_that_nobody_has_tracked_are_named(lake: Lake) -> None:
+def test_versions_that_nobody_has_tracked_are_named(lake: DeltaLake) -> None:
     lake.spark.createDataFrame([(1, -1)], SCHEMA).write.format("delta").save(lake.table)
     lake.pipeline.publish(SLOTS[0])
     lake.write().processAllAvailable()
@@ -196,7 +95,7 @@ def test_versions_that_nobody_has_tracked_are_named(lake: Lake) -> None:
         lake.finish()
 
 
-def test_a_merge_is_a_unit_that_its_writer_has_to_create(lake: Lake) -> None:
+def test_a_merge_is_a_unit_that_its_writer_has_to_create(lake: DeltaLake) -> None:
     write = lake.write()
     lake.pipeline.publish(SLOTS[0])
     write.processAllAvailable()
@@ -213,7 +112,7 @@ def test_a_merge_is_a_unit_that_its_writer_has_to_create(lake: Lake) -> None:
     lake.finish()
 
 
-def test_a_sink_in_complete_mode_replaces_the_table(lake: Lake) -> None:
+def test_a_sink_in_complete_mode_replaces_the_table(lake: DeltaLake) -> None:
     frame = lake.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     counts = frame.parquet(lake.pipeline.input).groupBy("slot").count()
     writer = counts.writeStream.format("delta").outputMode("complete")
@@ -238,10 +137,10 @@ def test_a_sink_in_complete_mode_replaces_the_table(lake: Lake) -> None:
     ],
 )
 def test_what_cannot_be_told_of_a_reader_is_refused_at_once(
-    lake: Lake, options: dict[str, Any], said: str
+    lake: DeltaLake, options: dict[str, Any], said: str
 ) -> None:
     lake.spark.sql(
-        f"CREATE TABLE delta.`{lake.table}` ({SCHEMA.replace(' long', ' bigint')}) USING delta "
+        f"CREATE TABLE {lake.name} ({COLUMNS}) USING delta "
         "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     )
     with pytest.raises(TrackingError, match=said):
@@ -249,7 +148,7 @@ def test_what_cannot_be_told_of_a_reader_is_refused_at_once(
     assert not (lake.directory / "cp-read").exists()
 
 
-def test_a_reader_that_leaves_out_changes_is_stopped_at_the_first(lake: Lake) -> None:
+def test_a_reader_that_leaves_out_changes_is_stopped_at_the_first(lake: DeltaLake) -> None:
     write = lake.write()
     lake.pipeline.publish(SLOTS[0])
     write.processAllAvailable()
@@ -260,10 +159,9 @@ def test_a_reader_that_leaves_out_changes_is_stopped_at_the_first(lake: Lake) ->
     assert "version 1 (UPDATE) takes rows away and adds some" in str(read.tracking_failure)
 
 
-def test_a_table_in_the_catalog_is_found_by_its_location(lake: Lake) -> None:
+def test_a_table_in_the_catalog_is_found_by_its_location(lake: DeltaLake) -> None:
     name = f"t_{lake.directory.name.replace('-', '_')}"
-    columns = SCHEMA.replace(" long", " bigint")
-    lake.spark.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{lake.table}'")
+    lake.spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING delta LOCATION '{lake.table}'")
     frame = lake.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     writer = frame.parquet(lake.pipeline.input).writeStream.format("delta")
     writer = writer.option("checkpointLocation", str(lake.directory / "cp"))
@@ -281,32 +179,18 @@ def test_a_table_in_the_catalog_is_found_by_its_location(lake: Lake) -> None:
     assert lake.rows_read() == lake.rows_published()
 
 
-def test_both_queries_are_followed_from_outside(lake: Lake) -> None:
+def test_both_queries_are_followed_from_outside(lake: DeltaLake) -> None:
     """By their checkpoints and the table's log alone; neither knows of it."""
     for slot in SLOTS:
         lake.pipeline.publish(slot)
-    frame = lake.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    plain = frame.parquet(lake.pipeline.input).writeStream.format("delta")
-    plain = plain.option("checkpointLocation", str(lake.directory / "cp"))
-    write = plain.option("path", lake.table).start()
+    write = lake.plain_writer().start()
     write.processAllAvailable()
     copy = lake.source().writeStream.format("parquet")
     copy = copy.option("checkpointLocation", str(lake.directory / "cp-read"))
     read = copy.option("path", str(lake.directory / "out")).start()
     read.processAllAvailable()
-    target, name = lake.pipeline.target, lake.pipeline.name
     with lake.witness():
-        follows = [
-            AttachedQuery(
-                target, name, "write", str(lake.directory / "cp"), reads="write", creates=["read"],
-                sink=lake.table,
-            ).start(),
-            AttachedQuery(
-                target, name, "read", str(lake.directory / "cp-read"), reads={lake.table: "read"}
-            ).start(),
-        ]  # fmt: skip
-        for follow in follows:
-            assert follow.wait_durable(WAIT_S)
+        follows = lake.attached()
         lake.finish()
     for follow in follows:
         follow.close()
@@ -314,7 +198,7 @@ def test_both_queries_are_followed_from_outside(lake: Lake) -> None:
     read.stop()
 
 
-def test_other_partitions_after_a_restart_and_a_wider_schema(lake: Lake) -> None:
+def test_other_partitions_after_a_restart_and_a_wider_schema(lake: DeltaLake) -> None:
     with lake.witness("write"):
         write = lake.write(files=2)
         for slot in SLOTS[:4]:
@@ -337,7 +221,7 @@ def test_other_partitions_after_a_restart_and_a_wider_schema(lake: Lake) -> None
     assert lake.rows_read() == lake.rows_published()
 
 
-def test_a_table_that_was_made_anew_is_refused(lake: Lake) -> None:
+def test_a_table_that_was_made_anew_is_refused(lake: DeltaLake) -> None:
     write = lake.write()
     lake.pipeline.publish(SLOTS[0])
     write.processAllAvailable()
