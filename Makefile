@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis chromium promtool parts demo test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis chromium promtool maven demo test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -24,15 +24,14 @@ chromium:
 promtool:
 	@scripts/ensure-promtool
 
-# What can't be had is no error: what needs it says that it is skipped, and why.
-parts: setup java
+# That it can't be had is no error: what needs it says that it is skipped, and why.
+maven:
 	@scripts/ensure-maven || true
-	@$(PYTHON_IN_VENV) -m tests.connectors.parts || true
 
 demo: setup java ## replay a year of flights through three Spark queries; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m examples.flights $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-test: setup java redis chromium promtool parts ## run all tests; LAYERS="pure processes spark connectors" and ARGS="-k word" choose some
+test: setup java redis chromium promtool maven ## run all tests; LAYERS="pure processes spark connectors" and ARGS="-k word" choose some
 	@$(PYTHON_IN_VENV) -m scripts.test $(LAYERS) -- $(ARGS)
 
 lint: setup ## ruff, lengths of functions, import rules, buf, stub freshness, mypy
@@ -54,8 +53,7 @@ spark-matrix: setup java ## what Spark may do to a query, row by row; SABOTAGE=e
 spark-versions: setup java ## rows of the matrix on each supported version of PySpark; ARGS="--versions 3.5,4.0"
 	@$(PYTHON_IN_VENV) -m tests.spark_versions $(ARGS)
 
-connectors: setup java ## each source and sink with the real thing: Kafka, HDFS, S3, table formats; ARGS="--only 2 --rows away", SABOTAGE=early|lost|double must fail
-	@scripts/ensure-maven || true
+connectors: setup java maven ## each source and sink with the real thing: Kafka, HDFS, S3, table formats; ARGS="--only 2 --rows away", SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m tests.connectors $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 faults: setup redis ## ten minutes of kills, cuts and pauses on a real system; SECONDS=60, SABOTAGE=early|lost|double must fail

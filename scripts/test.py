@@ -12,6 +12,8 @@ beside the others of their layer. Each layer's time is told, and kept in
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +32,9 @@ SYSTEMS = ("chart", "elastic", "examples", "faults", "planted", "processes", "si
 """Directories of whole systems, which wait more than they compute: they run beside the rest of their
 layer, in a pytest of their own."""
 LAYERS = ("pure", "processes", "spark", "connectors")
+FETCHER = ("nice", sys.executable, "-m", "tests.connectors.parts")
+"""Fetches what the layer of connectors needs, while the layers before it run. What can't be had it says,
+and the tests that need it are skipped."""
 NOTHING_COLLECTED = 5
 """What pytest ends with when it has run no test."""
 
@@ -100,6 +105,44 @@ def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
     return result
 
 
+class Fetching:
+    """What the layer of connectors needs, being fetched; its words are in `build/parts.log`."""
+
+    def __init__(self, command: Sequence[str] = FETCHER) -> None:
+        self._log = BUILD / "parts.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def wait(self) -> None:
+        """Until all is there that can be had; prints what was said."""
+        self._process.wait()
+        print(self._log.read_text(errors="replace"), end="", flush=True)
+
+    def end(self) -> None:
+        """Ends it with all that it has started, if it still runs."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def run_layers(chosen: Sequence[str], arguments: Sequence[str]) -> list[LayerResult]:
+    """Runs layers one after the other."""
+    fetching = Fetching() if "connectors" in chosen else None
+    results = []
+    try:
+        for layer in chosen:
+            if fetching is not None and layer == "connectors":
+                fetching.wait()
+            results.append(run_layer(layer, arguments))
+    finally:
+        if fetching is not None:
+            fetching.end()
+    return results
+
+
 def worst(exit_codes: Sequence[int]) -> int:
     """Of the parts of a layer. That one of them had nothing to run is no failure of the others."""
     ran = [code for code in exit_codes if code != NOTHING_COLLECTED]
@@ -134,7 +177,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"test: no layer {unknown[0]!r}; layers are {', '.join(LAYERS)}", file=sys.stderr)
         return 2
     BUILD.mkdir(exist_ok=True)
-    results = [run_layer(layer, arguments[split + 1 :]) for layer in chosen]
+    results = run_layers(chosen, arguments[split + 1 :])
     shown: dict[str, object] = {
         "passed": sum(result.passed for result in results),
         "failed": sum(result.failed for result in results),

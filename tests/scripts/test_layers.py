@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,32 @@ def test_errors_outside_of_tests_count_as_failed(tmp_path: Path) -> None:
     result = layers.counted("pure", 1, 0.5, report)
     assert (result.passed, result.failed, result.skipped) == (4, 3, 3)
     assert not result.ok
+
+
+def fetching(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> layers.Fetching:
+    monkeypatch.setattr(layers, "BUILD", directory)
+    return layers.Fetching(["sh", "-c", script])
+
+
+def test_what_could_not_be_fetched_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = fetching(tmp_path, monkeypatch, "echo 'parts: not on this machine'; exit 1")
+    running.wait()
+    running.end()
+    assert capsys.readouterr().out == "parts: not on this machine\n"
+
+
+def test_a_fetcher_ends_with_all_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    script = f"(echo begun; sleep 600) > {tmp_path}/pipe & wait"
+    running = fetching(tmp_path, monkeypatch, script)
+    with open(tmp_path / "pipe") as pipe:
+        assert pipe.readline() == "begun\n"
+        running.end()
+        assert pipe.read() == "", "whoever could write is gone"
 
 
 @pytest.mark.parametrize(

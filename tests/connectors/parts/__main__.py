@@ -11,9 +11,12 @@ from collections.abc import Callable
 
 from tests.connectors.parts import jars, s3
 from tests.connectors.parts.cache import Unavailable, cache
+from tests.spark_versions.environments import EnvironmentFailed, environment
 
-OFTEN = ("kafka", "spark-kafka", "s3a")
+OFTEN = ("kafka", "spark-kafka", "s3a", "delta", "iceberg")
 """The sets that a short run needs."""
+TABLES_PYSPARK = "4.1"
+"""The PySpark of the table formats, in an environment of its own."""
 
 
 def main(arguments: list[str]) -> int:
@@ -22,13 +25,14 @@ def main(arguments: list[str]) -> int:
     sets = jars.names() if parser.parse_args(arguments).all else OFTEN
     parts: dict[str, Callable[[], object]] = {
         **{f"jars of {name}": lambda name=name: jars.jars(name) for name in sets},  # type: ignore[misc]
+        f"PySpark {TABLES_PYSPARK}": lambda: environment(TABLES_PYSPARK),
         "S3 server": s3.server_program,
     }
     missing = 0
     for part, fetch in parts.items():
         try:
             fetch()
-        except Unavailable as error:
+        except (Unavailable, EnvironmentFailed) as error:
             missing += 1
             print(f"parts: not on this machine: {part}: {error}", flush=True)
     print(f"parts: {len(parts) - missing} of {len(parts)} in {cache()}", flush=True)
