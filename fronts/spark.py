@@ -72,7 +72,7 @@ class SparkFront(Followed):
         check_version(pyspark.__version__, untried_pyspark)
         self.front, self.segment = front, segment
         self._stores = session_stores(SparkSession.getActiveSession())
-        self._batches = PublishedBatches(out)
+        self._batches = PublishedBatches(out, self._stores)
         self._target, self._pipeline, self._node_id = target, pipeline, node_id or front
         self._format, self._options = fmt, options
         self._heartbeat_interval_ms, self._clock = heartbeat_interval_ms, clock
@@ -92,7 +92,7 @@ class SparkFront(Followed):
         planned = check_planned(writer, self.front)
         starting = StartingQuery(
             self._target, self._pipeline, self._node_id, planned, take_over,
-            self._stores, front_in=str(self._batches.directory),
+            self._stores, front_in=self._batches.directory,
         )  # fmt: skip
         self._node = starting.node
         try:

@@ -219,6 +219,29 @@ class HadoopFiles(Files):
         with _translated(directory):
             self._fs.delete(self._path(directory), True)
 
+    def _move(self, source: str, target: str) -> None:
+        """S3A copies within the store; the copy appears whole, and the source may still be there then."""
+        with _translated(target):
+            self._fs.mkdirs(self._path(parent(target)))
+            if self._fs.rename(self._path(source), self._path(target)):
+                return
+        if self._is_file(target):
+            raise FileExistsError(target)
+        if not self._is_file(source):
+            raise FileNotFoundError(source)
+        raise ConnectionError(f"{source} was not put there")
+
+    def _is_file(self, path: str) -> bool:
+        self.requests.count("read")
+        try:
+            self._size(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def address(self, where: str) -> str:
+        return str(self._path(where).toString())
+
     def _make_directory(self, path: str) -> None:
         with _translated(path):
             self._fs.mkdirs(self._path(path))

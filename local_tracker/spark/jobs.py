@@ -18,14 +18,14 @@ from urllib.parse import quote
 from local_tracker.spark.compose import ComposeError, CreatedUnit, fingerprint
 from local_tracker.spark.follow import Stopping, TrackingError
 from local_tracker.spark.plans import Routes
-from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches, written_units
+from local_tracker.spark.published import KEPT_MANIFESTS, Manifest, PublishedBatches
 from local_tracker.spark.rows import RowsError
 from local_tracker.spark.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.client.known import known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
-from tracker.files import STORES, Stores
+from tracker.files import STORES, Stores, scheme
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
@@ -54,10 +54,11 @@ class JobNode:
         """The arguments are those of `Tracked.job`. stores: what the session reaches."""
         self._location = stores.location
         self._untracked = tuple(self._location(path).rstrip("/") + "/" for path in untracked)
-        self._batches = PublishedBatches(out)
+        self._batches = PublishedBatches(out, stores)
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
-        known = known_beside(self._batches.directory, pipeline, node_id)
+        where = self._batches.directory
+        known = None if scheme(where) else known_beside(where, pipeline, node_id)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.OTHER, known=known)
         self._admin = Admin(target)
         try:
@@ -89,8 +90,9 @@ class JobNode:
 
             def write_and_check(directory: str) -> None:
                 write(directory)
-                written = (CreatedUnit(n, self._routes.creates) for n in written_units(directory))
-                self._ticks.check_rows(replace(record, created=tuple(written)), slots)
+                names = self._batches.written_units(directory)
+                written = tuple(CreatedUnit(name, self._routes.creates) for name in names)
+                self._ticks.check_rows(replace(record, created=written), slots)
 
             self._batches.publish(
                 self._scope, number, json.dumps(names), job_id or "", write_and_check,

@@ -66,6 +66,7 @@ from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, NodeClient, SecureTarget
 from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
+from tracker.files import Stores
 
 _DRAIN_TIMEOUT_S = 30.0
 _ADMISSION_TIMEOUT_S = 60.0
@@ -102,7 +103,7 @@ class Tracked:
         self.spark, self.target, self.pipeline = spark, target, pipeline
         self._topics, self._stores = topics, session_stores(spark)
         self._tasks_acknowledge = False
-        self._writers: dict[Path, BatchWriter] = {}
+        self._writers: dict[str, BatchWriter] = {}
         self._admitted: dict[str, TrackedQuery | TrackingError] = {}
         self._changed = threading.Condition()
 
@@ -127,12 +128,14 @@ class Tracked:
         **options: str,
     ) -> BatchWriter:
         """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
-        batch's DataFrame as files in the local directory `out`, each batch once (`published`).
+        batch's DataFrame as files in the directory `out`, each batch once (`published`).
         `creates`: segments of the readers of `out`, if others than the query's. Raises TrackingError in a
         Spark Connect session."""
         if self._is_remote:
             raise connect.refuse_writer()
-        writer = BatchWriter(self._admitted_query, out, fmt, creates, partition_by, options)
+        writer = BatchWriter(
+            self._admitted_query, out, fmt, creates, partition_by, options, self._stores
+        )
         with self._changed:
             self._writers[writer.batches.directory] = writer
         return writer
@@ -222,7 +225,7 @@ class Tracked:
         partition_by: Sequence[str] = (),
         **options: str,
     ) -> int:
-        """Run a plain batch job: publish a DataFrame over files as files in the local directory
+        """Run a plain batch job: publish a DataFrame over files as files in the directory
         `out`, and commit what it read and wrote as one tick. Returns the number of the job's run, from
         0, when the tracker has it.
 
@@ -577,8 +580,9 @@ class BatchWriter:
         creates: Sequence[str] | None,
         partition_by: Sequence[str],
         options: Mapping[str, str],
+        stores: Stores,
     ) -> None:
-        self.batches = PublishedBatches(out)
+        self.batches = PublishedBatches(out, stores)
         self.creates = None if creates is None else tuple(creates)
         self._admitted_query, self._format = admitted_query, fmt
         self._partition_by, self._options = tuple(partition_by), dict(options)

@@ -192,6 +192,22 @@ def test_a_folder_is_deleted_with_all_that_is_below(store: Store) -> None:
     assert store.files.names(store.root) == ["gone too"]
 
 
+def test_a_file_is_put_into_another_place_once(store: Store) -> None:
+    """Whoever comes again finds it done; what is in its place stays as it is."""
+    source, target = store.at("hidden/part ä%20"), store.at("shown/deep/part ä%20")
+    store.files.create(source, b"0123456789")
+    store.files.move(source, target)
+    assert store.files.read_whole(target, MOST_BYTES) == b"0123456789"
+    assert store.files.size(source) is None
+    store.files.move(source, target)
+    store.files.create(source, b"0123456789")  # as where a store has copied it and was killed then
+    store.files.move(source, target)
+    assert store.files.size(source) is None
+    assert store.files.walk(store.root) == ["shown/deep/part ä%20"]
+    with pytest.raises(FilesError, match="is gone, and"):
+        store.files.move(source, store.at("shown/another"))
+
+
 def test_a_library_reads_by_position(store: Store) -> None:
     where = store.at("data")
     store.files.create(where, b"0123456789")

@@ -13,7 +13,6 @@ from pyspark.sql.streaming import DataStreamReader
 
 import tracker
 from local_tracker.spark.follow import FollowerLimits, TrackingError
-from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA, Pipeline, Witness, sink_rows
@@ -152,56 +151,3 @@ def pipeline_file(pipeline: Pipeline, spark: SparkSession) -> Path:
             str(directory)
         )
     return next(directory.glob("*.parquet"))
-
-
-# --- publishing -----------------------------------------------------------------------------------
-
-
-def publish(batches: PublishedBatches, number: int, text: str = "x", offsets: str = "o") -> None:
-    def write(directory: str) -> None:
-        Path(directory).mkdir(parents=True)
-        (Path(directory) / "part-0").write_text(text)
-        (Path(directory) / "_SUCCESS").write_text("")
-
-    batches.publish("q", number, offsets, "run", write, lambda name, _: f"b{number}-{name}")
-
-
-def test_a_batch_is_published_once(tmp_path: Path) -> None:
-    batches = PublishedBatches(str(tmp_path))
-    publish(batches, 0, "first")
-    publish(batches, 0, "again")
-    assert (tmp_path / "b0-part-0").read_text() == "first"
-    assert batches.units("q", 0) == (f"file://{tmp_path}/b0-part-0",)
-    assert batches.units("q", 1) == ()
-
-
-def test_what_was_not_published_is_written_anew(tmp_path: Path) -> None:
-    batches = PublishedBatches(str(tmp_path))
-    killed = tmp_path / "_lowmark/q/00000000"
-    killed.mkdir(parents=True)
-    (killed / "part-9").write_text("left by a killed driver")
-    publish(batches, 0, "whole")
-    assert [path.name for path in tmp_path.glob("b*")] == ["b0-part-0"]
-
-
-def test_publishing_is_finished_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches = PublishedBatches(str(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr("os.rename", killed)
-        with pytest.raises(KeyboardInterrupt):
-            publish(batches, 0, "first")
-    publish(batches, 0, "again")
-    assert (tmp_path / "b0-part-0").read_text() == "first"
-
-
-def killed(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_batch_of_other_offsets_is_refused(tmp_path: Path) -> None:
-    batches = PublishedBatches(str(tmp_path))
-    publish(batches, 0)
-    with pytest.raises(Exception, match="rolled back"):
-        publish(batches, 0, offsets="other")

@@ -145,9 +145,9 @@ class Killer:
         if point == "sink" and sink == "writer":
             write_manifest = PublishedBatches._write_manifest
 
-            def dying_manifest(batches: PublishedBatches, manifest: Manifest) -> None:
+            def dying_manifest(batches: PublishedBatches, manifest: Manifest) -> Manifest:
                 self.die_at(manifest.batch)
-                write_manifest(batches, manifest)
+                return write_manifest(batches, manifest)
 
             PublishedBatches._write_manifest = dying_manifest  # type: ignore[method-assign,assignment]
         elif point == "tick":

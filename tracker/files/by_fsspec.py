@@ -73,11 +73,14 @@ class FsspecFiles(Files):
 
     def _create(self, path: str, data: bytes) -> None:
         if self._scheme not in _WHOLE:
-            raise FilesError(
-                f"{path}: nothing is written by fsspec to {self._scheme}:, where a reader may find a file "
-                f"half written; written is to {', '.join(_WHOLE[:-1])} and to local directories"
-            )
+            raise self._cannot_write(path)
         self._fs.pipe_file(path, data)
+
+    def _cannot_write(self, path: str) -> FilesError:
+        return FilesError(
+            f"{path}: nothing is written by fsspec to {self._scheme}:, where a reader may find a file "
+            f"half written; written is to {', '.join(_WHOLE[:-1])} and to local directories"
+        )
 
     def _check_exclusive(self, path: str) -> None:
         if self._scheme not in _EXCLUSIVE:
@@ -101,6 +104,23 @@ class FsspecFiles(Files):
     def _delete_all(self, directory: str) -> None:
         self.requests.count("list")
         self._fs.rm(directory, recursive=True)
+
+    def _move(self, source: str, target: str) -> None:
+        if self._scheme not in _WHOLE:
+            raise self._cannot_write(target)
+        if self._exists(target):
+            raise FileExistsError(target)
+        self.requests.count("write")
+        self._fs.cp_file(source, target)
+        self._fs.rm_file(source)
+
+    def _exists(self, path: str) -> bool:
+        self.requests.count("read")
+        try:
+            self._size(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _make_directory(self, path: str) -> None:
         """Object stores have none: a directory is there when a file is below it."""

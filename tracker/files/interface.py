@@ -211,6 +211,22 @@ class Files(ABC):
         except FileNotFoundError:
             return
 
+    def move(self, source: str, target: str) -> None:
+        """Puts a file, whole, into another place of its store, where nobody else puts anything: by a rename
+        where the store has one, else by a copy that the store makes. May be repeated: a file that is in
+        its place stays as it is. Raises FilesError if neither is there."""
+        try:
+            self._tried("write", target, lambda: self._move(source, target))
+        except FileExistsError:
+            self.delete(source)
+        except FileNotFoundError:
+            if self.size(target) is None:
+                raise FilesError(f"{source} is gone, and {target} is not there") from None
+
+    def address(self, where: str) -> str:
+        """What Spark, or whoever else writes files itself, calls a location."""
+        return where
+
     def make_directory(self, path: str) -> None:
         """Makes a directory and those above it, where the store has any."""
         self._tried("write", path, lambda: self._make_directory(path))
@@ -246,6 +262,10 @@ class Files(ABC):
 
     @abstractmethod
     def _delete_all(self, directory: str) -> None: ...
+
+    @abstractmethod
+    def _move(self, source: str, target: str) -> None:
+        """Raises FileExistsError where a file is."""
 
     @abstractmethod
     def _make_directory(self, path: str) -> None: ...

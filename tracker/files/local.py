@@ -112,6 +112,15 @@ class LocalFiles(Files):
         except OSError as error:
             raise _told(error, directory) from None
 
+    def _move(self, source: str, target: str) -> None:
+        try:
+            if os.path.lexists(target):
+                raise FileExistsError(target)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.rename(source, target)
+        except OSError as error:
+            raise _told(error, target) from None
+
     def _make_directory(self, path: str) -> None:
         """The names of new folders are as durable as what is put into them."""
         if os.path.isdir(path):
