@@ -10,6 +10,7 @@ from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
 from local_tracker.spark.tables import TableWriter
 from local_tracker.worker import noted
+from tracker.files import STORES, Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,11 @@ def published_output(batches: PublishedBatches, query: str, segments: tuple[int,
     )
 
 
-def noted_output(directory: str, segments: tuple[int, ...]) -> Output:
+def noted_output(directory: str, segments: tuple[int, ...], stores: Stores = STORES) -> Output:
     """Of a sink of the user's own, which records what it commits."""
     return Output(
         segments,
-        lambda batch: noted.recorded_units(directory, batch),
-        lambda batch: noted.is_recorded(directory, batch),
-        forget=lambda batch: noted.forget(directory, batch),
+        lambda batch: noted.recorded_units(directory, batch, stores),
+        lambda batch: noted.is_recorded(directory, batch, stores),
+        forget=lambda batch: noted.forget(directory, batch, stores),
     )

@@ -362,7 +362,7 @@ class Tracked:
         """Where the query's batches leave files."""
         outputs: tuple[Output, ...] = ()
         if noted is not None:
-            outputs = (noted_output(noted, routes.creates),)
+            outputs = (noted_output(noted, routes.creates, self._stores),)
         elif isinstance(sink, TableSource):
             table = table_writer(sink, self._stores, query_id)
             outputs = (table_output(table, routes.creates),) if routes.creates else ()

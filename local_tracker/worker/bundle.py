@@ -17,7 +17,7 @@ PACKAGES = (
     "tracker", "tracker.core", "tracker.core.cut", "tracker.core.home", "tracker.core.insight",
     "tracker.core.log", "tracker.core.membership", "tracker.core.model", "tracker.core.pipeline",
     "tracker.core.process", "tracker.core.replication", "tracker.core.shard",
-    "tracker.wire", "tracker.client", "tracker.metrics",
+    "tracker.wire", "tracker.client", "tracker.metrics", "tracker.files",
     "acker", "acker.v1",
     "lowmark",
 )  # fmt: skip

@@ -2,15 +2,18 @@
 
 A `DataSourceStreamWriter` calls `note_commit` in its `commit(messages, batchId)`, after its own commit;
 the query is started with `noted=directory`. Spark may commit a batch again after a crash: the last note
-before `commits/N` counts. Standard library alone.
+before `commits/N` counts. The directory may be in a store that `tracker.files` reaches.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
+
+from tracker.files import STORES, Files, Stores, child
+
+MAX_NOTE_BYTES = 64 * 2**20
+"""The largest note that is read: of some hundred thousand units."""
 
 
 class NoteError(Exception):
@@ -19,37 +22,36 @@ class NoteError(Exception):
 
 def note_commit(directory: str, batch: int, names: Iterable[str]) -> None:
     """Notes the units (files by their `file:///` names, as a reader's log will name them) that a batch
-    has created. One directory for each query; it is made if it is not there. Raises OSError."""
-    path = _path(directory, batch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    with open(unfinished, "w", encoding="utf-8") as file:
-        json.dump({"units": sorted(set(names))}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    has created. One directory for each query; it is made if it is not there. Raises FilesError."""
+    files, path = _note(directory, batch, STORES)
+    files.create(path, json.dumps({"units": sorted(set(names))}).encode())
 
 
-def recorded_units(directory: str, batch: int) -> tuple[str, ...]:
-    """The units of a batch; none if none were recorded. Raises NoteError."""
-    path = _path(directory, batch)
-    try:
-        return tuple(str(name) for name in json.loads(path.read_text(encoding="utf-8"))["units"])
-    except FileNotFoundError:
+def recorded_units(directory: str, batch: int, stores: Stores = STORES) -> tuple[str, ...]:
+    """The units of a batch; none if none were recorded. Raises NoteError, FilesError."""
+    files, path = _note(directory, batch, stores)
+    text = files.read_whole(path, MAX_NOTE_BYTES)
+    if text is None:
         return ()
+    try:
+        return tuple(str(name) for name in json.loads(text)["units"])
     except (ValueError, KeyError, TypeError) as error:
         raise NoteError(f"{path} is not a note of a commit: {error!r}") from None
 
 
-def is_recorded(directory: str, batch: int) -> bool:
-    """Whether a batch has a note, be it of no unit."""
-    return _path(directory, batch).exists()
+def is_recorded(directory: str, batch: int, stores: Stores = STORES) -> bool:
+    """Whether a batch has a note, be it of no unit. Raises FilesError."""
+    files, path = _note(directory, batch, stores)
+    return files.size(path) is not None
 
 
-def forget(directory: str, batch: int) -> None:
-    """Removes the note of a batch."""
-    _path(directory, batch).unlink(missing_ok=True)
+def forget(directory: str, batch: int, stores: Stores = STORES) -> None:
+    """Removes the note of a batch. Raises FilesError."""
+    if batch >= 0:
+        files, path = _note(directory, batch, stores)
+        files.delete(path)
 
 
-def _path(directory: str, batch: int) -> Path:
-    return Path(directory) / f"{batch:08d}.json"
+def _note(directory: str, batch: int, stores: Stores) -> tuple[Files, str]:
+    where = stores.location(directory)
+    return stores.files(where), child(where, f"{batch:08d}.json")

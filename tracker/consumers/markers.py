@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+import posixpath
 
-from tracker.consumers.durable import write_durably
 from tracker.consumers.periods import Period, PeriodFollower
 from tracker.core.model.slots import FOREVER
-from tracker.files.local import sync_directory
+from tracker.files import STORES, child, scheme
 
 MARKER = "_COMPLETE"
 MAX_LAST_FOLDERS = 100_000
@@ -33,11 +32,12 @@ class Markers:
     ) -> None:
         """layout: the path of a period's folder below the table, by strftime of its start in UTC, such as
         `date=%Y-%m-%d/hour=%H`; `{slot}` in it is the first slot of the period."""
-        self._follower, self._table, self._name = follower, Path(os.path.abspath(table)), name
-        self._layout = layout
+        self._follower, self._layout, self._name = follower, layout, name
+        self._table = STORES.location(os.fspath(table))
+        self._files = STORES.files(self._table)
 
-    def folder(self, period: Period) -> Path:
-        """The partition folder of a period. Raises ValueError if the layout cannot name it."""
+    def folder(self, period: Period) -> str:
+        """The location of a period's partition folder. Raises ValueError if the layout cannot name it."""
         text = self._layout.replace("{slot}", str(period.from_slot))
         if "%" in text:
             if period.start is None:
@@ -45,15 +45,20 @@ class Markers:
                     f"layout {self._layout!r} names moments, and period {period.key} has none; use {{slot}}"
                 )
             text = period.start.strftime(text)
-        folder = (self._table / text).resolve()
-        if not folder.is_relative_to(self._table.resolve()):
-            raise ValueError(f"layout {self._layout!r} leads out of the table, to {folder}")
+        below = posixpath.normpath(text)
+        if below.startswith(("../", "/")) or below == "..":
+            raise ValueError(f"layout {self._layout!r} leads out of the table, to {text}")
+        folder = self._table if below == "." else child(self._table, below)
+        if not scheme(folder):  # links may lead anywhere
+            real, table = os.path.realpath(folder), os.path.realpath(self._table)
+            if os.path.commonpath([real, table]) != table:
+                raise ValueError(f"layout {self._layout!r} leads out of the table, to {real}")
         return folder
 
     def run(self, timeout_s: float | None = None) -> int:
         """Marks each period when it is complete; ends as `PeriodFollower.completed` does. Returns how many
         periods were dealt with. A marker that is there is left as it is: whoever was killed between marking
-        and noting it just goes on. Raises OSError, and what the follower raises."""
+        and noting it just goes on. Raises FilesError, and what the follower raises."""
         dealt_with = 0
         for period in self._follower.completed(timeout_s):
             if period.to_slot == FOREVER:
@@ -65,19 +70,12 @@ class Markers:
         return dealt_with
 
     def _mark(self, period: Period) -> None:
-        folder = self.folder(period)
-        marker = folder / self._name
-        if marker.exists():
+        marker = child(self.folder(period), self._name)
+        if self._files.size(marker) is not None:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        # The names of new folders must be as durable as what is in them.
-        for parent in folder.parents:
-            sync_directory(str(parent))
-            if parent == self._table:
-                break
         at = self._follower.announced(period)
         content = json.dumps(period.completed(at.isoformat() if at else None))
-        write_durably(marker, content.encode() + b"\n")
+        self._files.create(marker, content.encode() + b"\n")
 
     def _mark_last(self, last: Period) -> None:
         """Everything is complete from here on: the folders that there are get their markers, up to the
@@ -90,5 +88,5 @@ class Markers:
             period = periods.period(last.pipeline, last.segment, from_slot)
             if self._layout and "%" in self._layout and period.start is None:
                 return
-            if self.folder(period).is_dir():
+            if self._files.is_directory(self.folder(period)):
                 self._mark(period)

@@ -24,7 +24,7 @@ from tracker.client.closing import Closing
 from tracker.client.history import history, moment
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_time
-from tracker.consumers.durable import StateError, StateFile
+from tracker.consumers.durable import StateError, state_at
 from tracker.core.cut.history import Reached
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER, add_delay
@@ -138,7 +138,7 @@ class PeriodFollower(Closing):
         period that has nothing from before. The pipeline's start if not given."""
         self.target, self.pipeline, self.segment, self.periods = target, pipeline, segment, periods
         self._since = since
-        self._file = None if record is None else StateFile(record)
+        self._file = None if record is None else state_at(record)
         self._subscriber = Subscriber(target, pipeline)
         self._next: int | None = None
 

@@ -24,7 +24,7 @@ from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
-from tracker.consumers.durable import StateError, StateFile
+from tracker.consumers.durable import StateError, state_at
 
 log = logging.getLogger("lowmark.consumers")
 
@@ -58,13 +58,13 @@ class Runs(Closing):
         since: int | datetime | None = None,
     ) -> None:
         """segment: the one that the writer of the data reads (None: the whole pipeline). record: the
-        job's own durable file, local or mounted. since: where the first run begins, a slot or a moment;
+        job's own durable record, a path or in a store. since: where the first run begins, a slot or a moment;
         the pipeline's start if not given; of no effect later on."""
         self._subscriber = Subscriber(target, pipeline)
         self._admin = Admin(target)
         self.pipeline, self.segment = pipeline, segment
         self._since = since
-        self._file = StateFile(record)
+        self._file = state_at(record)
 
     def begin(self) -> Run | None:
         """The run that was not done, or else the next; None if nothing has become complete. Raises

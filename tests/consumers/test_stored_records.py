@@ -1,0 +1,141 @@
+"""Records of consumers in an object store, where nothing is locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tracker
+from tests.cluster.children import WAIT_S
+from tests.files.s3 import s3_bucket
+from tests.files.stores import EXCLUSIVE
+from tests.files.stores import STORES as OPENED
+from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
+from tracker.consumers.markers import Markers
+from tracker.consumers.periods import PeriodFollower, Periods
+from tracker.consumers.runs import Runs
+from tracker.core.model import Heartbeat, PipelineSpec, TickContent
+from tracker.files import STORES, Files, Stores
+
+TAKERS = 6
+
+
+@pytest.fixture(params=EXCLUSIVE)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Stores]]:
+    """A record's location, and what reaches it."""
+    with OPENED[request.param](tmp_path) as opened:
+
+        class One(Stores):
+            def files(self, where: str) -> Files:
+                return opened.files
+
+        yield opened.at("job/runs.json"), One()
+
+
+def test_a_record_is_read_as_it_was_written_last(stored: tuple[str, Stores]) -> None:
+    record = StoredState(*stored)
+    assert record.read() is None
+    for number in range(5):
+        record.write({"number": number})
+        assert record.read() == {"number": number}
+    again = StoredState(*stored)
+    again.hold()
+    assert again.read() == {"number": 4}
+
+
+def test_whoever_comes_later_takes_over_and_the_one_before_is_refused(
+    stored: tuple[str, Stores],
+) -> None:
+    first, second = StoredState(*stored), StoredState(*stored)
+    first.hold()
+    first.write({"number": 0})
+    second.hold()
+    assert second.read() == {"number": 0}
+    with pytest.raises(StateError, match="taken over by another process"):
+        first.write({"number": 1})
+    with pytest.raises(StateError, match="taken over by another process"):
+        first.read()
+    second.write({"number": 2})
+    with pytest.raises(StateError):
+        first.write({"number": 1})
+    assert second.read() == {"number": 2}
+
+
+def test_one_that_was_away_for_long_does_not_bring_back_an_old_version(
+    stored: tuple[str, Stores],
+) -> None:
+    """The number that it would write has been used, and deleted since."""
+    first, second = StoredState(*stored), StoredState(*stored)
+    first.write({"number": 0})
+    for number in range(1, 6):
+        second.write({"number": number})
+    with pytest.raises(StateError, match="taken over"):
+        first.write({"number": 99})
+    assert second.read() == {"number": 5}
+    third = StoredState(*stored)
+    assert third.read() == {"number": 5}
+
+
+def test_of_those_who_write_at_once_one_goes_on(stored: tuple[str, Stores]) -> None:
+    def write(taker: int) -> bool:
+        record = StoredState(*stored)
+        try:
+            record.write({"number": taker})
+            record.write({"number": taker})
+        except StateError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(TAKERS) as pool:
+        went_on = list(pool.map(write, range(TAKERS)))
+    last = StoredState(*stored).read()
+    assert last is None or went_on[last["number"]] or not any(went_on)
+
+
+def test_a_path_is_a_file_with_a_lock(tmp_path: Path) -> None:
+    assert isinstance(state_at(tmp_path / "runs.json"), StateFile)
+    with pytest.raises(StateError, match="nosuch"):
+        state_at("nosuch://bucket/runs.json")
+
+
+# --- over a tracker -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("p", ("load",), fronts=("front",)))
+        yield embedded
+
+
+def promise(running: EmbeddedTracker, slot: int) -> None:
+    with running.node("p", "front") as front:
+        front.join()
+        front.join_front("front", "load")
+        front.commit(TickContent(heartbeats=(Heartbeat("front", slot),))).result(WAIT_S)
+    with running.subscriber("p") as subscriber:
+        assert subscriber.wait_until(slot, "load", WAIT_S)
+
+
+def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracker) -> None:
+    with s3_bucket() as bucket:
+        promise(running, 20)
+        with Runs(running.target, "p", "load", f"{bucket}/runs.json", since=0) as runs:
+            run = runs.begin()
+            assert run is not None and (run.from_slot, run.to_slot) == (0, 20)
+        with Runs(running.target, "p", "load", f"{bucket}/runs.json") as runs:
+            again = runs.begin()
+            assert again is not None and again.again and again.number == run.number
+            runs.done(again)
+            assert runs.begin() is None
+        periods = Periods(slots=10, slack_ns=10_000_000)
+        record = f"{bucket}/periods.json"
+        with PeriodFollower(running.target, "p", "load", periods, record, since=0) as follower:
+            marked = Markers(follower, f"{bucket}/table", "slot={slot}").run(timeout_s=0.5)
+        assert marked == 2
+        files = STORES.files(bucket)
+        assert files.walk(f"{bucket}/table") == ["slot=0/_COMPLETE", "slot=10/_COMPLETE"]
