@@ -38,7 +38,7 @@ class Lake:
     def __init__(self, running: EmbeddedTracker, spark: SparkSession) -> None:
         self.spark, self.stores = spark, SessionStores(spark)
         self.root = f"s3a://{BUCKET}/{uuid4().hex[:8]}"
-        self._running = running
+        self._running, self.target = running, running.target
         running.register(
             PipelineSpec("lake", ("parse", "after"), (Edge("parse", "after"),), fronts=("front",))
         )
@@ -96,6 +96,30 @@ def test_what_a_query_reads_and_writes_there_is_told(lake: Lake) -> None:
     again.stop()
     names = SinkLog(f"{lake.root}/out", lake.stores).created(0)
     assert all(name.startswith(f"s3://{BUCKET}/") for name in names) and names
+
+
+def test_what_a_writer_publishes_there_is_shown_once(lake: Lake) -> None:
+    """And nothing is left beside the manifests."""
+    tracked = Tracked(lake.spark, lake.target, "lake")
+    publish = tracked.writer(f"{lake.root}/out")
+    frame = lake.spark.readStream.schema("value INT").json(f"{lake.root}/in")
+    writer = frame.writeStream.foreachBatch(publish).option("checkpointLocation", f"{lake.root}/cp")
+    lake.publish(1, 5, 6)
+    query = tracked.start(writer, node_id="parse", reads="parse", creates=["after"])
+    query.processAllAvailable()
+    lake.publish(2, 7)
+    query.processAllAvailable()
+    lake.await_open_slots(0, 2)
+    query.stop()
+    rows = lake.spark.read.parquet(f"{lake.root}/out").collect()
+    assert sorted(row.value for row in rows) == [5, 6, 7]
+    units = [u for batch in range(2) for u in publish.batches.units(str(query.query.id), batch)]
+    out = lake.stores.location(f"{lake.root}/out")
+    shown = [n for n in lake.stores.files(out).walk(out) if not n.startswith("_lowmark/")]
+    assert sorted(unit_name(f"{out}/{name}") for name in shown) == sorted(units)
+    assert lake.stores.files(out).walk(f"{out}/_lowmark") == [
+        f"{query.query.id}/{batch:08d}.json" for batch in range(2)
+    ]
 
 
 def test_an_idle_query_sends_next_to_nothing(lake: Lake) -> None:
