@@ -41,13 +41,20 @@ Processes = TypeVar("Processes", Connection, AsyncConnection)
 class _Hearing(Generic[Processes]):
     """What subscribers of both kinds do."""
 
+    _connects: type[Processes]
+
     def __init__(
-        self, connection: Processes, pipeline: str, segments: Sequence[str] | None
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        segments: Sequence[str] | None = None,
     ) -> None:
         self.pipeline = pipeline
         self._chosen = tuple(segments or ())
-        self._connection: Processes = connection
+        self._connection: Processes = self._connects(target)
         self._heard = Heard(pipeline)
+        self._updating: set[Any] = set()
+        """Who hears, one for each iteration of `updates()`."""
 
     async def _read(self, stream: _Stream | _AsyncStream) -> None:
         """Takes in all that a stream brings as soon as it comes, however slowly it is read here."""
@@ -124,15 +131,7 @@ class Subscriber(_Hearing[Connection], Closing):
 
     target: host:port of one process or of several (with commas, or a sequence)."""
 
-    def __init__(
-        self,
-        target: str | Sequence[str],
-        pipeline: str,
-        segments: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(Connection(target), pipeline, segments)
-        self._streams: set[_Stream] = set()
-        """One for each iteration of `updates()`."""
+    _connects = Connection
 
     def updates(self) -> Iterator[Update]:
         """The current value of each chosen segment and of the whole pipeline, then each change, until
@@ -144,7 +143,7 @@ class Subscriber(_Hearing[Connection], Closing):
         name = f"lowmark-updates-{self.pipeline}"
         threading.Thread(target=self._run, args=(stream,), name=name, daemon=True).start()
         told: dict[str | None, int] = {}
-        self._streams.add(stream)
+        self._updating.add(stream)
         try:
             over = self._connection.closed.is_set()
             while not over:
@@ -153,7 +152,7 @@ class Subscriber(_Hearing[Connection], Closing):
             if stream.failure is not None and not self._connection.closed.is_set():
                 raise stream.failure
         finally:
-            self._streams.discard(stream)
+            self._updating.discard(stream)
             stream.stop()
 
     def _run(self, stream: _Stream) -> None:
@@ -189,7 +188,7 @@ class Subscriber(_Hearing[Connection], Closing):
     def close(self) -> None:
         """Ends `updates()`; waits in other threads raise ClosedError."""
         self._connection.closed.set()
-        for stream in list(self._streams):
+        for stream in list(self._updating):
             stream.stop()
         self._connection.close()
 
@@ -256,22 +255,14 @@ class _Stream:
 class AsyncSubscriber(_Hearing[AsyncConnection]):
     """As `Subscriber`, for asyncio. Make and use it in one loop."""
 
-    def __init__(
-        self,
-        target: str | Sequence[str],
-        pipeline: str,
-        segments: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(AsyncConnection(target), pipeline, segments)
-        self._readers: set[asyncio.Task[None]] = set()
-        """One for each iteration of `updates()`."""
+    _connects = AsyncConnection
 
     async def updates(self) -> AsyncIterator[Update]:
         """As `Subscriber.updates`, until `close()`."""
         told: dict[str | None, int] = {}
         stream = _AsyncStream()
         reading = asyncio.ensure_future(self._read(stream))
-        self._readers.add(reading)
+        self._updating.add(reading)
         reading.add_done_callback(lambda _: stream.news.set())
         over = False
         try:
@@ -284,7 +275,7 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
             if not self._connection.closed.is_set():
                 reading.result()
         finally:
-            self._readers.discard(reading)
+            self._updating.discard(reading)
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
@@ -306,7 +297,7 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
     async def close(self) -> None:
         """Ends `updates()`, which may be iterated by another task."""
         self._connection.closed.set()
-        for reading in list(self._readers):
+        for reading in list(self._updating):
             reading.cancel()
         await self._connection.close()
 
