@@ -69,7 +69,7 @@ class Credentials:
 
     def stamp(self) -> Stamp:
         """Changes when one of the TLS files does."""
-        return tuple(_stamp(path) for path in (self.ca, self.cert, self.key) if path)
+        return tuple(file_stamp(path) for path in (self.ca, self.cert, self.key) if path)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
         """A channel to host:port. Raises CredentialsError if a file cannot be read."""
@@ -110,7 +110,7 @@ class _Token(grpc.AuthMetadataPlugin):
         callback: Callable[[Any, Exception | None], None],
     ) -> None:
         try:
-            stamp = _stamp(self._path)
+            stamp = file_stamp(self._path)
             if stamp != self._stamp or not self._header:
                 self._header, self._stamp = f"Bearer {read_token(self._path)}", stamp
         except CredentialsError as error:
@@ -153,7 +153,8 @@ def read_file(path: str, what: str) -> bytes:
         raise CredentialsError(f"{what} cannot be read from {path}: {error.strerror}") from None
 
 
-def _stamp(path: str) -> tuple[int, int, int]:
+def file_stamp(path: str) -> tuple[int, int, int]:
+    """Changes when a file does; MISSING where it cannot be looked at."""
     try:
         found = os.stat(path)
     except OSError:

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tracker.client.credentials import CredentialsError, read_file
+from tracker.client.credentials import CredentialsError, file_stamp, read_file
 from tracker.client.yaml_text import load_mapping
 
 MAX_TOKENS = 10_000
@@ -115,22 +114,13 @@ class Tokens:
     def reload(self) -> bool:
         """Reads the file again if it has changed; returns whether it has. Raises CredentialsError, and
         keeps what it had: so nobody is locked out by a file that is just being written."""
-        stamp = self._look()
+        stamp = file_stamp(self.path)
         if stamp == self._stamp:
             return False
         self._stamp = stamp
         data = read_file(self.path, "the tokens")
         self._tokens = {self._keyed(t.digest): t for t in parse_tokens(data, self.path)}
         return True
-
-    def _look(self) -> tuple[int, int, int]:
-        try:
-            found = os.stat(self.path)
-        except OSError as error:
-            raise CredentialsError(
-                f"the tokens cannot be read from {self.path}: {error.strerror}"
-            ) from None
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def parse_tokens(data: bytes, path: str) -> list[Token]:
