@@ -102,31 +102,29 @@ def java_ancestor() -> int:
     """The pid of the first ancestor of this process that is a JVM; 0 if none is."""
     pid = os.getppid()
     while pid > 1:
-        parent, name = _parent_and_name(pid)
+        name, fields = _status(pid)
         if name == "java":
             return pid
-        pid = parent
+        pid = int(fields[1]) if fields else 0
     return 0
 
 
 def start_of(pid: int) -> str:
     """When a process started, in clock ticks since boot: with the pid, a name for its life. Empty
     if it is gone."""
+    _, fields = _status(pid)
+    return fields[19] if fields else ""
+
+
+def _status(pid: int) -> tuple[str, list[str]]:
+    """A process's name, and the fields behind it in /proc; nothing if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
-
-
-def _parent_and_name(pid: int) -> tuple[int, str]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0, ""
+        return "", []
     # The name stands in brackets and may hold any character, brackets too.
-    name = text[text.index("(") + 1 : text.rindex(")")]
-    return int(text.rpartition(")")[2].split()[1]), name
+    before, _, fields = text.rpartition(")")
+    return before.partition("(")[2], fields.split()
 
 
 @contextmanager

@@ -196,12 +196,10 @@ class Webhook:
         return answer, f"status {answer.status}"
 
     def _connection(self) -> http.client.HTTPConnection:
-        timeout_s = self._patience.attempt_s
-        if self._tls is not None:
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout_s, context=self._tls
-            )
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        where, timeout_s = (self._host, self._port), self._patience.attempt_s
+        if self._tls is None:
+            return http.client.HTTPConnection(*where, timeout=timeout_s)
+        return http.client.HTTPSConnection(*where, timeout=timeout_s, context=self._tls)
 
 
 def message_id(period: Period) -> str:
