@@ -170,11 +170,5 @@ class EmbeddedTracker(Closing):
         await asyncio.gather(*self._looking.values())
 
 
-def embedded(
-    shards: int = 1,
-    store: str = "memory:",
-    block_slots: int = 64,
-    process: ProcessConfig | None = None,
-) -> EmbeddedTracker:
-    """Starts a tracker in this process: `with lowmark.embedded() as t: ... t.target ...`."""
-    return EmbeddedTracker(shards, store, block_slots, process)
+embedded = EmbeddedTracker
+"""Starts a tracker in this process: `with lowmark.embedded() as t: ... t.target ...`."""
