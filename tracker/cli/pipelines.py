@@ -20,7 +20,6 @@ pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and l
 
 def look(admin: Admin, pipeline: str, history: WatchHistory, as_json: bool) -> bool:
     """Shows a pipeline once; returns whether it is complete."""
-
     info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
     document = {**pipeline_json(info), "shards": shards_json(shards)}
     show(as_json, document, pipeline_view(info, shards, history))
@@ -61,7 +60,6 @@ def pipelines_apply(
 @pipelines_app.command("list")
 def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """List the pipelines."""
-
     with connect(target) as admin:
         pipelines = admin.pipelines()
     show(as_json, [pipeline_json(info) for info in pipelines], pipelines_table(pipelines))
@@ -74,7 +72,6 @@ def pipelines_show(
     as_json: AsJson = False,
 ) -> None:
     """Show one pipeline and its state; as registered too, with --json."""
-
     with connect(target) as admin:
         look(admin, pipeline, WatchHistory(), as_json)
 

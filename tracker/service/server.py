@@ -201,23 +201,14 @@ class TrackerServer:
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
         self._peer_servicer.heard_of = self._links.heard_of
         # The types of the stubs know blocking servicers alone.
-        servicers: list[tuple[Any, object]] = [
-            (
-                add_PipelineServiceServicer_to_server,
-                PipelineServicer(engine, addresses, self.sampler),
-            ),
-            (
-                add_NodeServiceServicer_to_server,
-                NodeServicer(engine, self._units, quotas),
-            ),
-            (
-                add_ProgressServiceServicer_to_server,
-                ProgressServicer(engine, self._hub, quotas),
-            ),
-            (add_PeerServiceServicer_to_server, self._peer_servicer),
-        ]
-        for add, servicer in servicers:
-            add(servicer, server)
+        pipelines: Any = PipelineServicer(engine, addresses, self.sampler)
+        nodes: Any = NodeServicer(engine, self._units, quotas)
+        progress: Any = ProgressServicer(engine, self._hub, quotas)
+        others: Any = self._peer_servicer
+        add_PipelineServiceServicer_to_server(pipelines, server)
+        add_NodeServiceServicer_to_server(nodes, server)
+        add_ProgressServiceServicer_to_server(progress, server)
+        add_PeerServiceServicer_to_server(others, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.full_name for service in SERVICES]
         reflection.enable_server_reflection(
