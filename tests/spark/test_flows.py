@@ -1,4 +1,7 @@
-"""Following the flows of a declarative pipeline; the logs are written as Spark writes them."""
+"""Following the flows of a declarative pipeline; the logs are written as Spark writes them.
+
+`tests/spark/test_declarative.py` runs a real one.
+"""
 
 from __future__ import annotations
 
