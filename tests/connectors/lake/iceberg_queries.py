@@ -118,22 +118,6 @@ def test_a_snapshot_that_overwrites_is_not_left_out_in_silence(lake: IcebergLake
     )
 
 
-def test_a_sink_in_complete_mode_is_written_by_snapshots_that_replace(lake: IcebergLake) -> None:
-    frame = lake.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-    rows = frame.parquet(lake.pipeline.input).groupBy("slot").count()
-    rows = rows.selectExpr("slot", "count AS row")
-    writer = rows.writeStream.format("iceberg").outputMode("complete")
-    writer = writer.option("checkpointLocation", str(lake.directory / "cp"))
-    with lake.witness("write"):
-        write = lake.tracked.start(
-            writer, node_id="write", reads="write", creates=[], to_table=lake.name
-        )
-        for slot in SLOTS[:3]:
-            lake.pipeline.publish(slot)
-        write.processAllAvailable()
-        until(lambda: lake.pipeline.describe().segments[0].min_time > SLOTS[2])
-
-
 def test_both_queries_are_followed_from_outside(lake: IcebergLake) -> None:
     """By their checkpoints and the table's metadata alone; neither knows of it."""
     for slot in SLOTS:
