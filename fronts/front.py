@@ -432,6 +432,11 @@ class Front(Closing):
         return self._started.last_durable
 
     @property
+    def slack_ns(self) -> int:
+        """The width of the pipeline's slots."""
+        return self._started.slack_ns
+
+    @property
     def clock_faults_ns(self) -> dict[ClockFault, int]:
         """The most that the clock was off so far, by kind of fault, in nanoseconds."""
         with self._changed:

@@ -16,12 +16,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 from urllib.parse import quote
 
 from fronts.core import FrontStateError
 from fronts.front import (
+    DRAIN_TIMEOUT_S,
     JOIN_TIMEOUT_S,
     Clock,
     FrontFailedError,
@@ -30,6 +31,7 @@ from fronts.front import (
 )
 from fronts.groups import POLL_INTERVAL_MS as GROUP_POLL_INTERVAL_MS
 from fronts.groups import PartitionGroup
+from fronts.kafka_times import Records, TimedEnds, TimedRecord, TimedTopic
 from fronts.ranges import RangeFront
 from tracker.client.errors import LowmarkError, UnavailableError
 from tracker.client.topics import (
@@ -41,12 +43,17 @@ from tracker.client.topics import (
     TopicPlace,
     check_ends,
 )
+from tracker.core.model.slots import LOWEST_SLOT, slot_start_ns
 from tracker.files import STORES, scheme
 
 POLL_INTERVAL_MS = 100
 """How often the brokers are asked: two requests each time."""
+IDLE_S = 5.0
+"""By timestamps: how long a partition is waited for that has been read to its end."""
 BROKER_TIMEOUT_S = 10.0
 """How long one answer of the brokers is waited for."""
+
+_RECORDS_PER_READ, _READ_TIMEOUT_S = 10_000, 0.05
 
 Brokers = str | Mapping[str, Any]
 """`host:port,host:port`, or a whole configuration as confluent-kafka takes it."""
@@ -60,16 +67,11 @@ class KafkaTopic:
 
     def __init__(self, name: str, brokers: Brokers, timeout_s: float = BROKER_TIMEOUT_S) -> None:
         """Raises LowmarkError where confluent-kafka is not installed."""
-        try:
-            from confluent_kafka.admin import AdminClient
-        except ImportError as error:
-            raise LowmarkError(
-                f"topic {name!r} is asked about by confluent-kafka, which is not installed: pip install "
-                f"'lowmark[kafka]' ({error})"
-            ) from None
+        _confluent(name)
+        from confluent_kafka.admin import AdminClient
+
         self.name, self._timeout_s = name, timeout_s
-        config = {"bootstrap.servers": brokers} if isinstance(brokers, str) else dict(brokers)
-        self._admin = AdminClient(config, logger=logging.getLogger("lowmark.kafka"))
+        self._admin = AdminClient(_config(brokers), logger=logging.getLogger("lowmark.kafka"))
 
     def ends(self) -> TopicEnds:
         from confluent_kafka.admin import OffsetSpec
@@ -107,6 +109,64 @@ class KafkaTopic:
         return TopicEnds(_java_id(str(described.topic_id)), ends)
 
 
+class KafkaRecords:
+    """The records of a topic, read by `confluent-kafka`: their values are fetched, and dropped."""
+
+    def __init__(self, name: str, brokers: Brokers) -> None:
+        """Raises LowmarkError where confluent-kafka is not installed."""
+        consumer = _confluent(name).Consumer
+        config: dict[str, Any] = {
+            "group.id": "lowmark-front",  # it joins no group, and commits nothing
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",  # where retention has taken what was to be read
+            "isolation.level": "read_uncommitted",
+        }
+        self._name, self._config, self._paused = name, _config(brokers) | config, set[str]()
+        self._consumer = consumer(self._config, logger=logging.getLogger("lowmark.kafka"))
+        self._reached: dict[str, int] = {}
+
+    def add(self, partition: str, offset: int) -> None:
+        self._consumer.incremental_assign([self._at(partition, offset)])
+
+    def read(self) -> list[TimedRecord]:
+        """Raises BrokerAwayError, and TopicError for a record without a timestamp."""
+        confluent = _confluent(self._name)
+        found = []
+        for message in self._consumer.consume(_RECORDS_PER_READ, _READ_TIMEOUT_S):
+            partition = f"{self._name}/{message.partition()}"
+            error = message.error()
+            if error is None:
+                kind, time_ms = message.timestamp()
+                if kind == confluent.TIMESTAMP_NOT_AVAILABLE:
+                    raise TopicError(f"offset {message.offset()} of {partition!r} has no timestamp")
+                found.append(TimedRecord(partition, message.offset(), time_ms * 1_000_000))
+                self._reached.pop(partition, None)
+            elif error.code() == confluent.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                self._reached[partition] = message.offset()
+            else:
+                raise BrokerAwayError(f"topic {self._name!r} cannot be read: {error}")
+        return found
+
+    def reached(self, partition: str) -> int | None:
+        return self._reached.get(partition)
+
+    def pause(self, partitions: Iterable[str]) -> None:
+        wanted = set(partitions)
+        if wanted != self._paused:
+            self._consumer.pause([self._at(name) for name in wanted - self._paused])
+            self._consumer.resume([self._at(name) for name in self._paused - wanted])
+            self._paused = wanted
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _at(self, partition: str, *offset: int) -> Any:
+        return _confluent(self._name).TopicPartition(
+            self._name, int(partition.rsplit("/", 1)[1]), *offset
+        )
+
+
 class KafkaFront:
     """A front of one topic for one segment. Thread-safe; one at a time may label a topic for a segment,
     until it is left for good."""
@@ -123,14 +183,26 @@ class KafkaFront:
         brokers: Brokers | None = None,
         begin: Begin = "earliest",
         poll_interval_ms: float = POLL_INTERVAL_MS,
+        timestamps: bool | Records = False,
+        idle_s: float = IDLE_S,
         **options: Unpack[FrontOptions],
     ) -> None:
         """topics: a local or mounted directory, which the readers see too; the front's journal is in it.
         brokers: of the topic; an own `Topic` instead needs none. begin: where the first run of all
         begins, at the earliest record that is there, or behind the latest; later runs go on where the
-        last one was. The rest as for `Front`; a clock says when the brokers are asked. Raises
-        LowmarkError."""
+        last one was. timestamps: the records' own, for which they are read, are their slots; idle_s: then
+        a partition that has been at its end for so long holds the others no longer. The rest as for
+        `Front`; a clock says when the brokers are asked. Raises LowmarkError."""
         self.topic = _topic(topic, brokers)
+        self._records: Records | None = None
+        if not isinstance(timestamps, bool):
+            self._records = timestamps
+        elif timestamps:
+            if brokers is None:
+                raise LowmarkError(f"topic {self.topic.name!r} is to be read, and needs brokers=")
+            self._records = KafkaRecords(self.topic.name, brokers)
+        self._idle_s = idle_s
+        self._times: TimedTopic | None = None
         self._place = local_place(str(topics), pipeline, self.topic.name)
         self._directory = self._place.front(segment)
         self._owner, self._segment, self._begin = f"front {front}", segment, begin
@@ -163,6 +235,11 @@ class KafkaFront:
         return dict(self._claim.begins)
 
     @property
+    def late(self) -> int:
+        """By timestamps: how many records have got a later slot than that of their own."""
+        return 0 if self._times is None else self._times.merge.late
+
+    @property
     def failure(self) -> LowmarkError | None:
         """Why the front labels nothing more, if so: min time is held then."""
         return self._failure
@@ -171,12 +248,15 @@ class KafkaFront:
         """Claims the topic, joins, and begins to label. Raises TopicError where the topic belongs to
         another front, was made anew, or lost records that had been labelled; BrokerAwayError, and as
         `RangeFront.start`."""
-        self._looked_ns = self._clock()
+        self._looked_ns = 0 if self._records is not None else self._clock()
         found = self.topic.ends()
         begins = self.topic.earliest().ends if self._begin == "earliest" else found.ends
         wanted = TopicClaim(self._owner, found.topic_id, begins, (self._segment,))
         self._claim = self._place.claim(self._directory, wanted)
         self._front = self._make_front(self._claim).start(timeout_s)
+        if self._records is not None:
+            slack_ns = self._front.front.slack_ns
+            self._times = TimedTopic(self._records, slack_ns, self._idle_s)
         try:
             self._label(found)
         except BaseException:
@@ -194,7 +274,8 @@ class KafkaFront:
         with self._looking:
             asked_ns = self._clock()
             found = self.topic.ends()
-            self._looked_ns = max(self._looked_ns, asked_ns)
+            if self._times is None:
+                self._looked_ns = max(self._looked_ns, asked_ns)
             self._label(found)
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
@@ -207,6 +288,11 @@ class KafkaFront:
         self._stop()
         if self._failure is None:
             self.look()
+            if self._times is not None:
+                ends = self.topic.ends().ends
+                self._publish_timed(
+                    self._times, self._times.rest(ends, self._begin_of, DRAIN_TIMEOUT_S)
+                )
             self._running.leave()
         self.close()
 
@@ -215,6 +301,8 @@ class KafkaFront:
         self._stop()
         if self._front is not None:
             self._front.close()
+        if self._records is not None:
+            self._records.close()
         if self._failure is not None:
             raise self._failure
 
@@ -241,7 +329,23 @@ class KafkaFront:
         assert self._claim is not None and self._front is not None
         self._place.check_id(self._claim, found.topic_id)
         check_ends(self.topic.name, {**self._claim.begins, **self._front.ends}, found.ends)
-        self._front.publish(found.ends)
+        if self._times is None:
+            self._front.publish(found.ends)
+        else:
+            self._publish_timed(self._times, self._times.ready(found.ends, self._begin_of))
+
+    def _begin_of(self, partition: str) -> int:
+        assert self._claim is not None
+        return self._running.ends.get(partition, self._claim.begin(partition))
+
+    def _publish_timed(self, times: TimedTopic, ready: list[TimedEnds]) -> None:
+        """Each slot by a batch of its own; then the promise is where the records have come to."""
+        slack_ns = self._running.front.slack_ns
+        for each in ready:
+            self._looked_ns = max(self._looked_ns, slot_start_ns(each.slot, slack_ns))
+            self._running.publish(each.ends)
+        if times.merge.floor > LOWEST_SLOT:
+            self._looked_ns = max(self._looked_ns, slot_start_ns(times.merge.floor, slack_ns))
 
     def _run(self) -> None:
         try:
@@ -342,6 +446,22 @@ def _topic(topic: str | Topic, brokers: Brokers | None) -> Topic:
     if brokers is None:
         raise LowmarkError(f"topic {topic!r} needs brokers=, as host:port")
     return KafkaTopic(topic, brokers)
+
+
+def _config(brokers: Brokers) -> dict[str, Any]:
+    return {"bootstrap.servers": brokers} if isinstance(brokers, str) else dict(brokers)
+
+
+def _confluent(topic: str) -> Any:
+    """The module. Raises LowmarkError where it is not installed."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise LowmarkError(
+            f"topic {topic!r} is asked about by confluent-kafka, which is not installed: pip install "
+            f"'lowmark[kafka]' ({error})"
+        ) from None
+    return confluent_kafka
 
 
 def _java_id(text: str) -> str:

@@ -5,6 +5,7 @@ They take the very options of the query's reader or writer, so whatever those ca
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ class JvmTopic:
         options: Mapping[str, str],
         timeout_s: float = BROKER_TIMEOUT_S,
     ) -> None:
-        """Raises TopicError where the options name no brokers, or the connector's jars are not there."""
+        """Nothing is asked yet. Raises TopicError where the options name no brokers."""
         self.name, self._timeout_ms = name, int(timeout_s * 1000)
         jvm = spark.sparkContext._jvm
         assert jvm is not None
@@ -38,40 +39,60 @@ class JvmTopic:
         given = {key.lower(): value for key, value in options.items()}
         if f"{_PREFIX}bootstrap.servers" not in given:
             raise TopicError(f"topic {name!r}: the option kafka.bootstrap.servers names no brokers")
-        settings = jvm.java.util.Properties()
-        for key, value in given.items():
-            if key.startswith(_PREFIX):
-                settings.put(key.removeprefix(_PREFIX), value)
+        self._settings = {
+            key.removeprefix(_PREFIX): value
+            for key, value in given.items()
+            if key.startswith(_PREFIX)
+        }
+        self._made: Any = None
+        self._making = threading.Lock()
+
+    @property
+    def _client(self) -> Any:
+        """Raises TopicError where the connector's jars are not there."""
+        with self._making:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def _make(self) -> Any:
+        settings = self._jvm.java.util.Properties()
+        for key, value in self._settings.items():
+            settings.put(key, value)
         settings.put("default.api.timeout.ms", str(self._timeout_ms))
         settings.put("request.timeout.ms", str(self._timeout_ms // 2))
         try:
-            self._client = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+            return self._jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
         except (Py4JError, TypeError) as error:
             raise TopicError(
-                f"topic {name!r}: no client of its brokers can be made in the driver ({_reason(error)}); "
-                f"are the jars of spark-sql-kafka-0-10 there (spark.jars.packages)?"
+                f"topic {self.name!r}: no client of its brokers can be made in the driver "
+                f"({_reason(error)}); are the jars of spark-sql-kafka-0-10 there (spark.jars.packages)?"
             ) from None
 
     def ends(self) -> TopicEnds:
-        return self._offsets(self._jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
+        return self._offsets("latest")
 
     def earliest(self) -> TopicEnds:
-        return self._offsets(self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
+        return self._offsets("earliest")
 
     def close(self) -> None:
-        self._client.close(self._jvm.java.time.Duration.ofSeconds(0))
+        with self._making:
+            if self._made is not None:
+                self._made.close(self._jvm.java.time.Duration.ofSeconds(0))
+                self._made = None
 
-    def _offsets(self, spec: Any) -> TopicEnds:
-        jvm = self._jvm
+    def _offsets(self, which: str) -> TopicEnds:
+        jvm, client = self._jvm, self._client
+        spec = getattr(jvm.org.apache.kafka.clients.admin.OffsetSpec, which)()
         try:
             names = jvm.java.util.List.of(self.name)
-            described = self._answer(self._client.describeTopics(names).allTopicNames())
+            described = self._answer(client.describeTopics(names).allTopicNames())
             description = described.get(self.name)
             wanted = jvm.java.util.HashMap()
             for partition in description.partitions():
                 at = jvm.org.apache.kafka.common.TopicPartition(self.name, partition.partition())
                 wanted.put(at, spec)
-            listed = self._answer(self._client.listOffsets(wanted).all())
+            listed = self._answer(client.listOffsets(wanted).all())
             ends = {
                 f"{self.name}/{entry.getKey().partition()}": int(entry.getValue().offset())
                 for entry in listed.entrySet()

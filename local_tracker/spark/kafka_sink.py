@@ -61,7 +61,8 @@ class TopicSink:
         self._claim: TopicClaim | None = None
         self._next = 0
         self._ends: dict[str, int] = {}
-        self._last: Manifest | None = None  # the newest of a batch
+        self._of_batches: dict[int, Manifest] = {}  # from some batch on, all
+        self._older: list[int] = []  # manifests that have not been read, in order
         self._since_pruned = 0
 
     def check(self, checkpoint: CheckpointLog) -> None:
@@ -91,6 +92,17 @@ class TopicSink:
         self._recover()
         check_ends(self.topic.name, self._ends, found.ends)
 
+    def resume(self) -> bool | None:
+        """Goes on with what an earlier run has claimed, without asking the brokers. False if another query
+        has, None if nobody has so far."""
+        stands = self.place.claim_of(self.place.writer)
+        if stands is None or stands.owner != self._owner:
+            return None if stands is None else False
+        self._check_segments(stands)
+        self._claim = stands
+        self._recover()
+        return True
+
     def _check_segments(self, claim: TopicClaim) -> None:
         if set(claim.segments) != set(self.segments):
             raise TopicError(
@@ -105,20 +117,16 @@ class TopicSink:
     def _recover(self) -> None:
         """Finds where the manifests end."""
         assert self._claim is not None
-        numbers = self._log.numbers()
-        self._next = numbers[-1] + 1 if numbers else 0
-        self._ends, self._last = dict(self._claim.begins), None
-        for number in reversed(numbers):
-            manifest = self._log.read(number)
-            if manifest is None:
-                raise TopicError(
-                    f"manifest {number} of topic {self.topic.name!r} is gone; restore it"
-                )
-            if number == numbers[-1]:
-                self._ends = dict(manifest.ends)
-            if manifest.batch is not None:
-                self._last = manifest
-                return
+        self._older = self._log.numbers()
+        self._of_batches = {}
+        self._next = self._older[-1] + 1 if self._older else 0
+        self._ends = dict(self._read(self._older[-1]).ends if self._older else self._claim.begins)
+
+    def _read(self, number: int) -> Manifest:
+        manifest = self._log.read(number)
+        if manifest is None:
+            raise TopicError(f"manifest {number} of topic {self.topic.name!r} is gone; restore it")
+        return manifest
 
     # --- of a batch -------------------------------------------------------------------------------
 
@@ -134,9 +142,15 @@ class TopicSink:
         return Seen(found, self._newest_planned())
 
     def covered(self, batch: int) -> Manifest | None:
-        """The manifest of a batch, if it has one."""
+        """The manifest of a batch, if it has one. Raises as `begin`, but for the brokers."""
         with self._lock:
-            return self._last if self._last is not None and self._last.batch == batch else None
+            while self._older and min(self._of_batches, default=batch + 1) > batch:
+                manifest = self._log.read(self._older.pop())
+                if manifest is None:
+                    self._older.clear()  # it was complete, and has been deleted
+                elif manifest.batch is not None:
+                    self._of_batches[manifest.batch] = manifest
+            return self._of_batches.get(batch)
 
     def cover(
         self, batch: int, seen: Seen, slots: Mapping[str, int], *, by_moment: bool = False
@@ -155,7 +169,7 @@ class TopicSink:
                     f"topic {self.topic.name!r}: manifest {self._next - 1} is of batch {manifest.batch}, "
                     f"and was to be of batch {batch}: another run of {self._owner} writes them"
                 )
-            self._last = manifest
+            self._of_batches[batch] = manifest
             return manifest
 
     def _new(self, found: TopicEnds) -> tuple[tuple[str, int, int], ...]:
@@ -178,9 +192,11 @@ class TopicSink:
         self._ends = dict(stands.ends)
         return stands
 
-    def durable(self, min_times: Callable[[], Mapping[int, int]]) -> None:
+    def durable(self, batch: int, min_times: Callable[[], Mapping[int, int]]) -> None:
         """A batch's tick is durable: now and then, manifests that no reader needs are deleted."""
         with self._lock:
+            for earlier in [number for number in self._of_batches if number < batch]:
+                del self._of_batches[earlier]
             if self._since_pruned < _PRUNE_EVERY:
                 return
             self._since_pruned = 0
@@ -236,12 +252,13 @@ class TopicSink:
 class Sweeper:
     """Sweeps for a query while it is followed, in a thread of its own, and once more when it ends."""
 
-    def __init__(self, sink: TopicSink, last_durable: Callable[[], int]) -> None:
-        self._sink, self._last_durable = sink, last_durable
+    def __init__(
+        self, sinks: Callable[[], Sequence[TopicSink]], last_durable: Callable[[], int]
+    ) -> None:
+        """sinks: the topics that the query has claimed by now."""
+        self._sinks, self._last_durable = sinks, last_durable
         self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name=f"lowmark-sweep-{sink.topic.name}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="lowmark-sweep", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -250,19 +267,21 @@ class Sweeper:
         """The query has ended, and what was over is durable, or will be by its next run."""
         self._stopping.set()
         self._thread.join()
-        self._try()
-        self._sink.close()
+        self._sweep()
+        for sink in self._sinks():
+            sink.close()
 
     def _run(self) -> None:
         while not self._stopping.wait(SWEEP_EVERY_S):
-            self._try()
+            self._sweep()
 
-    def _try(self) -> None:
+    def _sweep(self) -> None:
         """What cannot be done now is done the next time; what is wrong, the next batch says."""
-        try:
-            self._sink.sweep(self._last_durable())
-        except (AwayError, LowmarkError) as error:
-            log.warning("topic %r is not looked at: %s", self._sink.topic.name, error)
+        for sink in self._sinks():
+            try:
+                sink.sweep(self._last_durable())
+            except (AwayError, LowmarkError) as error:
+                log.warning("topic %r is not looked at: %s", sink.topic.name, error)
 
 
 def _ends_of(ranges: Sequence[tuple[str, int, int]]) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from local_tracker.spark.compose import CreatedUnit
+from local_tracker.spark.kafka_sink import TopicSink
 from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.published import KEPT_MANIFESTS, PublishedBatches
 from local_tracker.spark.tables import TableWriter
@@ -15,11 +16,12 @@ from tracker.files import STORES, Stores
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Files of a query for the segments of the given numbers, by the number of the batch.
+    """Files of a query for the segments of the given numbers, by the number of the batch; or records.
 
     names: of the batch's files. has: whether the batch has left anything here, be it no file at all.
     run: the one that evaluated the batch, where that is recorded. forget: removes what is recorded of
-    a batch that is not needed any more.
+    a batch that is not needed any more. topic: that the records are in, each batch's covered before it is
+    over.
     """
 
     segments: tuple[int, ...]
@@ -27,6 +29,7 @@ class Output:
     has: Callable[[int], bool]
     run: Callable[[int], str | None] = lambda batch: None
     forget: Callable[[int], None] = lambda batch: None
+    topic: TopicSink | None = None
 
     def created(self, batch: int) -> list[CreatedUnit]:
         return [CreatedUnit(name, self.segments) for name in self.names(batch)]
@@ -59,6 +62,13 @@ def published_output(batches: PublishedBatches, query: str, segments: tuple[int,
         lambda batch: batches.manifest(query, batch) is not None,
         run,
         lambda batch: batches.forget(query, batch),
+    )
+
+
+def topic_output(sink: TopicSink, segments: tuple[int, ...]) -> Output:
+    """Of a writer in `foreachBatch` to a topic, which covers a batch before that is over."""
+    return Output(
+        segments, lambda batch: (), lambda batch: sink.covered(batch) is not None, topic=sink
     )
 
 

@@ -111,6 +111,10 @@ class QueryTicks:
         return self._log
 
     @property
+    def routes(self) -> Routes:
+        return self._routes
+
+    @property
     def _query_id(self) -> str:
         return self._scope or self.checkpoint.query_id
 
@@ -239,11 +243,25 @@ class QueryTicks:
     def _created_in_topic(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
     ) -> Cells:
-        """What the batch has created in the topic that the query writes, by its manifest, which is durable
-        then. Raises BrokerAwayError, AwayError, ComposeError."""
-        sink = self._sink
-        if sink is None:
-            return Cells.empty()
+        """What the batch has created in topics, by their manifests, which are durable then. Raises
+        BrokerAwayError, AwayError, ComposeError."""
+        written = [
+            manifest.cells(sink.segments)
+            for sink in self._topics()
+            if (manifest := sink.covered(record.batch)) is not None
+        ]
+        if self._sink is not None:
+            written.append(self._covered_now(record, slots, stopping, self._sink))
+        return Cells.concatenate(written) if written else Cells.empty()
+
+    def _covered_now(
+        self,
+        record: QueryRecord,
+        slots: Mapping[int, int],
+        stopping: threading.Event,
+        sink: TopicSink,
+    ) -> Cells:
+        """What Kafka's own sink has written for a batch that is over."""
         manifest = sink.covered(record.batch)
         try:
             if manifest is None:
@@ -285,6 +303,12 @@ class QueryTicks:
                 f"batch {batch} of query {self._query_id} wrote to topic {sink.topic.name!r} for segment "
                 f"{lacking[0]!r}, but no edge leads there from the segments that it read; register one"
             )
+
+    def slots_to_write(self, batch: int, stopping: threading.Event) -> tuple[dict[int, int], bool]:
+        """The slots under which a batch that is going on may write, by segment, and whether they are by the
+        moment, since it had no input. Waits, and raises, as `tick` does."""
+        slots = self._input(self._read_taken(batch), stopping)[2]
+        return (slots, False) if slots else (self._slots_of_the_moment(), True)
 
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
@@ -372,35 +396,44 @@ class QueryTicks:
 
     def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
         """A batch that read nothing creates at the min time of the moment, which may move on."""
-        if self._sink is not None:
-            return self._without_created(record, refusal, self._sink)
+        if self._by_moment(record.batch):
+            return self._without_created(record, refusal)
         if refusal.code != RefusalCode.BELOW_MIN_TIME or not record.created:
             return None
         if record.consumed or record.held or record.ranges or self._emits is not None:
             return None
         return self._compose(record, (), self._min_times(), Cells.empty())
 
-    def _without_created(
-        self, record: QueryRecord, refusal: Refusal, sink: TopicSink
-    ) -> TickContent | None:
+    def _by_moment(self, batch: int) -> bool:
+        """Whether what a batch has written to topics came from no input."""
+        sinks = [*self._topics(), *([] if self._sink is None else [self._sink])]
+        found = (sink.covered(batch) for sink in sinks)
+        return any(manifest is not None and manifest.by_moment for manifest in found)
+
+    def _topics(self) -> list[TopicSink]:
+        """Those that the query writes in `foreachBatch`."""
+        return [output.topic for output in self._outputs() if output.topic is not None]
+
+    def _without_created(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
         """Where min time has passed the slots that a manifest got by the moment: what it covers is late, and
         is counted so when it is consumed."""
-        manifest = sink.covered(record.batch)
-        if refusal.code != RefusalCode.BELOW_MIN_TIME or manifest is None or not manifest.by_moment:
+        if refusal.code != RefusalCode.BELOW_MIN_TIME:
             return None
         log.warning(
-            "batch %d of query %s: what it wrote to topic %r came from no input, and is late: %s",
-            record.batch, self._query_id, sink.topic.name, refusal.message,
+            "batch %d of query %s: what it wrote to topics came from no input, and is late: %s",
+            record.batch, self._query_id, refusal.message,
         )  # fmt: skip
-        return self._compose(record, (), {}, Cells.empty())
+        return self._compose(replace(record, created=()), (), {}, Cells.empty())
 
     def durable(self, batch: int) -> None:
         if self._sink is not None:
-            self._sink.durable(self._min_times)
+            self._sink.durable(batch, self._min_times)
         if self._emits is not None:
             self._emits.close(batch)
         for output in self._outputs():
             output.durable(batch)
+            if output.topic is not None:
+                output.topic.durable(batch, self._min_times)
 
     def check_acks(self, batch: int, run: str) -> None:
         """Raises ComposeError if the acks of a batch's evaluations in a run contradict each other, or

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import pyspark
 from pyspark.errors import StreamingQueryException
@@ -32,7 +32,13 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from local_tracker.spark import connect, jvm
 from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.compose import ComposeError, Evaluations
-from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
+from local_tracker.spark.follow import (
+    Followed,
+    Follower,
+    FollowerLimits,
+    Stopping,
+    TrackingError,
+)
 from local_tracker.spark.hadoop_files import session_stores
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
@@ -46,6 +52,7 @@ from local_tracker.spark.outputs import (
     published_output,
     sink_output,
     table_output,
+    topic_output,
 )
 from local_tracker.spark.plans import Routes, Source
 from local_tracker.spark.published import PublishedBatches
@@ -60,6 +67,7 @@ from local_tracker.spark.starting import (
 )
 from local_tracker.spark.tables import TABLE_FORMATS, TableSource, table_writer
 from local_tracker.spark.ticks import QueryTicks
+from local_tracker.spark.topic_writer import TopicWriter
 from local_tracker.spark.versions import check_version
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
@@ -104,6 +112,7 @@ class Tracked:
         self._topics, self._stores = topics, session_stores(spark)
         self._tasks_acknowledge = False
         self._writers: dict[str, BatchWriter] = {}
+        self._topic_writers: dict[str, TopicWriter] = {}
         self._admitted: dict[str, TrackedQuery | TrackingError] = {}
         self._changed = threading.Condition()
 
@@ -118,6 +127,17 @@ class Tracked:
             self.spark.sparkContext.addPyFile(_bundle())
             self._tasks_acknowledge = True
 
+    @overload
+    def writer(  # type: ignore[overload-overlap]  # that word is another kind of sink
+        self,
+        out: str,
+        fmt: Literal["kafka"],
+        *,
+        creates: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
+        **options: str,
+    ) -> TopicWriter: ...
+    @overload
     def writer(
         self,
         out: str,
@@ -126,18 +146,52 @@ class Tracked:
         creates: Sequence[str] | None = None,
         partition_by: Sequence[str] = (),
         **options: str,
-    ) -> BatchWriter:
+    ) -> BatchWriter: ...
+    def writer(
+        self,
+        out: str,
+        fmt: str = "parquet",
+        *,
+        creates: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
+        **options: str,
+    ) -> BatchWriter | TopicWriter:
         """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
-        batch's DataFrame as files in the directory `out`, each batch once (`published`).
+        batch's DataFrame as files in the directory `out`, each batch once (`published`); with `fmt`
+        "kafka", to the topic `out`, with headers that name query, batch and slots (`topic_writer`).
         `creates`: segments of the readers of `out`, if others than the query's. Raises TrackingError in a
         Spark Connect session."""
         if self._is_remote:
             raise connect.refuse_writer()
+        if fmt.lower() == KAFKA:
+            return self._topic_writer(out, creates, partition_by, options)
         writer = BatchWriter(
             self._admitted_query, out, fmt, creates, partition_by, options, self._stores
         )
         with self._changed:
             self._writers[writer.batches.directory] = writer
+        return writer
+
+    def _topic_writer(
+        self,
+        topic: str,
+        creates: Sequence[str] | None,
+        partition_by: Sequence[str],
+        options: Mapping[str, str],
+    ) -> TopicWriter:
+        if partition_by:
+            raise TrackingError(
+                f"a writer to topic {topic!r} has no partition_by: records have a column `partition`, or `key`"
+            )
+        place = self._place(topic)
+
+        def sink(query_id: str, segments: Mapping[str, int]) -> TopicSink:
+            asked = JvmTopic(self.spark, topic, options)
+            return TopicSink(place, asked, segments, query_id, asked.close)
+
+        writer = TopicWriter(self._admitted_query, sink, topic, creates, options)
+        with self._changed:
+            self._topic_writers[topic] = writer
         return writer
 
     def start(
@@ -198,13 +252,13 @@ class Tracked:
             checkpoint, description, twins = self._running(query, planned, starting)
             ticks = QueryTicks(
                 starting.node, admin, routes, checkpoint,
-                self._outputs(str(query.id), description, routes, noted, topic=sink),
+                self._outputs(checkpoint, description, routes, noted, sink),
                 evaluations=self._evaluations(query, checkpoint, operators), twins=twins,
                 emits=labels, publishes=publishes, sink=sink,
             )  # fmt: skip
-            most = limits or self._limits()
+            most, sinks = limits or self._limits(), self._sinks(planned, starting.id, sink)
             tracked_query = TrackedQuery(
-                query, node_id, starting.node, admin, ticks, joined, most, emits, labels, sink
+                query, node_id, starting.node, admin, ticks, joined, most, emits, labels, sinks
             )
             undoing.pop_all()
         self._admit(query.id, tracked_query)
@@ -309,10 +363,9 @@ class Tracked:
                 raise _unreadable(planned.sink)
             return  # the sink itself is looked at once there is one
         with self._changed:
-            writers = list(self._writers.values())
-        lacking = [
-            c for c in creates if not any(w.creates is None or c in w.creates for w in writers)
-        ]
+            by: list[BatchWriter | TopicWriter] = [*self._writers.values()]
+            by += self._topic_writers.values()
+        lacking = [c for c in creates if not any(w.creates is None or c in w.creates for w in by)]
         if lacking:
             raise TrackingError(
                 f"the query is to create in {lacking}, and its function of foreachBatch has nothing to "
@@ -352,14 +405,14 @@ class Tracked:
 
     def _outputs(
         self,
-        query_id: str,
+        checkpoint: CheckpointLog,
         sink: str | TableSource,
         routes: Routes,
         noted: str | None,
-        *,
         topic: TopicSink | None,
     ) -> Callable[[], Iterable[Output]]:
-        """Where the query's batches leave files."""
+        """Where the query's batches leave files, or records."""
+        query_id = checkpoint.query_id
         outputs: tuple[Output, ...] = ()
         if noted is not None:
             outputs = (noted_output(noted, routes.creates, self._stores),)
@@ -367,7 +420,7 @@ class Tracked:
             table = table_writer(sink, self._stores, query_id)
             outputs = (table_output(table, routes.creates),) if routes.creates else ()
         elif sink.startswith("ForeachBatch"):
-            return partial(self._published_outputs, query_id, routes)
+            return partial(self._published_outputs, query_id, routes, checkpoint)
         elif routes.creates and topic is None:
             if not sink.startswith("FileSink["):
                 raise _unreadable(sink)
@@ -375,14 +428,33 @@ class Tracked:
             outputs = (sink_output(log, routes.creates),)
         return lambda: outputs
 
-    def _published_outputs(self, query_id: str, routes: Routes) -> Iterator[Output]:
+    def _published_outputs(
+        self, query_id: str, routes: Routes, checkpoint: CheckpointLog
+    ) -> Iterator[Output]:
         with self._changed:
-            writers = list(self._writers.values())
+            writers, to_topics = [*self._writers.values()], [*self._topic_writers.values()]
+        for to_topic in to_topics:
+            numbers = to_topic.segments(routes)
+            claimed = to_topic.resumed(query_id, routes, checkpoint) if numbers else None
+            if claimed is not None:
+                yield topic_output(claimed, numbers)
         for writer in writers:
             own = writer.creates
             segments = routes.creates if own is None else tuple(routes.number(s) for s in own)
             if segments or self._tasks_acknowledge:
                 yield published_output(writer.batches, query_id, segments)
+
+    def _sinks(
+        self, planned: PlannedQuery, query_id: str, sink: TopicSink | None
+    ) -> Callable[[], list[TopicSink]] | None:
+        """The topics that a query has claimed by now; None if it will claim none."""
+        if sink is not None:
+            return lambda: [sink]
+        with self._changed:
+            writers = list(self._topic_writers.values())
+        if planned.each_batch is None or not writers:
+            return None
+        return lambda: [s for w in writers if (s := w.claimed(query_id)) is not None]
 
     def _limits(self) -> FollowerLimits:
         retained = int(self.spark.conf.get("spark.sql.streaming.minBatchesToRetain", "100") or 100)
@@ -450,24 +522,25 @@ class TrackedQuery(Followed):
         limits: FollowerLimits,
         front: str | None,
         labels: FrontLabels | None,
-        sink: TopicSink | None,
+        sinks: Callable[[], list[TopicSink]] | None,
     ) -> None:
-        """front, labels: of the front that the query is of what it emits, if it is one. sink: the Kafka
-        topic that it writes, if it creates there; closed with the query."""
-        if sink is not None:
+        """front, labels: of the front that the query is of what it emits, if it is one. sinks: the Kafka
+        topics that it has claimed to create there, if it may; closed with the query."""
+        for sink in sinks() if sinks else ():
             sink.follow(ticks.checkpoint)
+        self._waiting = threading.Event()  # set when the query is to wait for nothing more
         self.query, self.checkpoint = query, ticks.checkpoint
         self._node, self._admin, self._ticks = node, admin, ticks
         self._follower = Follower(
             node_id, node, self.checkpoint, ticks, joined,
-            is_active=partial(_is_active, query), on_failure=lambda error: query.stop(),
+            is_active=partial(_is_active, query), on_failure=lambda error: self._halt(),
             limits=limits,
             progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip
         self._front, self._closed = front, False
         self._promises: Promises | None = None
         self._follower.start()
-        self._sweeper = None if sink is None else Sweeper(sink, lambda: self.last_durable_batch)
+        self._sweeper = Sweeper(sinks, lambda: self.last_durable_batch) if sinks else None
         if self._sweeper is not None:
             self._sweeper.start()
         if front is not None and labels is not None:
@@ -515,6 +588,23 @@ class TrackedQuery(Followed):
         those who publish a batch, before they do."""
         self._check_before_commit(lambda: self._ticks.check_acks(batch, run))
 
+    @property
+    def routes(self) -> Routes:
+        """Where its input comes from and its output goes."""
+        return self._ticks.routes
+
+    def slots_to_write(self, batch: int) -> tuple[dict[int, int], bool]:
+        """As `QueryTicks.slots_to_write`, for those who write while a batch goes on. Raises TrackingError
+        where the query emits as a front, or is stopped meanwhile."""
+        if self._front is not None:
+            raise TrackingError(
+                f"the query emits as front {self._front!r}, which is for files: leave out emits, or write files"
+            )
+        try:
+            return self._ticks.slots_to_write(batch, self._waiting)
+        except Stopping:
+            raise TrackingError(f"the query was stopped while batch {batch} waited") from None
+
     def _check_before_commit(self, check: Callable[[], None]) -> None:
         try:
             check()
@@ -537,12 +627,17 @@ class TrackedQuery(Followed):
         """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
         away) is committed when the query is started again. leave: a query that emits from its state
         ends for good, and its front holds min time no longer."""
-        self.query.stop()
+        self._halt()
         self._close(leave=leave)
 
     def _give_up(self, error: TrackingError) -> None:
         """The tracker takes no promise of the query's front any more."""
         self._refusal = error
+        self._halt()
+
+    def _halt(self) -> None:
+        """Stops the query, whose batch may be waiting for slots."""
+        self._waiting.set()
         self.query.stop()
 
     def _close(self, *, leave: bool = False) -> None:

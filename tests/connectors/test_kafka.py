@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
+from examples.kafka import pipeline, queries
+from examples.kafka.front import label
 from fronts.kafka import KafkaFront, KafkaGroup, KafkaTopic
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import TrackingError
@@ -305,6 +309,52 @@ def test_the_next_run_goes_on_behind_the_manifests(world: World) -> None:
     copy.stop()
 
 
+def test_a_writer_stamps_its_records_and_writes_a_batch_once(world: World) -> None:
+    publish = world.tracked.writer(
+        world.second, "kafka", **{"kafka.bootstrap.servers": world.broker.bootstrap}
+    )
+    fails = [1]
+
+    def each(frame: DataFrame, batch: int) -> None:
+        publish(frame, batch)
+        if batch in fails:
+            fails.clear()
+            raise RuntimeError("after the batch was written, and before it is over")
+
+    def start() -> TrackedQuery:
+        frame = world.frame(maxOffsetsPerTrigger="1").selectExpr("value")
+        writer = frame.writeStream.foreachBatch(each)
+        writer = writer.option("checkpointLocation", f"{world.directory}/cp-forward")
+        reads, creates = {world.topic: "parse"}, ["enrich"]
+        return world.tracked.start(writer, node_id="forward", reads=reads, creates=creates)
+
+    with world.front() as front:
+        for number in range(4):
+            world.produce(number)
+            front.look()
+        copy = world.start_second()
+        with pytest.raises(StreamingQueryException):
+            start().processAllAvailable()
+        forward = start()
+        forward.processAllAvailable()
+        copy.processAllAvailable()
+        front.leave()
+        world.assert_complete()
+    assert world.copied() == [0, 1, 2, 3]
+    forward.stop()
+    copy.stop()
+    records = world.spark.read.format("kafka").option("subscribe", world.second)
+    records = records.option("kafka.bootstrap.servers", world.broker.bootstrap)
+    rows = records.option("includeHeaders", "true").load().collect()
+    stamps = sorted(
+        (int(row.value), {h.key: bytes(h.value).decode() for h in row.headers}) for row in rows
+    )
+    assert [stamp["lowmark.batch"] for _, stamp in stamps] == ["0", "1", "2", "3"]
+    assert {stamp["lowmark.query"] for _, stamp in stamps} == {forward.checkpoint.query_id}
+    slots = [int(stamp["lowmark.slot.enrich"]) for _, stamp in stamps]
+    assert slots == sorted(slots) and slots[0] < slots[-1]
+
+
 def test_another_query_does_not_write_a_topic_that_has_a_writer(world: World) -> None:
     world.forward().stop()
     writer = (
@@ -335,6 +385,55 @@ def test_a_query_is_followed_from_outside(world: World) -> None:
         front.leave()
         world.assert_complete()
     attached.close()
+
+
+def test_records_are_labelled_by_their_own_timestamps(
+    target: str, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    name = "by-timestamps"
+    broker.create_topic(name, 2)
+    with Admin(target) as admin:
+        admin.register(PipelineSpec(name, ("parse",), front_count=1, slack_ns=1_000_000))
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    for partition, time_ms in ((0, 1_000), (0, 1_001), (0, 1_050), (1, 1_020), (1, 1_010)):
+        producer.produce(name, b"1", partition=partition, timestamp=time_ms)
+    assert producer.flush(WAIT_S) == 0
+    front = KafkaFront(
+        target, name, "f", "parse", name, tmp_path, brokers=broker.bootstrap, timestamps=True
+    )
+    with front:
+        until(lambda: front.ends.get(f"{name}/0") == 2)  # beyond, partition 1 may bring more
+        front.leave()
+    assert front.late == 1
+    slots = topic_ranges(str(tmp_path), name, name, "parse").slots
+    assert list(slots(f"{name}/0", 0, 3)) == [(0, 1, 1_000), (1, 2, 1_001), (2, 3, 1_050)]
+    assert list(slots(f"{name}/1", 0, 2)) == [(0, 2, 1_020)]
+
+
+def test_the_example_comes_to_its_end(
+    spark: SparkSession, target: str, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    for topic in (pipeline.ORDERS, pipeline.PRICED):
+        broker.create_topic(topic, 2)
+    pipeline.register(target)
+    topics, data = str(tmp_path / "topics"), str(tmp_path)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    for pieces in range(1, 6):
+        order = json.dumps({"shop": "corner", "pieces": pieces}).encode()
+        producer.produce(pipeline.ORDERS, order, partition=pieces % 2)
+    assert producer.flush(WAIT_S) == 0
+    front = label(target, broker.bootstrap, topics)
+    price = queries.price(spark, target, broker.bootstrap, topics, data)
+    store = queries.store(spark, target, broker.bootstrap, topics, data)
+    price.processAllAvailable()
+    store.processAllAvailable()
+    front.leave()
+    with Subscriber(target, pipeline.PIPELINE) as subscriber:
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+    stored = spark.read.parquet(f"{data}/stored").collect()
+    assert sorted(row.amount for row in stored) == [5, 10, 15, 20, 25]
+    price.stop()
+    store.stop()
 
 
 def test_a_topic_without_a_segment_is_refused(world: World) -> None:

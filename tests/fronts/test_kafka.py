@@ -20,7 +20,7 @@ from local_tracker.spark.ranges import (
 )
 from tests.cluster.children import until
 from tests.fronts.fake_node import WAIT_S, FakeTracker
-from tests.fronts.fake_topic import FakeTopic
+from tests.fronts.fake_topic import FakeRecords, FakeTopic
 from tracker.client.errors import LowmarkError
 from tracker.client.topics import BrokerAwayError, TopicError, TopicPlace
 from tracker.core.model.ack_values import range_value
@@ -234,6 +234,40 @@ def test_a_front_that_leaves_labels_what_is_there(kafka: Kafka) -> None:
     front.leave()
     assert kafka.tracker.left
     assert kafka.tracker.created == [(1, range_value("orders/0", 0, 2), 2)]
+
+
+def test_records_are_labelled_by_their_own_timestamps(kafka: Kafka) -> None:
+    records = FakeRecords(kafka.topic)
+    kafka.topic.begins = {0: 0, 1: 0}
+    records.put(0, 10, 12, 35, 60)
+    records.put(1, 20, 70)
+    front = kafka.start(timestamps=records)
+    front.look()
+    assert front.ends == {"orders/0": 3, "orders/1": 1}
+    kafka.tracker.wait(lambda: kafka.tracker.heartbeat == 6)  # partition 0 has come to 60 alone
+    records.put(0, 80)
+    front.leave()
+    reader = kafka.reader()
+    assert list(reader.slots("orders/0", 0, 5)) == [
+        (0, 2, 1), (2, 3, 3), (3, 4, 6), (4, 5, 8)
+    ]  # fmt: skip
+    assert list(reader.slots("orders/1", 0, 2)) == [(0, 1, 2), (1, 2, 7)]
+    assert front.late == 0
+
+
+def test_the_next_run_by_timestamps_reads_on_where_the_last_one_was(kafka: Kafka) -> None:
+    records = FakeRecords(kafka.topic)
+    records.put(0, 10, 20, 30)
+    front = kafka.start(timestamps=records)
+    front.look()
+    front.close()
+    assert front.ends == {"orders/0": 2}
+    front = kafka.start(timestamps=records)
+    records.put(0, 15)  # behind what was labelled
+    front.leave()
+    reader = kafka.reader()
+    assert list(reader.slots("orders/0", 0, 4)) == [(0, 1, 1), (1, 2, 2), (2, 4, 3)]
+    assert front.late == 1
 
 
 def test_the_journal_of_a_front_needs_a_file_system(kafka: Kafka) -> None:

@@ -263,6 +263,32 @@ def test_a_batch_without_input_creates_ahead_of_min_time_or_late(query: Query) -
     assert run.ticks.relabelled(record, refusal) is None  # of input: an error as ever
 
 
+def test_batches_whose_ticks_are_to_come_keep_their_manifests(query: Query) -> None:
+    query.slots = {0: 50, 1: 60, 2: 70}
+    run = query.run()
+    for batch in range(3):
+        query.plan(batch, batch + 1)
+        query.write(batch + 1)
+        query.commit(batch)
+        run.sink.cover(batch, run.sink.look(), {"out": 50 + 10 * batch})
+    again = query.run()
+    for sink in (run.sink, again.sink):
+        covered = [sink.covered(batch) for batch in (1, 2, 3)]
+        found = [None if manifest is None else manifest.ranges for manifest in covered]
+        assert found == [((P0, 1, 3),), ((P0, 3, 6),), None]
+
+
+def test_a_writer_goes_on_with_what_it_has_claimed_and_nothing_else(query: Query) -> None:
+    def sink(name: str) -> TopicSink:
+        return TopicSink(query.place(), query.topic, {"out": OUT}, name)
+
+    assert sink("q1").resume() is None
+    query.run("q1")
+    query.topic.is_away = True  # its brokers are not asked
+    assert sink("q1").resume() is True
+    assert sink("q2").resume() is False
+
+
 def test_an_end_that_moves_back_is_an_error(query: Query) -> None:
     query.slots = {0: 50, 1: 60}
     run = query.run()
