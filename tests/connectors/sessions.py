@@ -7,15 +7,14 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.s3 import S3Server
 
 
 @contextmanager
-def s3a_session(server: S3Server) -> Iterator[SparkSession]:
-    """Ended with its JVM's context in the end. Raises Unavailable where the jars can't be had."""
+def s3a_session(server: S3Server, jars: str) -> Iterator[SparkSession]:
+    """Ended with its JVM's context in the end. jars: for `spark.jars`."""
     settings = {
-        "spark.jars": spark_jars("s3a"), "spark.ui.enabled": "false",
+        "spark.jars": jars, "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2", **server.spark_settings(),
     }  # fmt: skip
     builder = SparkSession.builder.master("local[2]")

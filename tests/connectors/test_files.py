@@ -12,6 +12,7 @@ from local_tracker.spark.hadoop_files import SessionStores
 from tests.connectors.conftest import BUCKET, or_skip
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
+from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.s3 import S3Server
 from tests.connectors.sessions import s3a_session
 from tests.files.specification import *  # noqa: F403
@@ -22,15 +23,17 @@ pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched
 
 @pytest.fixture(scope="module")
 def session(s3: S3Server) -> Iterator[SparkSession]:
-    with or_skip(lambda: s3a_session(s3)) as spark:
+    jars = or_skip(lambda: spark_jars("s3a"))
+    with s3a_session(s3, jars) as spark:
         yield spark
 
 
 @pytest.fixture(params=["s3a", "hdfs"])
-def store(
-    request: pytest.FixtureRequest, session: SparkSession, s3: S3Server, hdfs: HdfsCluster
-) -> Store:
-    top = f"s3a://{BUCKET}" if request.param == "s3a" else hdfs.url
+def store(request: pytest.FixtureRequest, session: SparkSession) -> Store:
+    top = f"s3a://{BUCKET}"
+    if request.param == "hdfs":
+        hdfs: HdfsCluster = request.getfixturevalue("hdfs")
+        top = hdfs.url
     stores = SessionStores(session)
     root = stores.location(f"{top}/tests/{uuid4().hex}/a directory")
     return Store(stores.files(root), root)

@@ -16,6 +16,7 @@ from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, until
 from tests.connectors.conftest import BUCKET, or_skip
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
+from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.s3 import S3Server
 from tests.connectors.sessions import s3a_session
 from tracker.client.embedded import EmbeddedTracker
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched
 
 @pytest.fixture(scope="module")
 def session(s3: S3Server) -> Iterator[SparkSession]:
-    with or_skip(lambda: s3a_session(s3)) as spark:
+    jars = or_skip(lambda: spark_jars("s3a"))
+    with s3a_session(s3, jars) as spark:
         yield spark
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -140,3 +141,16 @@ def test_a_disk_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
         files.create(f"{tmp_path}/folder", b"1")
     assert files.names(str(tmp_path)) == ["folder"]
     assert files.requests.counted() == {"list": 1, "read": 1, "write": 1}
+
+
+def test_a_file_system_without_hard_links_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(source: str, target: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", no_links)
+    files = LocalFiles()
+    with pytest.raises(NotExclusiveError, match="its file system has no hard links"):
+        files.create_if_absent(f"{tmp_path}/a", b"1")
+    assert files.walk(str(tmp_path)) == []
