@@ -100,30 +100,6 @@ def test_what_a_query_reads_and_writes_there_is_told(lake: Lake) -> None:
     assert all(name.startswith(f"s3://{BUCKET}/") for name in names) and names
 
 
-def test_what_a_writer_publishes_there_is_shown_once(lake: Lake) -> None:
-    """And nothing is left beside the manifests."""
-    tracked = Tracked(lake.spark, lake.target, "lake")
-    publish = tracked.writer(f"{lake.root}/out")
-    frame = lake.spark.readStream.schema("value INT").json(f"{lake.root}/in")
-    writer = frame.writeStream.foreachBatch(publish).option("checkpointLocation", f"{lake.root}/cp")
-    lake.publish(1, 5, 6)
-    query = tracked.start(writer, node_id="parse", reads="parse", creates=["after"])
-    query.processAllAvailable()
-    lake.publish(2, 7)
-    query.processAllAvailable()
-    lake.await_open_slots(0, 2)
-    query.stop()
-    rows = lake.spark.read.parquet(f"{lake.root}/out").collect()
-    assert sorted(row.value for row in rows) == [5, 6, 7]
-    units = [u for batch in range(2) for u in publish.batches.units(str(query.query.id), batch)]
-    out = lake.stores.location(f"{lake.root}/out")
-    shown = [n for n in lake.stores.files(out).walk(out) if not n.startswith("_lowmark/")]
-    assert sorted(unit_name(f"{out}/{name}") for name in shown) == sorted(units)
-    assert lake.stores.files(out).walk(f"{out}/_lowmark") == [
-        f"{query.query.id}/{batch:08d}.json" for batch in range(2)
-    ]
-
-
 def test_an_idle_query_sends_next_to_nothing(lake: Lake) -> None:
     """It is asked itself whether there is something to look for."""
     lake.publish(1, 5)
