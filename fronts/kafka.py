@@ -5,9 +5,10 @@
         ...  # for as long as the topic is written
 
 It asks the brokers how far the topic has come, again and again, and labels what is new with the moment at
-which it asked. Its promise is that moment too: when min time is beyond t, every record that the topic
-held at t is completely processed. While no broker answers, min time is held. Offsets without a record (of
-transactions, compaction, retention) are labelled as if they held one, and consumed with their range.
+which it asked. Its promise is that moment too: when min time is beyond t, every record that the front had
+found by t is completely processed; it finds one a poll interval after it was written, at the latest. While no
+broker answers, min time is held. Offsets without a record (of transactions, compaction, retention) are
+labelled as if they held one, and consumed with their range.
 """
 
 from __future__ import annotations
