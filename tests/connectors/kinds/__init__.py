@@ -3,7 +3,8 @@
 from tests.connectors.connector import Connector
 from tests.connectors.kinds.files import FilesInHdfs, FilesOnS3
 from tests.connectors.kinds.kafka import FromKafka
+from tests.connectors.kinds.kafka_sink import IntoKafka
 
-CONNECTORS: tuple[type[Connector], ...] = (FilesInHdfs, FilesOnS3, FromKafka)
+CONNECTORS: tuple[type[Connector], ...] = (FilesInHdfs, FilesOnS3, FromKafka, IntoKafka)
 
 __all__ = ["CONNECTORS"]

@@ -122,6 +122,10 @@ class FromKafka(OnS3, Files):
             )  # fmt: skip
 
         world.open(PARSE, AFTER, run=run)
+        self.follow(world)
+
+    def follow(self, world: World) -> None:
+        """Follows both queries by `truth`."""
         world.follow("cp", PARSE, world.sink("out", AFTER), ranges=records)
         world.follow("cp-after", AFTER)
 
