@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+from pyspark import SparkContext
 
 from tests.connectors.parts import hdfs as hdfs_part
 from tests.connectors.parts import jars
@@ -16,6 +17,7 @@ from tests.connectors.parts.kafka import KafkaBroker
 from tests.connectors.parts.s3 import S3Server
 
 T = TypeVar("T")
+JVM_ENDS_WITHIN_S = 60.0
 BUCKET = "lowmark"
 
 
@@ -37,6 +39,20 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with or_skip(lambda: S3Server(tmp_path_factory.mktemp("s3"), BUCKET)) as server:
         yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jvm_of_its_own() -> Iterator[None]:
+    """Which jars a driver has is settled when its JVM begins, which outlives the sessions that it serves: each
+    module's begins anew."""
+    yield
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # what the JVM that PySpark has started waits for
+    gateway.proc.wait(JVM_ENDS_WITHIN_S)
 
 
 def or_skip(make: Callable[[], T]) -> T:

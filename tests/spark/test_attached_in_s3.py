@@ -26,6 +26,10 @@ REQUESTS_A_BATCH = 16
 AT_START = 20
 """To find out where the query is, and that it has ended."""
 
+SENT_AGAIN = 10
+"""What the client may send again by itself, over a new connection where the server has closed one: fewer than
+there are batches, so that nothing that each of them sends goes uncounted."""
+
 
 class LogsInS3(Logs):
     """As Spark leaves them there: each entry at once, by names of s3a."""
@@ -106,7 +110,7 @@ def test_a_batch_costs_so_many_requests(
     assert query.wait_durable(WAIT_S)
     assert query.close()
     counted = STORES.requests()[in_s3.bucket]
-    assert len(sent) == sum(counted.values())
+    assert 0 <= len(sent) - sum(counted.values()) <= SENT_AGAIN
     assert counted["write"] == 0
     assert (len(sent) - AT_START) / batches <= REQUESTS_A_BATCH, counted
     assert counted["list"] <= AT_START
