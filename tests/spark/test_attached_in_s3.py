@@ -20,15 +20,15 @@ from tracker.files import STORES, Files, Stores
 
 __all__ = ["running"]
 
-REQUESTS_A_BATCH = 16
+REQUESTS_A_BATCH = 18
 """What docs/object-stores.md says of a batch of one file in and one file out, at most."""
 
 AT_START = 20
 """To find out where the query is, and that it has ended."""
 
 SENT_AGAIN = 10
-"""What the client may send again by itself, over a new connection where the server has closed one: fewer than
-there are batches, so that nothing that each of them sends goes uncounted."""
+"""What the client may send by itself, when it is first used and where a connection was closed: fewer than there
+are batches, so that nothing that each of them sends goes uncounted."""
 
 
 class LogsInS3(Logs):
