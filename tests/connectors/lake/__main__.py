@@ -13,8 +13,6 @@ from tests.connectors.lake.sessions import PYSPARK
 from tests.spark_versions.environments import environment
 
 FILES = {name: f"tests/connectors/lake/{name}_queries.py" for name in ("delta", "iceberg")}
-QUICK = "written_and_read or in_parts or from_outside"
-"""What is part of the tests of every change."""
 TEST_TIMEOUT_S = 400
 """Of one query over a table: each batch is some seconds of a JVM."""
 
