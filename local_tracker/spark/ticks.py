@@ -25,7 +25,7 @@ from local_tracker.spark.compose import (
 from local_tracker.spark.follow import Stopping, TrackingError
 from local_tracker.spark.kafka_sink import Seen, TopicSink
 from local_tracker.spark.labels import FrontLabels
-from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, ranges
@@ -120,25 +120,27 @@ class QueryTicks:
 
     def read(self, batch: int) -> QueryRecord:
         seen = self._look()
-        taken = self._read_taken(batch)
+        offsets = self.checkpoint.offsets(batch)
+        taken = self._read_taken(offsets)
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
         runs = (output.run(batch) for output in outputs)
         had_input = bool(taken.consumed or taken.held or taken.ranges)
         return replace(
             taken,
-            fingerprint=fingerprint(self.checkpoint.offsets(batch).text, taken.consumed, created),
+            fingerprint=fingerprint(offsets.text, taken.consumed, created),
             created=created,
             published_by=next((run for run in runs if run is not None), None),
             unpublished=self._unpublished(batch) if had_input else (),
             seen=seen,
         )
 
-    def _read_taken(self, batch: int) -> QueryRecord:
+    def _read_taken(self, offsets: BatchOffsets) -> QueryRecord:
         """What a batch has consumed, be it over or not."""
-        consumed, held, consumed_ranges = self._taken(batch)
-        timestamp_ms = self.checkpoint.offsets(batch).timestamp_ms
-        return QueryRecord(batch, b"", consumed, (), None, consumed_ranges, timestamp_ms, held=held)
+        consumed, held, consumed_ranges = self._taken(offsets)
+        return QueryRecord(
+            offsets.batch, b"", consumed, (), None, consumed_ranges, offsets.timestamp_ms, held=held
+        )
 
     def _look(self) -> Seen | None:
         """How far the topic has come that the query writes; None if it writes none, or if no broker answers:
@@ -168,7 +170,7 @@ class QueryTicks:
     def check_published(self, batch: int) -> None:
         """Raises ComposeError where a batch had input and did not publish what it is declared to create:
         asked before Spark commits it."""
-        if self._publishes and any(self._taken(batch)):
+        if self._publishes and any(self._taken(self.checkpoint.offsets(batch))):
             self._check_unpublished(batch, self._unpublished(batch))
 
     def _unpublished(self, batch: int) -> tuple[int, ...]:
@@ -189,10 +191,10 @@ class QueryTicks:
                 f"directory of its file sink, whose log lacks the batch"
             )
 
-    def _taken(self, batch: int) -> tuple[_Names, _Names, tuple[tuple[str, Range], ...]]:
+    def _taken(self, offsets: BatchOffsets) -> tuple[_Names, _Names, tuple[tuple[str, Range], ...]]:
         """The units that a batch consumed, by segment number, those that it held, and the ranges. Raises
         ComposeError where it has read what nobody accounts for."""
-        offsets = self.checkpoint.offsets(batch)
+        batch = offsets.batch
         self._routes.check_offsets(offsets)
         tables: dict[str, tuple[int, Taken]] = {}
         for number, text in offsets.sources.items():
@@ -286,7 +288,7 @@ class QueryTicks:
         oldest = dict(slots)
         for batch in self.checkpoint.planned():
             if record.batch < batch <= seen.newest:
-                later = self._input(self._read_taken(batch), stopping)[2]
+                later = self._input(self._read_taken(self.checkpoint.offsets(batch)), stopping)[2]
                 oldest |= {s: min(slot, oldest.get(s, slot)) for s, slot in later.items()}
         return oldest
 
@@ -307,7 +309,7 @@ class QueryTicks:
     def slots_to_write(self, batch: int, stopping: threading.Event) -> tuple[dict[int, int], bool]:
         """The slots under which a batch that is going on may write, by segment, and whether they are by the
         moment, since it had no input. Waits, and raises, as `tick` does."""
-        slots = self._input(self._read_taken(batch), stopping)[2]
+        slots = self._input(self._read_taken(self.checkpoint.offsets(batch)), stopping)[2]
         return (slots, False) if slots else (self._slots_of_the_moment(), True)
 
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:

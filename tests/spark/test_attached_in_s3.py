@@ -20,7 +20,7 @@ from tracker.files import STORES, Files, Stores
 
 __all__ = ["running"]
 
-REQUESTS_A_BATCH = 18
+REQUESTS_A_BATCH = 16
 """What docs/object-stores.md says of a batch of one file in and one file out, at most."""
 
 AT_START = 20
