@@ -233,7 +233,7 @@ class FileFront(DurableFront):
 
     def _forget(self) -> None:
         if not self._comes_again:
-            self._known.unlink(missing_ok=True)
+            Path(self._known).unlink(missing_ok=True)
             self.lock_path.unlink(missing_ok=True)
 
     def _recorded(self) -> list[RecordedBatch]:

@@ -23,9 +23,9 @@ from local_tracker.spark.rows import RowsError
 from local_tracker.spark.ticks import QueryRecord, QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.errors import RefusedError
-from tracker.client.known import known_beside
+from tracker.client.known import known_at, known_beside
 from tracker.core.model import Batch, NodeKind, TickContent
-from tracker.files import STORES, Stores, scheme
+from tracker.files import STORES, Stores
 
 _JOIN_TIMEOUT_S = 30.0
 _COMMIT_TIMEOUT_S = 60.0
@@ -58,7 +58,7 @@ class JobNode:
         self._node_id, self._named = node_id, quote(node_id, safe="")
         self._scope = f"job-{self._named}"  # also the name of a directory
         where = self._batches.directory
-        known = None if scheme(where) else known_beside(where, pipeline, node_id)
+        known = known_at(known_beside(where, pipeline, node_id), stores)
         self._node = NodeClient(target, pipeline, node_id, kind=NodeKind.OTHER, known=known)
         self._admin = Admin(target)
         try:

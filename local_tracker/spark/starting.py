@@ -24,11 +24,11 @@ from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
-from tracker.client.known import known_beside
+from tracker.client.known import known_at, known_beside
 from tracker.client.topics import TopicPlace
 from tracker.core.log import Joined
 from tracker.core.model import NodeKind
-from tracker.files import Stores, scheme
+from tracker.files import Stores
 
 KAFKA = "kafka"
 """The format of Kafka's sources and sinks."""
@@ -95,7 +95,7 @@ class StartingQuery:
         record = front_in or (self.checkpoint.root if self.checkpoint else None)
         self.node = NodeClient(
             target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
-            known=known_beside(record, pipeline, node_id) if record and not scheme(record) else None,
+            known=known_at(known_beside(record, pipeline, node_id), stores) if record else None,
         )  # fmt: skip
 
     def ask(self) -> Joined:

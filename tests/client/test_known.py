@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.children import until
+from tests.files.s3 import s3_bucket
 from tracker.client import LowmarkError
-from tracker.client.known import Known, known_beside
+from tracker.client.known import StoredKnown, known_at, known_beside
+from tracker.files import STORES
 
 
 def test_the_last_record_is_read_again(tmp_path: Path) -> None:
-    known = Known(tmp_path / "known")
+    known = known_at(tmp_path / "known")
     assert known.read() == (0, 0)
     for incarnation, ticks in [(1, 0), (1, 7), (12, 0), (12, 5)]:
         known.record(incarnation, ticks)
-        assert Known(tmp_path / "known").read() == (incarnation, ticks)
+        assert known_at(tmp_path / "known").read() == (incarnation, ticks)
     known.close()
 
 
 def test_without_its_directory_nothing_is_recorded_until_that_is_made(tmp_path: Path) -> None:
-    known = Known(tmp_path / "checkpoint" / "known")
+    known = known_at(tmp_path / "checkpoint" / "known")
     known.record(1, 1)
     assert known.read() == (0, 0)
     (tmp_path / "checkpoint").mkdir()
@@ -32,15 +36,15 @@ def test_without_its_directory_nothing_is_recorded_until_that_is_made(tmp_path: 
 def test_damage_is_said_and_a_file_that_was_only_made_is_none(tmp_path: Path) -> None:
     path = tmp_path / "known"
     path.touch()
-    assert Known(path).read() == (0, 0)
-    known = Known(path)
+    assert known_at(path).read() == (0, 0)
+    known = known_at(path)
     known.record(3, 4)
     known.close()
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(LowmarkError, match=r"known is damaged.*restore it, or remove it"):
-            Known(path).read()
+            known_at(path).read()
 
 
 def test_each_node_of_each_pipeline_has_a_file_of_its_own(tmp_path: Path) -> None:
@@ -48,7 +52,68 @@ def test_each_node_of_each_pipeline_has_a_file_of_its_own(tmp_path: Path) -> Non
     files = {known_beside(tmp_path, *node) for node in nodes}
     assert len(files) == len(nodes)
     for file in files:
-        known = Known(file)
+        known = known_at(file)
         known.record(1, 1)
         assert known.read() == (1, 1)
         known.close()
+
+
+# --- in a store -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def where() -> Iterator[str]:
+    with s3_bucket() as bucket:
+        yield known_beside(f"{bucket}/checkpoint", "p", "n")
+
+
+def in_store(where: str, every_s: float = 0.0) -> StoredKnown:
+    return StoredKnown(where, STORES.files(where), every_s)
+
+
+def test_in_a_store_the_last_record_is_read_again(where: str) -> None:
+    assert known_at(where).read() == (0, 0)
+    for incarnation, ticks in [(1, 0), (1, 7), (12, 5)]:
+        known = known_at(where)
+        known.record(incarnation, ticks)
+        known.close()
+        assert known_at(where).read() == (incarnation, ticks)
+
+
+def test_a_record_in_a_store_is_written_while_the_node_runs(where: str) -> None:
+    """A process that is killed has closed nothing."""
+    known = in_store(where)
+    known.record(3, 4)
+    until(lambda: in_store(where).read() == (3, 4))
+    known.record(3, 5)
+    until(lambda: in_store(where).read() == (3, 5))
+    known.close()
+
+
+def test_many_acknowledgements_cost_a_request_an_interval(where: str) -> None:
+    known = in_store(where, every_s=3600.0)
+    known.record(1, 0)
+    until(lambda: in_store(where).read() == (1, 0))
+    before = STORES.files(where).requests.counted()["write"]
+    for ticks in range(1, 1_000):
+        known.record(1, ticks)
+    assert known.read() == (1, 999), "this process knows"
+    assert in_store(where).read() == (1, 0), "behind, and never ahead"
+    known.close()
+    assert in_store(where).read() == (1, 999)
+    assert STORES.files(where).requests.counted()["write"] == before + 1
+
+
+def test_a_store_that_takes_no_record_holds_nobody_up(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = known_at("s3://nobody-has-made-this-bucket/known")
+    known.record(1, 1)
+    known.close()
+    assert "stays behind what the tracker acknowledged" in caplog.text
+
+
+def test_damage_in_a_store_is_said(where: str) -> None:
+    STORES.files(where).create(where, b"something else")
+    with pytest.raises(LowmarkError, match=r"known is damaged.*restore it, or remove it"):
+        known_at(where).read()

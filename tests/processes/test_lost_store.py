@@ -16,6 +16,7 @@ from fronts.ranges import RangeFront
 from local_tracker.worker.handle import Handle
 from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import Tracker, local_tracker
+from tests.files.s3 import s3_bucket
 from tests.local_tracker.fakes import one_cell
 from tests.processes.everything import PIPELINE
 from tracker.client import Admin, LowmarkError, NodeClient, RefusedError
@@ -40,7 +41,7 @@ class Alone:
         with Admin(self.target) as admin:
             admin.register(PipelineSpec(PIPELINE, ("in",), (), open=True, start_slot=0))
 
-    def node(self, name: str, known: Path | None = None) -> NodeClient:
+    def node(self, name: str, known: str | Path | None = None) -> NodeClient:
         return self.stack.enter_context(NodeClient(self.target, PIPELINE, name, known=known))
 
     def keep(self, name: str) -> Path:
@@ -162,6 +163,27 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(
     with last.front:
         last.publish(3)
         assert last.front.wait_durable(WAIT_S)
+
+
+def test_a_node_whose_record_is_in_an_object_store_says_so_too(alone: Alone) -> None:
+    """As of a query whose checkpoint is there."""
+    with s3_bucket() as bucket:
+        known = known_beside(f"{bucket}/checkpoint", PIPELINE, "n")
+        node = alone.node("n", known)
+        node.join(WAIT_S)
+        commit(node, 10)
+        alone.process.kill()
+        older = alone.keep("older")
+        alone.process.start()
+        commit(node, 11, 12)
+        node.close()
+        alone.process.kill()
+        alone.put(older)
+        alone.process.start()
+        with pytest.raises(RefusedError, match="node 'n' was acknowledged ticks") as refused:
+            alone.node("n", known).join(WAIT_S)
+        assert refused.value.refusal.code is RefusalCode.LOST
+        assert f"remove {known}" in str(refused.value), "what to do if it may be"
 
 
 def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:

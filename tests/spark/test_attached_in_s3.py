@@ -26,6 +26,9 @@ REQUESTS_A_BATCH = 16
 AT_START = 20
 """To find out where the query is, and that it has ended."""
 
+RECORDS = 2
+"""Of what was acknowledged to the query: one in ten seconds, and one at its end."""
+
 SENT_AGAIN = 10
 """What the client may send by itself, when it is first used and where a connection was closed: fewer than there
 are batches, so that nothing that each of them sends goes uncounted."""
@@ -111,6 +114,6 @@ def test_a_batch_costs_so_many_requests(
     assert query.close()
     counted = STORES.requests()[in_s3.bucket]
     assert 0 <= len(sent) - sum(counted.values()) <= SENT_AGAIN
-    assert counted["write"] == 0
+    assert counted["write"] <= RECORDS
     assert (len(sent) - AT_START) / batches <= REQUESTS_A_BATCH, counted
     assert counted["list"] <= AT_START

@@ -37,7 +37,7 @@ from tracker.client.errors import (
     UnavailableError,
     refusal_of,
 )
-from tracker.client.known import Known
+from tracker.client.known import Known, known_at
 from tracker.core.home.window import TickWindow
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
@@ -87,16 +87,16 @@ class NodeClient(Closing):
         *,
         max_unacknowledged: int = MAX_UNACKNOWLEDGED,
         max_unacknowledged_bytes: int = MAX_UNACKNOWLEDGED_BYTES,
-        known: str | os.PathLike[str] | None = None,
+        known: str | os.PathLike[str] | Known | None = None,
     ) -> None:
-        """known: a file beside the node's own durable record, in which it records what was acknowledged; a
-        tracker that has lost that refuses it when it joins again."""
+        """known: a file beside the node's own durable record, here or in a store, in which it records what
+        was acknowledged; a tracker that has lost that refuses it when it joins again."""
         self.pipeline = pipeline
         self.node_id = node_id
         self.kind = kind
         self._connection = Connection(target)
         self._limits = (max_unacknowledged, max_unacknowledged_bytes)
-        self._known = None if known is None else Known(known)
+        self._known = known_at(known) if isinstance(known, str | os.PathLike) else known
         self._changed = threading.Condition()
         # All below is read and written while holding `_changed`.
         self._home: str = self._connection.targets[0]
@@ -664,7 +664,7 @@ def _message(pipeline: str, content: TickContent) -> pb.TickContent:
 def _lost(error: RefusedError, known: Known) -> RefusedError:
     """The same, and what this side can do."""
     advice = (
-        f"; or, where the loss has been accepted or the tracker was begun anew on purpose, remove {known.path}, "
+        f"; or, where the loss has been accepted or the tracker was begun anew on purpose, remove {known.where}, "
         "which says so"
     )
     return RefusedError(replace(error.refusal, message=error.refusal.message + advice))
