@@ -130,9 +130,30 @@ class FsspecFiles(Files):
 
 class S3Files(FsspecFiles):
     """Files of a bucket. A size is asked for by one request, where fsspec would also look for a directory of
-    that name, and a file is read by one."""
+    that name, and a file is read by one. A directory that is not there is listed as an empty one, where fsspec
+    would list the whole one above it, in search of a file of that name."""
 
     _AT_ONCE: ClassVar[dict[str, Any]] = {"max_concurrency": 1}
+
+    def _names(self, directory: str) -> list[str]:
+        return self._relative(directory, self._listed(directory, Delimiter="/"))
+
+    def _walk(self, directory: str) -> list[str]:
+        found = self._listed(directory)
+        return self._relative(directory, [path for path in found if not path.endswith("/")])
+
+    def _listed(self, directory: str, **how: str) -> list[str]:
+        """What is below a directory, as `bucket/key`."""
+        bucket, key, _ = self._fs.split_path(directory)
+        asked = {"Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", **how}
+        found: list[str] = []
+        while True:
+            page = self._fs.call_s3("list_objects_v2", **asked)
+            found += [f"{bucket}/{file['Key']}" for file in page.get("Contents", ())]
+            found += [f"{bucket}/{folder['Prefix']}" for folder in page.get("CommonPrefixes", ())]
+            if not page.get("IsTruncated"):
+                return found
+            asked["ContinuationToken"] = page["NextContinuationToken"]
 
     def _size(self, path: str) -> int:
         bucket, key, _ = self._fs.split_path(path)
