@@ -6,8 +6,9 @@ tracked or not: the side output for them is no part of what is compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -42,9 +43,16 @@ def _flights(lines: list[tuple[int, str]]) -> Iterator[dict[str, object]]:
 def frame(workload: str, spark: SparkSession, directory: str) -> DataFrame:
     """The demo's query over that."""
     if workload == "parse":
-        return queries.parsed(queries.raw_flights(spark, directory), queries.parser(_dropped))
-    return queries.enriched(spark, directory)
+        return queries.parsed(
+            queries.raw_flights(spark, directory), queries.parser(_dropped, _no_slot)
+        )
+    flights = queries.flights_in(spark, directory, queries.FLIGHT_SCHEMA)
+    return queries.enriched(spark, flights)
 
 
 def _dropped(_malformed: queries.Malformed) -> None:
     pass
+
+
+def _no_slot(_raw: Mapping[str, Any]) -> int:
+    return 0

@@ -37,7 +37,13 @@ class Child:
     `said`; anything else it writes goes to its log."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], logs: Path, said: queue.Queue[Said]
+        self,
+        name: str,
+        arguments: Sequence[str],
+        logs: Path,
+        said: queue.Queue[Said],
+        *,
+        python: str = sys.executable,
     ) -> None:
         self.name = name
         self.log = logs / f"{name}.log"
@@ -45,7 +51,7 @@ class Child:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [python, "-m", *arguments],
                 cwd=ROOT, env=environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 # Ctrl-C reaches the parent, which ends its children in order.

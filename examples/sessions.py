@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -26,14 +28,16 @@ SETTINGS = {
 }
 
 
-def make_session(name: str, directory: Path) -> SparkSession:
+def make_session(
+    name: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     """A session whose Python workers run this interpreter; what Spark leaves behind goes to
-    `directory`."""
+    `directory`. settings: more of them."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").appName(name)
     builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-    for setting, value in SETTINGS.items():
+    for setting, value in (SETTINGS | dict(settings)).items():
         builder = builder.config(setting, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -1,46 +1,38 @@
-"""`python -m examples.flights`: the demo. Ends with `demo: OK flights=336776 ...`, or with what was
-wrong and `demo: FAILED ...`."""
+"""`python -m examples.flights`: the demo over files. Ends with `demo: OK flights=336776 ...`, or with what
+was wrong and `demo: FAILED ...`."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from examples.flights.run import DemoFailed, details, run_demo, summary
-from scripts.summary import BUILD, finish
+from examples.flights.command import main
+from examples.flights.data import AIRPORTS
+from examples.flights.form import Form, Worker
+from examples.flights.pipeline import SPEC, Places
+from examples.flights.proof import newest_totals
 
 DURATION_S = 60.0
-MAX_PROBLEMS_SHOWN = 30
 
 
-def main() -> int:
-    """Runs the demo; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=DURATION_S, help="how long the year lasts")
-    parser.add_argument(
-        "--sabotage",
-        choices=["early", "lost", "double"],
-        default=os.environ.get("SABOTAGE") or None,
-        help="plant a fault in the tracker: the demo must then fail",
-    )
-    options = parser.parse_args()
-    # As Ctrl-C: every process that was started is ended first.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        outcome = run_demo(BUILD, options.seconds, options.sabotage)
-    except DemoFailed as error:
-        print(f"demo: FAILED {error}")  # build/demo.json is the other run's
-        return 1
-    except KeyboardInterrupt:
-        return finish("demo", ok=False, shown={"interrupted": True}, details={})
-    for problem in outcome.problems[:MAX_PROBLEMS_SHOWN]:
-        print(problem)
-    if not outcome.problems:
-        print(outcome.check)
-    return finish("demo", ok=not outcome.problems, shown=summary(outcome), details=details(outcome))
+@contextmanager
+def workers(_: Places) -> Iterator[Mapping[str, Worker]]:
+    """Each airport is a front."""
+    yield {
+        **{name: Worker("examples.flights.airport", (name,), ends=True) for name in AIRPORTS},
+        "driver": Worker("examples.flights.driver", terminated=False),
+        "dead-letters": Worker("examples.flights.dead_letters"),
+    }
 
+
+FORM = Form(
+    name="demo",
+    spec=SPEC,
+    fronts=dict.fromkeys(AIRPORTS, "parse"),
+    around=workers,
+    totals=lambda places: newest_totals(places.totals),
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(FORM, "examples.flights", __doc__, DURATION_S))

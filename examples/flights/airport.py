@@ -1,4 +1,4 @@
-"""One airport: a front that replays its flights by the replay's clock.
+"""One airport: a front that replays its flights by the replay's clock, as files.
 
     python -m examples.flights.airport TARGET ROOT AIRPORT
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from examples.flights.pipeline import NAME, Places
 from examples.flights.replay import ReplayClock
 from examples.history import Recorder, recording_ticks
 from lowmark import FileFront, unit_name
+
+FIRST_DAY = YEAR_BEGIN_NS // DAY_NS
 
 
 class DayClock:
@@ -35,49 +38,53 @@ class DayClock:
 
 
 class Airport:
-    """Publishes the flights (in the order in which they come in), day by day."""
+    """Publishes the flights of an airport, day by day."""
 
     def __init__(
-        self, front: FileFront, days: DayClock, flights: list[Flight], recorder: Recorder
+        self, name: str, days: DayClock, publish: Callable[[Sequence[Flight]], None]
     ) -> None:
-        self._front, self._days, self._recorder = front, days, recorder
-        days_of = groupby(flights, lambda flight: flight.scheduled_ns // DAY_NS)
+        """days: the day that is due; publish: is given its flights, in the order in which they come in."""
+        self._days, self._publish = days, publish
+        days_of = groupby(flights_of(name), lambda flight: flight.scheduled_ns // DAY_NS)
         self._by_day = {day: list(group) for day, group in days_of}
         self._published = 0
 
-    def publish_day(self) -> None:
-        """Publishes the flights of the day that is due; then the next one is."""
-        flights = self._by_day.get(self._days.day, ())
-        before_ns = time.monotonic_ns()
-        file = self._front.write([{"row": flight.row, "line": flight.line} for flight in flights])
-        if file is not None:
-            self._recorder.created("parse", file.slot, unit_name(str(file.path)), before_ns)
-            self._published += len(flights)
-            tell("progress", rows=self._published)
-        self._days.day += 1
-
-    def replay(self, clock: ReplayClock) -> None:
-        """Publishes the days that are left, each when it is over."""
+    def run(self) -> None:
+        """Publishes the first day, and the others when the parent has said when the year begins."""
+        self._publish_day()
+        tell("ready")
+        start = json.loads(sys.stdin.readline())
+        clock = ReplayClock(start["start_ns"], start["seconds"])
         while self._days.day < YEAR_END_NS // DAY_NS:
             clock.wait_until((self._days.day + 1) * DAY_NS)
-            self.publish_day()
+            self._publish_day()
+
+    def _publish_day(self) -> None:
+        """Publishes the flights of the day that is due; then the next one is."""
+        flights = self._by_day.get(self._days.day, ())
+        self._publish(flights)
+        self._published += len(flights)
+        tell("progress", rows=self._published)
+        self._days.day += 1
 
 
 def main(target: str, root: str, airport: str) -> int:
     """Replays the year once."""
     places = Places(Path(root))
-    flights = flights_of(airport)
     recorder = Recorder(places.histories / f"{airport}.jsonl")
-    days = DayClock(YEAR_BEGIN_NS // DAY_NS)
+    days = DayClock(FIRST_DAY)
     with (
         recording_ticks(recorder),
         FileFront(target, NAME, airport, "parse", places.raw, clock=days) as front,
     ):
-        flying = Airport(front, days, flights, recorder)
-        flying.publish_day()
-        tell("ready")
-        start = json.loads(sys.stdin.readline())
-        flying.replay(ReplayClock(start["start_ns"], start["seconds"]))
+
+        def publish(flights: Sequence[Flight]) -> None:
+            before_ns = time.monotonic_ns()
+            file = front.write([{"row": flight.row, "line": flight.line} for flight in flights])
+            if file is not None:
+                recorder.created("parse", file.slot, unit_name(str(file.path)), before_ns)
+
+        Airport(airport, days, publish).run()
         front.leave()
     recorder.close()
     return 0

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from examples.children import tell
 from examples.flights.letters import Letter, letter_values, read_letters
 from examples.flights.pipeline import NAME, Places
 from examples.history import Recorder, recording_ticks
@@ -92,6 +93,7 @@ def main(target: str, root: str) -> int:
         joined = node.join()
         dead_letters = DeadLetterNode(node, places, recorder)
         dead_letters.commit_rest(max((batch.id for batch in joined.last_batches), default=-1))
+        tell("ready")
         while not stop.is_set():
             dead_letters.take_new()
             stop.wait(SCAN_INTERVAL_S)

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from examples.children import tell
 from examples.flights import queries
 from examples.flights.letters import Letter, letter_values, write_letters
 from examples.flights.pipeline import NAME, QUERIES, Places
-from examples.flights.witness import Witness, WitnessedQuery
+from examples.flights.witness import FileSink, FileSource, Witness, WitnessedQuery
 from examples.history import Recorder, recording_ticks
 from examples.sessions import make_session
 from lowmark import Tracked, TrackedQuery, acks, slot_in_name
@@ -38,12 +38,15 @@ IDLE_TIMEOUT_S = 20.0
 IDLE_POLL_S = 0.05
 
 
-def tracked_parser(directory: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+def tracked_parser(
+    directory: Path, slot_of: Callable[[Mapping[str, Any]], int]
+) -> Callable[[Iterator[pa.RecordBatch]], Any]:
     """The first query's parser: malformed rows go to a side output, each as an item of the segment
-    `dead_letters` from the moment at which the micro-batch commits."""
+    `dead_letters` from the moment at which the micro-batch commits. slot_of: under which a raw row
+    came in."""
 
     def hand_over(malformed: queries.Malformed) -> None:
-        letters = [Letter(row, slot_of_file(name), line, why) for row, name, line, why in malformed]
+        letters = [Letter(row, slot, line, why) for row, slot, line, why in malformed]
         task = TaskContext.get()
         assert task is not None
         batch = task.getLocalProperty("streaming.sql.batchId")
@@ -51,14 +54,14 @@ def tracked_parser(directory: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]
         slots = [letter.slot for letter in letters]
         acks.create("dead_letters", slots, letter_values([letter.row for letter in letters]))
 
-    return acks.operator("parse")(queries.parser(hand_over))
+    return acks.operator("parse")(queries.parser(hand_over, slot_of))
 
 
-def slot_of_file(name: str) -> int:
-    """The slot under which an airport published a file, from the file's name."""
-    slot = slot_in_name(name)
+def slot_of_file(raw: Mapping[str, Any]) -> int:
+    """The slot under which an airport published a raw row, from the name of its file."""
+    slot = slot_in_name(raw["file_name"])
     if slot is None:
-        raise ValueError(f"the file {name!r} was not published by a front: its name tells no slot")
+        raise ValueError(f"{raw['file_name']!r} was not published by a front: no slot in its name")
     return slot
 
 
@@ -73,12 +76,13 @@ def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list
         )
 
     raw = queries.raw_flights(spark, str(places.raw))
-    parsed = queries.parsed(raw, tracked_parser(places.malformed))
+    parsed = queries.parsed(raw, tracked_parser(places.malformed, slot_of_file))
     parse = tracked.start(
         writing("parse", parsed).format("parquet").option("path", str(places.parsed)),
         node_id="parse", reads="parse", creates=["enrich"],
     )  # fmt: skip
-    enriched = queries.enriched(spark, str(places.parsed))
+    flights = queries.flights_in(spark, str(places.parsed), queries.FLIGHT_SCHEMA)
+    enriched = queries.enriched(spark, flights)
     enrich = tracked.start(
         writing("enrich", enriched).format("parquet").option("path", str(places.enriched)),
         node_id="enrich", reads="enrich", creates=["aggregate"],
@@ -88,7 +92,8 @@ def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list
     def publish(totals: DataFrame, batch: int) -> None:
         write_totals(totals.withColumn("batch", F.lit(batch)).coalesce(1), batch)
 
-    totals = queries.aggregated(spark, str(places.enriched))
+    flights = queries.flights_in(spark, str(places.enriched), queries.ENRICHED_SCHEMA)
+    totals = queries.aggregated(flights)
     aggregate = tracked.start(
         writing("aggregate", totals).outputMode("update").foreachBatch(publish),
         node_id="aggregate", reads="aggregate",
@@ -98,10 +103,13 @@ def start_queries(spark: SparkSession, tracked: Tracked, places: Places) -> list
 
 def witnessed(places: Places) -> list[WitnessedQuery]:
     """The queries as the witness sees them."""
+    parse, enrich, aggregate = (places.checkpoint(query) for query in QUERIES)
     return [
-        WitnessedQuery("parse", places.checkpoint("parse"), places.parsed, "enrich"),
-        WitnessedQuery("enrich", places.checkpoint("enrich"), places.enriched, "aggregate"),
-        WitnessedQuery("aggregate", places.checkpoint("aggregate")),
+        WitnessedQuery("parse", parse, FileSource(parse), FileSink(places.parsed), "enrich"),
+        WitnessedQuery(
+            "enrich", enrich, FileSource(enrich), FileSink(places.enriched), "aggregate"
+        ),
+        WitnessedQuery("aggregate", aggregate, FileSource(aggregate)),
     ]
 
 
@@ -146,21 +154,22 @@ def ended_by_parent() -> threading.Event:
     return ended
 
 
-def main(target: str, root: str) -> int:
-    """Runs the queries until standard input is closed; 1 if one of them has ended by itself."""
-    places = Places(Path(root))
+def run_queries(
+    spark: SparkSession,
+    tracked: Tracked,
+    start: Callable[[], list[TrackedQuery]],
+    watched: Sequence[WitnessedQuery],
+    recorder: Recorder,
+) -> int:
+    """Runs the queries that `start` starts, before the witness, until standard input is closed. Returns 1 if
+    one of them has ended by itself."""
     ended = ended_by_parent()
-    recorder = Recorder(places.histories / "driver.jsonl")
-    # The tracker and the airports do little, and are not to wait for Spark on a small machine.
-    os.nice(NICENESS)
-    spark = make_session("flights", places.root)
     spark.streams.addListener(ProgressTeller())
-    tracked = Tracked(spark, target, NAME)
     tracked.track(acks)
-    witness = Witness(recorder, witnessed(places))
+    witness = Witness(recorder, watched)
     status = 0
     with recording_ticks(recorder):
-        running = start_queries(spark, tracked, places)
+        running = start()
         witness.start()
         tell("ready")
         while status == 0 and not ended.wait(WATCH_INTERVAL_S):
@@ -172,6 +181,20 @@ def main(target: str, root: str) -> int:
         tracked.stop()
         witness.close()
     recorder.close()
+    return status
+
+
+def main(target: str, root: str) -> int:
+    """Runs the queries until standard input is closed; 1 if one of them has ended by itself."""
+    places = Places(Path(root))
+    # The tracker and the airports do little, and are not to wait for Spark on a small machine.
+    os.nice(NICENESS)
+    spark = make_session("flights", places.root)
+    tracked = Tracked(spark, target, NAME)
+    recorder = Recorder(places.histories / "driver.jsonl")
+    status = run_queries(
+        spark, tracked, lambda: start_queries(spark, tracked, places), witnessed(places), recorder
+    )
     spark.stop()
     return status
 

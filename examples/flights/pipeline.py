@@ -58,6 +58,16 @@ class Places:
         return self.root / "dead-letters.jsonl"
 
     @property
+    def topics(self) -> Path:
+        """Who labels which offsets of topics, and under which slots."""
+        return self.root / "topics"
+
+    @property
+    def reads(self) -> Path:
+        """What readers of the result have counted."""
+        return self.root / "reads.jsonl"
+
+    @property
     def store(self) -> Path:
         return self.root / "tracker"
 

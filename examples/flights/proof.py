@@ -4,33 +4,57 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from examples.flights.expected import Expected, RouteKey, RouteTotals
-from examples.flights.pipeline import Places
 
 SHOWN = 5
 
 
-def route_totals(directory: Path) -> dict[RouteKey, RouteTotals]:
-    """What the last query wrote: of each route the totals of the newest batch that has it."""
+@dataclass(frozen=True)
+class Result:
+    """What a run has left. routes: what the last query wrote; dead: rows in the ledger of dead letters, as
+    often as they are there."""
+
+    routes: Mapping[RouteKey, RouteTotals]
+    dead: Sequence[int]
+
+    @property
+    def flights(self) -> int:
+        """Aggregated flights and dead letters."""
+        return sum(totals.flights for totals in self.routes.values()) + len(self.dead)
+
+
+def newest_totals(directory: Path) -> dict[RouteKey, RouteTotals]:
+    """Of each route the totals of the newest batch that has it, in files with a column `batch`."""
     newest: dict[RouteKey, tuple[int, RouteTotals]] = {}
     for path in sorted(directory.glob("*.parquet")):
         for row in pq.read_table(path).to_pylist():
-            key = (row["carrier"], row["origin"], row["dest"])
+            key = route_of(row)
             if key not in newest or newest[key][0] < row["batch"]:
-                totals = RouteTotals(
-                    flights=row["flights"],
-                    dep_delay_min=row["dep_delay_min"],
-                    arrived=row["arrived"],
-                    arr_delay_min=row["arr_delay_min"] or 0,
-                    seats=row["seats"],
-                )
-                newest[key] = row["batch"], totals
+                newest[key] = row["batch"], totals_of(row)
     return {key: totals for key, (_, totals) in newest.items()}
+
+
+def route_of(row: Mapping[str, Any]) -> RouteKey:
+    """The route of a row that the last query has written."""
+    return row["carrier"], row["origin"], row["dest"]
+
+
+def totals_of(row: Mapping[str, Any]) -> RouteTotals:
+    """The totals of such a row."""
+    return RouteTotals(
+        flights=row["flights"],
+        dep_delay_min=row["dep_delay_min"],
+        arrived=row["arrived"],
+        arr_delay_min=row["arr_delay_min"] or 0,
+        seats=row["seats"],
+    )
 
 
 def dead_rows(ledger: Path) -> list[int]:
@@ -41,16 +65,10 @@ def dead_rows(ledger: Path) -> list[int]:
     return [row for line in lines for row in json.loads(line)["rows"]]
 
 
-def counted_flights(places: Places) -> int:
-    """Flights in the result: aggregated ones and dead letters."""
-    totals = route_totals(places.totals)
-    return sum(t.flights for t in totals.values()) + len(dead_rows(places.dead_letters))
-
-
-def differences(places: Places, expected: Expected) -> list[str]:
+def differences(result: Result, expected: Expected) -> list[str]:
     """What is not as it must be, in words; empty if every flight was counted once."""
-    found = _route_differences(route_totals(places.totals), expected.routes)
-    rows = Counter(dead_rows(places.dead_letters))
+    found = _route_differences(result.routes, expected.routes)
+    rows = Counter(result.dead)
     twice = [row for row, times in rows.items() if times > 1]
     if twice:
         found.append(

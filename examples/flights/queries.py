@@ -7,7 +7,8 @@ two lines by which the first acknowledges the rows that it hands to a side outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -38,15 +39,15 @@ ARROW_FLIGHT = pa.schema(
     ]
 )
 
-Malformed = list[tuple[int, str, str, str]]
-"""Rows that could not be parsed: (row, name of its file, line, why)."""
+Malformed = list[tuple[int, int, str, str]]
+"""Rows that could not be parsed: (row, slot, line, why)."""
 
 
 def parser(
-    hand_over: Callable[[Malformed], None],
+    hand_over: Callable[[Malformed], None], slot_of: Callable[[Mapping[str, Any]], int]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow` that parses raw lines, and hands the malformed ones of its
-    partition over when it has seen all of it."""
+    partition over when it has seen all of it. slot_of: under which a raw row came in."""
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         malformed: Malformed = []
@@ -57,7 +58,7 @@ def parser(
                 try:
                     flights.append({"row": row, **parse_line(line)})
                 except ValueError as error:
-                    malformed.append((row, raw["file_name"], line, str(error)))
+                    malformed.append((row, slot_of(raw), line, str(error)))
             yield pa.RecordBatch.from_pylist(flights, schema=ARROW_FLIGHT)
         if malformed:
             hand_over(malformed)
@@ -79,9 +80,13 @@ def parsed(
     return raw.coalesce(1).mapInArrow(parse, FLIGHT_SCHEMA)
 
 
-def enriched(spark: SparkSession, directory: str) -> DataFrame:
+def flights_in(spark: SparkSession, directory: str, schema: str) -> DataFrame:
+    """What the query before has written into a directory."""
+    return spark.readStream.schema(schema).parquet(directory)
+
+
+def enriched(spark: SparkSession, flights: DataFrame) -> DataFrame:
     """Flights with the seats of their plane and the name of their destination, where known."""
-    flights = spark.readStream.schema(FLIGHT_SCHEMA).parquet(directory)
     planes = _table(spark, "planes.csv", "tailnum STRING, seats INT")
     airports = _table(spark, "airports.csv", "faa STRING, name STRING").select(
         F.col("faa").alias("dest"), F.col("name").alias("dest_name")
@@ -101,9 +106,8 @@ def _table(spark: SparkSession, name: str, schema: str) -> DataFrame:
     return table.select(*columns).select(*typed).cache()
 
 
-def aggregated(spark: SparkSession, directory: str) -> DataFrame:
-    """Totals of each carrier and route so far; for output mode `update`."""
-    flights = spark.readStream.schema(ENRICHED_SCHEMA).parquet(directory)
+def aggregated(flights: DataFrame) -> DataFrame:
+    """Totals of each carrier and route so far; for output mode `update` or `complete`."""
     return flights.groupBy("carrier", "origin", "dest").agg(
         F.count("*").alias("flights"),
         F.sum("dep_delay_min").alias("dep_delay_min"),

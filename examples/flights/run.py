@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,9 @@ from examples import history as histories
 from examples.children import ROOT, Child, Said, free_ports
 from examples.flights.data import AIRPORTS, FLIGHTS
 from examples.flights.expected import Expected, expected
-from examples.flights.pipeline import NAME, SPEC, Places
-from examples.flights.proof import counted_flights, differences
+from examples.flights.form import DemoFailed, Form, Worker
+from examples.flights.pipeline import NAME, Places
+from examples.flights.proof import Result, dead_rows, differences
 from examples.flights.replay import ReplayClock
 from examples.flights.view import Progress, View, make_view, min_time_text
 from examples.latency import notification_latencies_ms, percentile
@@ -44,12 +45,7 @@ SHOW_INTERVAL_S = 0.25
 STATE_INTERVAL_S = 1.0
 SETTLE_TIMEOUT_S = 5.0
 
-FRONTS = dict.fromkeys(AIRPORTS, "parse")
 CHECK_TIMEOUT_S = 120.0
-
-
-class DemoFailed(Exception):
-    """The demo cannot go on; says why."""
 
 
 @dataclass
@@ -71,7 +67,16 @@ class Outcome:
 class Demo:
     """One run, with its files under `places` and its processes ended in the end."""
 
-    def __init__(self, places: Places, duration_s: float, sabotage: str | None) -> None:
+    def __init__(
+        self,
+        form: Form,
+        programs: Mapping[str, Worker],
+        places: Places,
+        duration_s: float,
+        sabotage: str | None,
+    ) -> None:
+        """programs: the workers by name, those that come first in the pipeline first."""
+        self.form, self.programs = form, programs
         self.places, self.duration_s, self.sabotage = places, duration_s, sabotage
         port = free_ports(SHARDS + 1)
         self.addresses = [f"127.0.0.1:{port + shard}" for shard in range(SHARDS)]
@@ -82,7 +87,7 @@ class Demo:
         self.tracker: list[Child] = []
         self.workers: dict[str, Child] = {}
         self.ready: set[str] = set()
-        self.gone: dict[str, int] = {}
+        self.gone: set[str] = set()
         self.recorder = histories.Recorder(places.histories / "demo.jsonl")
         self._subscribers: list[Subscriber] = []
         self._listening: list[threading.Thread] = []
@@ -94,12 +99,10 @@ class Demo:
         """Replays the year; returns the seconds from its start until all was complete. Raises
         DemoFailed or LowmarkError."""
         self._start_tracker(view)
-        self._start("driver", "driver", self.target, str(self.places.root))
-        self._start("dead-letters", "dead_letters", self.target, str(self.places.root))
-        for airport in AIRPORTS:
-            self._start(airport, "airport", self.target, str(self.places.root), airport)
+        for name in reversed(list(self.programs)):
+            self._start(name, self.programs[name])
         self._show_phase(view, "starting Spark")
-        self._wait(view, lambda: {"driver", *AIRPORTS} <= self.ready, "all to be ready")
+        self._wait(view, lambda: self.programs.keys() <= self.ready, "all to be ready")
         self._show_phase(view, "the first day")
         self._wait(view, lambda: "aggregate" in self.progress.rows, "the first day's flights")
         start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
@@ -127,8 +130,8 @@ class Demo:
                 self._start_shards(f"tracker-{shard}", [*planted, "serve", *one])
         self._show_phase(view, "starting the tracker")
         with Admin(self.target) as admin:
-            admin.register(SPEC)
-        self.recorder.header(SPEC, FRONTS)
+            admin.register(self.form.spec)
+        self.recorder.header(self.form.spec, self.form.fronts)
         for shard, address in enumerate(self.addresses):
             subscriber = Subscriber(address, NAME)
             thread = threading.Thread(target=self._listen, args=(shard, subscriber), daemon=True)
@@ -139,9 +142,10 @@ class Demo:
     def _start_shards(self, name: str, arguments: list[str]) -> None:
         self.tracker.append(Child(name, arguments, self.places.logs, self.said))
 
-    def _start(self, name: str, module: str, *arguments: str) -> None:
-        command = [f"examples.flights.{module}", *arguments]
-        self.workers[name] = Child(name, command, self.places.logs, self.said)
+    def _start(self, name: str, program: Worker) -> None:
+        command = [program.module, self.target, str(self.places.root), *program.arguments]
+        logs, python = self.places.logs, program.python
+        self.workers[name] = Child(name, command, logs, self.said, python=python)
 
     def _listen(self, shard: int, subscriber: Subscriber) -> None:
         """Writes down what one shard announces, at once; the first one's is shown."""
@@ -207,14 +211,7 @@ class Demo:
 
     def _take(self, said: Said) -> None:
         if said.event is None:
-            self.gone[said.child] = said.status
-            # An airport ends when its last flight is gone; all others only when they are told to.
-            if said.child not in AIRPORTS or said.status != 0:
-                child = next(c for c in self._children() if c.name == said.child)
-                raise DemoFailed(
-                    f"{said.child} has ended with status {said.status}; {child.log} ends with:\n"
-                    f"{child.log_tail()}"
-                )
+            self._take_end(said)
             return
         match said.event.get("event"):
             case "ready":
@@ -224,6 +221,21 @@ class Demo:
             case "failed":
                 raise DemoFailed(f"{said.child}: {said.event}")
 
+    def _take_end(self, said: Said) -> None:
+        """An airport ends when its last flight is gone; others only when they are told to."""
+        program = self.programs.get(said.child)
+        if program is None or not program.ends or said.status != 0:
+            child = next(c for c in self._children() if c.name == said.child)
+            raise DemoFailed(
+                f"{said.child} has ended with status {said.status}; {child.log} ends with:\n"
+                f"{child.log_tail()}"
+            )
+        self.gone.add(said.child)
+        last = {name for name, each in self.programs.items() if each.after_year}
+        if self.gone == {name for name, each in self.programs.items() if each.ends} - last:
+            for name in last:
+                self.workers[name].tell("leave")
+
     def _children(self) -> list[Child]:
         return [*self.workers.values(), *self.tracker]
 
@@ -232,15 +244,15 @@ class Demo:
     def stop_workers(self) -> None:
         """Ends everything but the tracker: who comes first in the pipeline first, so that those
         behind come to rest. The driver commits what is over."""
-        for name in (*AIRPORTS, "driver", "dead-letters"):
+        for name, program in self.programs.items():
             if name in self.workers:
-                self.workers[name].stop(terminate=name != "driver")
+                self.workers[name].stop(terminate=program.terminated)
 
     def write_final(self) -> None:
         """Writes down what each process of the tracker says now, and what it should say."""
         for shard, state in enumerate(self._settled_states()):
             self.recorder.final(f"shard {shard}", state, incarnations=False)
-        self.recorder.expected(dict.fromkeys(SPEC.segments, FOREVER))
+        self.recorder.expected(dict.fromkeys(self.form.spec.segments, FOREVER))
 
     def _settled_states(self) -> list[PipelineDescription]:
         """The pipeline as each process sees it, when they have heard all of each other: when all say
@@ -274,10 +286,10 @@ class Demo:
 
 
 @contextmanager
-def one_at_a_time(build: Path) -> Iterator[None]:
-    """Raises DemoFailed if another run has its files in `build`; a lock ends with its process."""
+def one_at_a_time(build: Path, name: str) -> Iterator[None]:
+    """Raises DemoFailed if another run of a name has its files in `build`; a lock ends with its process."""
     build.mkdir(exist_ok=True)
-    with open(build / "demo.lock", "w") as lock:
+    with open(build / f"{name}.lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -287,20 +299,23 @@ def one_at_a_time(build: Path) -> Iterator[None]:
         yield
 
 
-def run_demo(build: Path, duration_s: float, sabotage: str | None) -> Outcome:
-    """Runs the demo with its files in `build`/demo; the outcome says what it came to. Raises
-    DemoFailed if another one is running there."""
-    with one_at_a_time(build):
-        return _run_demo(build, duration_s, sabotage)
+def run_demo(form: Form, build: Path, duration_s: float, sabotage: str | None) -> Outcome:
+    """Runs the demo with its files in a folder of `build`; the outcome says what it came to. Raises
+    DemoFailed if another one is running there, and as `Form.around`."""
+    with one_at_a_time(build, form.name):
+        began_s = time.monotonic()
+        shutil.rmtree(build / form.name, ignore_errors=True)
+        places = Places(build / form.name)
+        places.make()
+        outcome = Outcome()
+        with form.around(places) as programs:
+            _replay(Demo(form, programs, places, duration_s, sabotage), outcome)
+        _prove(form, places, outcome, build / f"{form.name}-history.jsonl")
+        outcome.seconds = time.monotonic() - began_s
+        return outcome
 
 
-def _run_demo(build: Path, duration_s: float, sabotage: str | None) -> Outcome:
-    began_s = time.monotonic()
-    shutil.rmtree(build / "demo", ignore_errors=True)
-    places = Places(build / "demo")
-    places.make()
-    outcome = Outcome()
-    demo = Demo(places, duration_s, sabotage)
+def _replay(demo: Demo, outcome: Outcome) -> None:
     try:
         with make_view() as view:
             outcome.replay_seconds = demo.run(view)
@@ -310,11 +325,8 @@ def _run_demo(build: Path, duration_s: float, sabotage: str | None) -> Outcome:
         outcome.problems.append(str(error))
     finally:
         _end(demo, outcome)
-    _prove(places, outcome, build / "demo-history.jsonl")
     outcome.min_times = dict(demo.progress.min_times)
     outcome.announcements = demo.progress.announcements
-    outcome.seconds = time.monotonic() - began_s
-    return outcome
 
 
 def _end(demo: Demo, outcome: Outcome) -> None:
@@ -328,19 +340,22 @@ def _end(demo: Demo, outcome: Outcome) -> None:
         demo.stop()
 
 
-def _prove(places: Places, outcome: Outcome, history: Path) -> None:
+def _prove(form: Form, places: Places, outcome: Outcome, history: Path) -> None:
     """Compares, merges the history, and has it checked by a program that knows nothing else."""
     truth: Expected = expected()
     if truth.flights != FLIGHTS:
         outcome.problems.append(f"the data has {truth.flights} flights, expected {FLIGHTS}")
-    outcome.flights = counted_flights(places)
+    result = Result(form.totals(places), dead_rows(places.dead_letters))
+    outcome.flights = result.flights
     if not outcome.problems:  # else the year was given up, and most of it is missing
-        outcome.problems += differences(places, truth)
+        outcome.problems += [*differences(result, truth), *form.problems(places)]
     if outcome.flights != FLIGHTS:
         outcome.problems.append(f"{outcome.flights} flights were counted, there are {FLIGHTS}")
     outcome.history = os.path.relpath(history, ROOT)
     outcome.history_lines = histories.merge(places.histories.glob("*.jsonl"), history)
-    outcome.latencies_ms = notification_latencies_ms(SPEC, FRONTS, histories.read(history))
+    outcome.latencies_ms = notification_latencies_ms(
+        form.spec, form.fronts, histories.read(history)
+    )
     checked = subprocess.run(
         [sys.executable, "-m", "tests.check", str(history)],
         cwd=ROOT, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False,
@@ -351,12 +366,12 @@ def _prove(places: Places, outcome: Outcome, history: Path) -> None:
         outcome.problems += lines
 
 
-def summary(outcome: Outcome) -> dict[str, object]:
+def summary(form: Form, outcome: Outcome) -> dict[str, object]:
     """What the last line shows."""
     return {
         "flights": outcome.flights,
         "seconds": round(outcome.seconds),
-        "min_time": min_time_text(min(outcome.min_times.values(), default=SPEC.start_slot)),
+        "min_time": min_time_text(min(outcome.min_times.values(), default=form.spec.start_slot)),
         "announcements": outcome.announcements,
         "notification_p50_ms": _latency(outcome, 50, 1),
         "notification_p99_ms": _latency(outcome, 99, 1),

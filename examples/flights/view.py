@@ -113,10 +113,10 @@ def _drawn(progress: Progress) -> RenderableType:
         (date_of(progress.clock_ns), "bold"),
         f"; {progress.announcements} announcements heard",
     )
-    fronts = Table("front", "flights published", box=None, padding=(0, 2, 0, 0))
+    airports = Table("airport", "flights published", box=None, padding=(0, 2, 0, 0))
     for airport in AIRPORTS:
         count = progress.rows.get(airport, 0)
-        fronts.add_row(airport, f"{count:,}")
+        airports.add_row(airport, f"{count:,}")
     segments = Table(
         "segment", "rows", "in flight", "everything is processed before", "", box=None,
         padding=(0, 2, 0, 0),
@@ -131,7 +131,7 @@ def _drawn(progress: Progress) -> RenderableType:
             Text(min_time_text(slot), "bold green" if slot == FOREVER else "bold"),
             ProgressBar(total=1.0, completed=share, width=_BAR_WIDTH),
         )
-    return Group(heading, Text(), fronts, Text(), segments)
+    return Group(heading, Text(), airports, Text(), segments)
 
 
 def _share(slot: int) -> float:

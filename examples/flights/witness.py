@@ -1,9 +1,9 @@
 """What Spark's own logs say was done, and when: the history's view of the queries, which must not come
 from the code that is being checked.
 
-A micro-batch is done when `commits/N` appears in its query's checkpoint. What it consumed is what
-`sources/0` lists between the offsets of the batch before and its own; what it created is what the
-file sink's `_spark_metadata/N` lists. A created file is labelled with the oldest slot consumed.
+A micro-batch is done when `commits/N` appears in its query's checkpoint. What it consumed is what its source
+lists between the offsets of the batch before and its own; what it created is what its sink lists for it.
+What is created is labelled with the oldest slot that was consumed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from examples.history import Recorder
 
@@ -24,18 +24,44 @@ POLL_INTERVAL_S = 0.1
 _LABELLED = re.compile(r"/s(-?\d+)-[^/]*$")
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Names of items. whole: those that a batch has read to their end; parts: those of which it has read
+    something, and which are not read to their end."""
+
+    whole: list[str]
+    parts: list[str] = field(default_factory=list)
+
+
+class WitnessedSource(Protocol):
+    """The log of what a query reads."""
+
+    def taken(self, before: str | None, after: str) -> Taken:
+        """What lies between two offsets, as the checkpoint has them; `before` is None in the beginning."""
+
+    def slot(self, name: str) -> int | None:
+        """Under which an item came in; None if that is not said by the source."""
+
+
+class WitnessedSink(Protocol):
+    """The log of what a query writes."""
+
+    def created(self, batch: int) -> list[str]:
+        """The items of a batch that is done. Batches are asked for in their order, perhaps again."""
+
+
 @dataclass
 class WitnessedQuery:
-    """A query: the segment it reads, its checkpoint, where its file sink writes (None: not there),
-    and the segment of who reads that."""
+    """A query: the segment it reads, its checkpoint, its source, and where others read on: its sink, and
+    their segment."""
 
     segment: str
     checkpoint: Path
-    output: Path | None = None
+    source: WitnessedSource
+    sink: WitnessedSink | None = None
     creates: str | None = None
     next_batch: int = 0
-    last_offset: int = -1
-    created: dict[str, None] = field(default_factory=dict)
+    last_offset: str | None = None
 
     def committed_ns(self, batch: int) -> int | None:
         """The moment of CLOCK_MONOTONIC at which a batch was committed; None if it is not yet."""
@@ -47,35 +73,51 @@ class WitnessedQuery:
         # the wall clock is set.
         return changed_ns + time.monotonic_ns() - time.time_ns()
 
-    def consumed(self, batch: int) -> tuple[int, list[str]]:
-        """The offset of a batch, and the files that it read."""
+    def offset(self, batch: int) -> str | None:
+        """Up to where a batch has read."""
         lines = (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        offset = int(json.loads(lines[2])["logOffset"]) if len(lines) > 2 else self.last_offset
-        names = []
-        for entry in range(self.last_offset + 1, offset + 1):
-            names += self._source_entry(entry)
-        return offset, names
+        return lines[2] if len(lines) > 2 else self.last_offset
 
-    def _source_entry(self, entry: int) -> list[str]:
-        folder = self.checkpoint / "sources" / "0"
-        path = folder / str(entry)
+
+class FileSource:
+    """Files in a directory, by `sources/0` of the query's checkpoint; a front's have slots in their names."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._folder = checkpoint / "sources" / "0"
+
+    def taken(self, before: str | None, after: str) -> Taken:
+        first = -1 if before is None else _log_offset(before)
+        entries = range(first + 1, _log_offset(after) + 1)
+        return Taken([name for entry in entries for name in self._entry(entry)])
+
+    def slot(self, name: str) -> int | None:
+        labelled = _LABELLED.search(name)
+        return int(labelled[1]) if labelled else None
+
+    def _entry(self, entry: int) -> list[str]:
+        path = self._folder / str(entry)
         if not path.exists():
-            path = folder / f"{entry}.compact"
+            path = self._folder / f"{entry}.compact"
         return [line["path"] for line in _json_lines(path) if line["batchId"] == entry]
 
-    def newly_created(self, batch: int) -> list[str]:
-        """The files that the sink lists for a batch."""
-        if self.output is None:
-            return []
+
+@dataclass
+class FileSink:
+    """Files in a directory, by its `_spark_metadata`."""
+
+    output: Path
+    _batches: dict[str, int] = field(default_factory=dict)
+    """Of each file that was asked for."""
+
+    def created(self, batch: int) -> list[str]:
         folder = self.output / "_spark_metadata"
         path = folder / str(batch)
         if not path.exists():
             path = folder / f"{batch}.compact"
         if not path.exists():
             return []  # a batch that wrote nothing
-        names = [line["path"] for line in _json_lines(path) if line["path"] not in self.created]
-        self.created.update(dict.fromkeys(names))
-        return names
+        names = [line["path"] for line in _json_lines(path)]
+        return [name for name in names if self._batches.setdefault(name, batch) == batch]
 
 
 class Witness:
@@ -116,31 +158,37 @@ class Witness:
         committed_ns = query.committed_ns(batch)
         if committed_ns is None:
             return False
-        offset, names = query.consumed(batch)
-        slots = self._slots_of(query.segment, names)
+        offset, taken = query.offset(batch), Taken([])
+        if offset is not None and offset != query.last_offset:
+            taken = query.source.taken(query.last_offset, offset)
+        slots = self._slots_of(query, [*taken.whole, *taken.parts])
         if slots is None:
             return False  # written by a batch that is not written down yet
-        created = query.newly_created(batch)
-        if query.creates is not None:
-            for name in created:
+        if query.sink is not None and query.creates is not None:
+            for name in query.sink.created(batch):
                 self._slots[query.creates, name] = min(slots.values())
                 self._recorder.created(query.creates, min(slots.values()), name, committed_ns)
-        for name in names:
+        for name in taken.whole:
             self._slots.pop((query.segment, name), None)
             self._recorder.consumed(query.segment, name, committed_ns)
         query.next_batch, query.last_offset = batch + 1, offset
         return True
 
-    def _slots_of(self, segment: str, names: Sequence[str]) -> Mapping[str, int] | None:
-        """The slots of files; None if one of them is not known yet."""
+    def _slots_of(self, query: WitnessedQuery, names: Sequence[str]) -> Mapping[str, int] | None:
+        """The slots of items; None if one of them is not known yet."""
         slots = {}
         for name in names:
-            labelled = _LABELLED.search(name)
-            slot = int(labelled[1]) if labelled else self._slots.get((segment, name))
+            slot = query.source.slot(name)
+            if slot is None:
+                slot = self._slots.get((query.segment, name))
             if slot is None:
                 return None
             slots[name] = slot
         return slots
+
+
+def _log_offset(offset: str) -> int:
+    return int(json.loads(offset)["logOffset"])
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.flights.__main__ import FORM
 from examples.flights.data import (
     AIRPORTS,
     FLIGHTS,
@@ -22,13 +24,14 @@ from examples.flights.data import (
 )
 from examples.flights.dead_letters import letter_cells
 from examples.flights.expected import Expected, RouteTotals, expected
+from examples.flights.form import DemoFailed
 from examples.flights.letters import Letter, letter_values, read_letters, write_letters
 from examples.flights.pipeline import Places
-from examples.flights.proof import differences
+from examples.flights.proof import Result, dead_rows, differences, newest_totals
 from examples.flights.queries import parser
 from examples.flights.replay import ReplayClock
-from examples.flights.run import DemoFailed, one_at_a_time, run_demo
-from examples.flights.witness import Witness, WitnessedQuery
+from examples.flights.run import one_at_a_time, run_demo
+from examples.flights.witness import FileSink, FileSource, Witness, WitnessedQuery
 from examples.history import Recorder, read
 
 LINE = "2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z"  # the first one
@@ -92,15 +95,15 @@ def test_the_year_lasts_as_long_as_it_is_told_to() -> None:
 
 
 def test_the_parser_hands_over_what_is_malformed_when_it_has_seen_all() -> None:
-    handed: list[tuple[int, str, str, str]] = []
+    handed: list[tuple[int, int, str, str]] = []
     raw = pa.RecordBatch.from_pydict(
-        {"row": [0, 838], "line": [LINE, CANCELLED], "file_name": ["f", "g"]}
+        {"row": [0, 838], "line": [LINE, CANCELLED], "day": [15706, 15707]}
     )
-    output = parser(handed.extend)(iter([raw, raw]))
+    output = parser(handed.extend, itemgetter("day"))(iter([raw, raw]))
     assert next(output).column("row").to_pylist() == [0]
     assert not handed
     assert [len(batch) for batch in output] == [1]
-    assert handed == [(838, "g", CANCELLED, "dep_time: NA")] * 2
+    assert handed == [(838, 15707, CANCELLED, "dep_time: NA")] * 2
 
 
 def test_letters_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -142,6 +145,10 @@ class Logs:
         self._write(self.checkpoint / "offsets" / str(batch), lines)
         self._write(self.checkpoint / "commits" / str(batch), ["v1", "{}"])
 
+    def query(self, segment: str, creates: str | None = None) -> WitnessedQuery:
+        sink = FileSink(self.output) if creates else None
+        return WitnessedQuery(segment, self.checkpoint, FileSource(self.checkpoint), sink, creates)
+
     @staticmethod
     def _write(path: Path, lines: list[str]) -> None:
         path.write_text("\n".join(lines))
@@ -166,8 +173,8 @@ def test_what_a_batch_created_has_the_oldest_slot_that_it_consumed(tmp_path: Pat
     second.source("0", {"file:///out/part-0": 0})
     second.commit(0, 0)
     queries = [
-        WitnessedQuery("enrich", second.checkpoint),  # looked at first, though it comes after
-        WitnessedQuery("parse", first.checkpoint, first.output, "enrich"),
+        second.query("enrich"),  # looked at first, though it comes after
+        first.query("parse", "enrich"),
     ]
     assert witnessed(tmp_path, *queries) == [
         ("created", "enrich", "file:///out/part-0", 5),
@@ -187,8 +194,7 @@ def test_compacted_logs_tell_what_is_new_in_them(tmp_path: Path) -> None:
     logs.sink("1.compact", ["file:///out/a", "file:///out/b"])
     logs.commit(0, 0)
     logs.commit(1, 1)
-    query = WitnessedQuery("parse", logs.checkpoint, logs.output, "enrich")
-    assert witnessed(tmp_path, query) == [
+    assert witnessed(tmp_path, logs.query("parse", "enrich")) == [
         ("created", "enrich", "file:///out/a", 1),
         ("consumed", "parse", "file:///raw/s1-EWR-00000000.parquet"),
         ("created", "enrich", "file:///out/b", 2),
@@ -199,7 +205,7 @@ def test_compacted_logs_tell_what_is_new_in_them(tmp_path: Path) -> None:
 def test_a_batch_that_is_not_committed_is_not_told(tmp_path: Path) -> None:
     logs = Logs(tmp_path, "query")
     logs.source("0", {"file:///raw/s1-EWR-00000000.parquet": 0})
-    assert witnessed(tmp_path, WitnessedQuery("parse", logs.checkpoint)) == []
+    assert witnessed(tmp_path, logs.query("parse")) == []
 
 
 # --- proof ----------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ def test_a_batch_that_is_not_committed_is_not_told(tmp_path: Path) -> None:
 TRUTH = Expected({("UA", "EWR", "IAH"): RouteTotals(2, 5, 2, 7, 300)}, {838, 839})
 
 
-def results(root: Path, *batches: dict[str, int], dead: tuple[int, ...] = (838, 839)) -> Places:
+def result(root: Path, *batches: dict[str, int], dead: tuple[int, ...] = (838, 839)) -> Result:
     """What a run left: the route's totals of each batch, and the ledger."""
     places = Places(root)
     places.make()
@@ -215,7 +221,7 @@ def results(root: Path, *batches: dict[str, int], dead: tuple[int, ...] = (838, 
         row = {"carrier": "UA", "origin": "EWR", "dest": "IAH", **totals, "batch": batch}
         pq.write_table(pa.Table.from_pylist([row]), places.totals / f"{batch}.parquet")
     places.dead_letters.write_text(json.dumps({"file": "0-0.jsonl", "rows": dead}) + "\n")
-    return places
+    return Result(newest_totals(places.totals), dead_rows(places.dead_letters))
 
 
 WHOLE = {"flights": 2, "dep_delay_min": 5, "arrived": 2, "arr_delay_min": 7, "seats": 300}
@@ -223,7 +229,7 @@ HALF = {"flights": 1, "dep_delay_min": 5, "arrived": 1, "arr_delay_min": 7, "sea
 
 
 def test_the_newest_totals_count(tmp_path: Path) -> None:
-    assert differences(results(tmp_path, HALF, WHOLE), TRUTH) == []
+    assert differences(result(tmp_path, HALF, WHOLE), TRUTH) == []
 
 
 @pytest.mark.parametrize(
@@ -240,7 +246,7 @@ def test_the_newest_totals_count(tmp_path: Path) -> None:
 def test_whatever_differs_is_named(
     tmp_path: Path, batches: tuple[dict[str, int], ...], dead: tuple[int, ...], named: str
 ) -> None:
-    (found,) = differences(results(tmp_path, *batches, dead=dead), TRUTH)
+    (found,) = differences(result(tmp_path, *batches, dead=dead), TRUTH)
     assert named in found
 
 
@@ -248,10 +254,10 @@ def test_whatever_differs_is_named(
 
 
 def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path: Path) -> None:
-    with one_at_a_time(tmp_path):
+    with one_at_a_time(tmp_path, "demo"):
         (tmp_path / "demo").mkdir()
         with pytest.raises(DemoFailed, match="another demo"):
-            run_demo(tmp_path, 1.0, None)
+            run_demo(FORM, tmp_path, 1.0, None)
         assert (tmp_path / "demo").exists()
-    with one_at_a_time(tmp_path):
+    with one_at_a_time(tmp_path, "demo"):
         pass
