@@ -17,7 +17,8 @@ from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.consumers.durable import StateError
-from tracker.consumers.markers import Markers
+from tracker.consumers.marks import marked
+from tracker.consumers.partition_marks import MARKER, PartitionMark, strftime_layout
 from tracker.consumers.periods import Period, PeriodFollower, Periods
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import FOREVER
@@ -159,10 +160,10 @@ def test_markers_are_written_into_the_folders_and_nowhere_else(
     done(node.commit(promise(TEN + 2 * HOUR)))
     table = tmp_path / "table"
     with follower(running, tmp_path / "record.json") as following:
-        markers = Markers(following, table, "date=%Y-%m-%d/hour=%H")
-        assert markers.run(2.0) == 2
-        with pytest.raises(ValueError, match="leads out of the table"):
-            Markers(following, table, "../%H").folder(HOURS.period("two", "first", TEN))
+        mark = PartitionMark(HOURS, table, strftime_layout("date=%Y-%m-%d/hour=%H"), MARKER)
+        assert len(list(marked(following, [mark], 2.0))) == 2
+    with pytest.raises(ValueError, match="leads out of the table"):
+        PartitionMark(HOURS, table, "../{slot}").folder(HOURS.period("two", "first", TEN))
     found = sorted(str(p.relative_to(table)) for p in table.rglob("*") if p.is_file())
     assert found == [f"date=2026-03-02/hour={hour}/_COMPLETE" for hour in (10, 11)]
     marker = json.loads((table / found[0]).read_text())

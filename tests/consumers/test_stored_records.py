@@ -15,7 +15,8 @@ from tests.files.stores import EXCLUSIVE
 from tests.files.stores import STORES as OPENED
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers.durable import StateError, StateFile, StoredState, state_at
-from tracker.consumers.markers import Markers
+from tracker.consumers.marks import marked
+from tracker.consumers.partition_marks import PartitionMark
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.consumers.runs import Runs
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
@@ -135,7 +136,7 @@ def test_runs_and_periods_and_markers_may_be_in_a_bucket(running: EmbeddedTracke
         periods = Periods(slots=10, slack_ns=10_000_000)
         record = f"{bucket}/periods.json"
         with PeriodFollower(running.target, "p", "load", periods, record, since=0) as follower:
-            marked = Markers(follower, f"{bucket}/table", "slot={slot}").run(timeout_s=0.5)
-        assert marked == 2
+            mark = PartitionMark(periods, f"{bucket}/table", "slot={slot}")
+            assert len(list(marked(follower, [mark], timeout_s=0.5))) == 2
         files = STORES.files(bucket)
-        assert files.walk(f"{bucket}/table") == ["slot=0/_COMPLETE", "slot=10/_COMPLETE"]
+        assert files.walk(f"{bucket}/table") == ["slot=0/_SUCCESS", "slot=10/_SUCCESS"]

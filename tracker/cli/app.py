@@ -28,6 +28,7 @@ from tracker.cli import (
 from tracker.cli.common import EXIT_UNAVAILABLE, AsJson, fail, show
 from tracker.cli.store import store_app
 from tracker.client import LowmarkError, UnavailableError
+from tracker.files import FilesError
 from tracker.store import StoreError
 
 
@@ -39,7 +40,7 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except UnavailableError as error:
             fail(error, EXIT_UNAVAILABLE)
-        except (LowmarkError, StoreError, ValueError) as error:
+        except (FilesError, LowmarkError, StoreError, ValueError) as error:
             fail(error)
 
 

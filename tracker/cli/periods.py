@@ -1,4 +1,4 @@
-"""The commands about periods: when which hour was complete, and marker files for each."""
+"""The commands about periods: when which hour was complete, and marks of each where readers look."""
 
 from __future__ import annotations
 
@@ -17,12 +17,22 @@ from tracker.cli.common import (
     print_json,
     show,
     when_told_to_end,
+    wrong_usage,
 )
 from tracker.client.history import history, moment
 from tracker.client.moments import parse_duration_ns, parse_slot
-from tracker.consumers.markers import MARKER, Markers
+from tracker.consumers.delta_marks import DeltaMark
+from tracker.consumers.iceberg_marks import IcebergMark
+from tracker.consumers.marks import Mark, marked
+from tracker.consumers.partition_marks import (
+    MARKER,
+    PartitionMark,
+    partition_mark,
+    strftime_layout,
+)
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.core.model import PipelineSpec, TimeKind
+from tracker.core.model.slots import FOREVER
 
 MAX_LISTED_PERIODS = 10_000
 
@@ -92,6 +102,55 @@ def follower_of(
     return PeriodFollower(target, pipeline, segment, periods_of(spec, every), record, since=begin)
 
 
+Places = list[str]
+MarkPartition = Annotated[
+    Places | None,
+    typer.Option(
+        help="write _SUCCESS into each period's folder: LOCATION/dt={start:%Y-%m-%d}/hour={start:%H}"
+    ),
+]
+MarkDelta = Annotated[
+    Places | None,
+    typer.Option(help="location of a Delta table: a commit without rows for each period"),
+]
+MarkIceberg = Annotated[
+    Places | None,
+    typer.Option(
+        help="an Iceberg table, as its catalog knows it: a snapshot and a tag for each period"
+    ),
+]
+IcebergCatalog = Annotated[
+    str | None,
+    typer.Option(help="its catalog, by pyiceberg's configuration; none: the default one"),
+]
+Tag = Annotated[
+    str | None,
+    typer.Option(
+        help="template of the tags; none: lowmark- and the period's start, such as 2026-03-01T13"
+    ),
+]
+KeepTags = Annotated[
+    str, typer.Option(help="how long expiring snapshots spares a tag: 30d, or forever")
+]
+
+
+def table_marks(
+    periods: Periods,
+    delta: Places | None,
+    iceberg: Places | None,
+    catalog: str | None,
+    tag: str | None,
+    keep_tags: str,
+) -> list[Mark]:
+    """The marks in tables that the options of a command ask for."""
+    # Forever is said outright, too: else the table's history.expire.max-ref-age-ms decides.
+    keep_ms = FOREVER if keep_tags == "forever" else parse_duration_ns(keep_tags) // 10**6
+    return [
+        *(DeltaMark(periods, table) for table in delta or ()),
+        *(IcebergMark(periods, table, catalog, tag, keep_ms) for table in iceberg or ()),
+    ]
+
+
 @periods_app.command("follow")
 def periods_follow(
     pipeline: PipelineName,
@@ -109,19 +168,29 @@ def periods_follow(
         ),
     ] = "date=%Y-%m-%d/hour=%H",
     marker: Annotated[str, typer.Option(help="with --table: name of the marker files")] = MARKER,
+    mark_partition: MarkPartition = None,
+    mark_delta: MarkDelta = None,
+    mark_iceberg: MarkIceberg = None,
+    iceberg_catalog: IcebergCatalog = None,
+    tag: Tag = None,
+    keep_tags: KeepTags = "30d",
     timeout: Annotated[
         float | None, typer.Option(min=0, help="end after so many seconds without a period")
     ] = None,
     target: Target = DEFAULT_TARGET,
 ) -> None:
-    """Print a JSON line for each period when it is complete, in order, none skipped and none twice; or,
-    with --table, write a marker file instead. Until SIGTERM, --timeout, or the end of the pipeline."""
+    """Mark each period when it is complete wherever the options say, and print a JSON line for it (not with
+    --table), in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""
     when_told_to_end(sys.exit)
     with follower_of(target, pipeline, segment, every, record, since) as follower:
-        if table is not None:
-            Markers(follower, table, layout, marker).run(timeout)
-            return
-        for period in follower.completed(timeout):
-            print_json(period.fields())
-            sys.stdout.flush()
-            follower.done(period)
+        periods = follower.periods
+        marks: list[Mark] = []
+        with wrong_usage():
+            if table is not None:
+                marks.append(PartitionMark(periods, table, strftime_layout(layout), marker))
+            marks += [partition_mark(periods, template) for template in mark_partition or ()]
+            marks += table_marks(periods, mark_delta, mark_iceberg, iceberg_catalog, tag, keep_tags)
+        for period in marked(follower, marks, timeout):
+            if table is None:
+                print_json(period.fields())
+                sys.stdout.flush()

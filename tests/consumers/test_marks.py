@@ -1,0 +1,311 @@
+"""Marks of periods in tables: once for each, whoever else marks or writes, and never somebody else's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.consumers.tables import DeltaPlace, IcebergPlace, keys
+from tracker.consumers.delta_marks import DeltaMark
+from tracker.consumers.iceberg_marks import IcebergMark, default_tag
+from tracker.consumers.marks import Mark, MarkError, PeriodNames
+from tracker.consumers.partition_marks import PartitionMark, partition_mark, strftime_layout
+from tracker.consumers.periods import Period, Periods
+from tracker.core.model.slots import FOREVER
+
+SECONDS = 10**9
+HOURS = Periods(slots=3_600, slack_ns=SECONDS)
+MIDNIGHT = int(datetime(2026, 3, 2, tzinfo=UTC).timestamp())
+AT = datetime(2026, 3, 2, 1, 0, 1, tzinfo=UTC)
+WRITERS = 4
+
+
+def hour(number: int, pipeline: str = "orders", periods: Periods = HOURS) -> Period:
+    return periods.period(pipeline, "load", MIDNIGHT + number * 3_600)
+
+
+def delta_place(directory: Path) -> tuple[DeltaPlace, Callable[[], Mark]]:
+    place = DeltaPlace(directory)
+    place.append()
+    return place, lambda: DeltaMark(HOURS, place.location)
+
+
+def iceberg_place(directory: Path) -> tuple[IcebergPlace, Callable[[], Mark]]:
+    place = IcebergPlace(directory)
+    place.append()
+    return place, lambda: IcebergMark(HOURS, place.name, place.catalog)
+
+
+BOTH = pytest.mark.parametrize("made", [delta_place, iceberg_place])
+
+
+@BOTH
+def test_a_period_is_marked_once_however_often_it_is_asked_for(
+    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+) -> None:
+    place, mark = made(tmp_path)
+    first = mark()
+    for number in (0, 0, 1):
+        first.mark(hour(number), AT)
+    place.append()
+    for number in (1, 2, 2):
+        mark().mark(hour(number), AT)
+    assert keys(place.marks()) == [hour(number).key for number in range(3)]
+    assert place.rows() == 4, "a mark is no row, and takes none away"
+
+
+@BOTH
+def test_of_those_who_mark_one_period_at_once_one_does(
+    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+) -> None:
+    place, mark = made(tmp_path)
+    marks, together = [mark() for _ in range(WRITERS)], threading.Barrier(WRITERS)
+
+    def run(each: Mark) -> None:
+        together.wait()
+        each.mark(hour(0), AT)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(run, marks))
+    assert keys(place.marks()) == [hour(0).key]
+
+
+@BOTH
+def test_others_may_write_rows_meanwhile(
+    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+) -> None:
+    place, mark = made(tmp_path)
+    started = threading.Event()
+
+    def write() -> None:
+        for _ in range(6):
+            started.set()
+            place.append()
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        started.wait()
+        for number in range(4):
+            mark().mark(hour(number), AT)
+        writing.result()
+    assert keys(place.marks()) == [hour(number).key for number in range(4)]
+    assert place.rows() == 2 + 6 * 2
+
+
+@BOTH
+def test_followers_of_other_periods_have_marks_of_their_own(
+    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+) -> None:
+    place, mark = made(tmp_path)
+    mark().mark(hour(0), AT)
+    days = Periods(slots=86_400, slack_ns=SECONDS)
+    day = hour(0, periods=days)
+    other: Mark
+    if isinstance(place, DeltaPlace):
+        other = DeltaMark(days, place.location)
+    else:
+        other = IcebergMark(days, place.name, place.catalog)
+    other.mark(day, AT)
+    mark().mark(hour(1), AT)
+    assert keys(place.marks()) == [hour(0).key, day.key, hour(1).key]
+
+
+@BOTH
+def test_a_place_that_is_not_there_is_refused_at_once(
+    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+) -> None:
+    place, _ = made(tmp_path)
+    with pytest.raises(MarkError, match=r"table .*nowhere cannot be marked"):
+        if isinstance(place, DeltaPlace):
+            DeltaMark(HOURS, str(tmp_path / "nowhere"))
+        else:
+            IcebergMark(HOURS, "db.nowhere", place.catalog)
+
+
+@BOTH
+def test_the_last_period_of_a_pipeline_has_no_end(
+    made: Callable[[Path], tuple[Any, Callable[[], Mark]]], tmp_path: Path
+) -> None:
+    place, mark = made(tmp_path)
+    last = HOURS.period("orders", "load", MIDNIGHT, FOREVER)
+    for _ in range(2):
+        mark().mark(last, None)
+    assert keys(place.marks()) == [last.key] and last.key.endswith("..end")
+
+
+# --- Delta ----------------------------------------------------------------------------------------
+
+
+def test_a_delta_mark_is_a_transaction_without_files(tmp_path: Path) -> None:
+    place, mark = delta_place(tmp_path)
+    mark().mark(hour(0), AT)
+    commit = place.commits()[-1]
+    assert commit.keys() == {"commitInfo", "txn"}
+    assert commit["txn"] == {"appId": "lowmark:orders/load/3600+0", "version": MIDNIGHT}
+    assert place.marks() == [hour(0).completed(AT.isoformat())]
+    shown = commit["commitInfo"]["operationParameters"]
+    assert (shown["lowmark.pipeline"], shown["lowmark.end"]) == (
+        "orders",
+        "2026-03-02T01:00:00+00:00",
+    )
+
+
+def test_a_delta_table_with_later_marks_is_asked_for_the_period_itself(tmp_path: Path) -> None:
+    place, mark = delta_place(tmp_path)
+    for number in (1, 2):
+        mark().mark(hour(number), AT)
+    mark().mark(hour(1), AT)  # by a follower whose record was lost
+    with pytest.raises(MarkError, match=f"up to the period from slot {MIDNIGHT + 7_200}"):
+        mark().mark(hour(0), AT)
+    assert keys(place.marks()) == [hour(1).key, hour(2).key]
+
+
+# --- Iceberg --------------------------------------------------------------------------------------
+
+
+def test_an_iceberg_mark_is_a_snapshot_with_a_tag_that_has_all_of_the_period(
+    tmp_path: Path,
+) -> None:
+    place, mark = iceberg_place(tmp_path)
+    mark().mark(hour(13), AT)
+    place.append()
+    (found,) = place.marks()
+    assert place.tags() == {"lowmark-2026-03-02T13": found["id"]}
+    assert (place.rows("lowmark-2026-03-02T13"), place.rows()) == (2, 4)
+    assert found["lowmark.end"] == "2026-03-02T14:00:00+00:00"
+    assert found["lowmark.complete_at"] == AT.isoformat()
+    table = place.table()
+    assert table.snapshot_by_id(found["id"]).summary.operation.value == "append"
+    assert "commit.retry.num-retries" not in table.metadata.properties
+
+
+def test_a_table_without_rows_is_marked_too(tmp_path: Path) -> None:
+    place = IcebergPlace(tmp_path)
+    IcebergMark(HOURS, place.name, place.catalog, keep_ms=5).mark(hour(0), AT)
+    assert keys(place.marks()) == [hour(0).key]
+    assert place.table().metadata.refs["lowmark-2026-03-02T00"].max_ref_age_ms == 5
+
+
+def test_a_tag_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    place, mark = iceberg_place(tmp_path)
+    mark().mark(hour(0), AT)
+    with pytest.raises(MarkError, match=r"mark of period orders/load/.*\(--tag\)"):
+        mark().mark(hour(0, "others"), AT)
+    table = place.table()
+    table.manage_snapshots().create_tag(
+        table.current_snapshot().parent_snapshot_id, "lowmark-2026-03-02T01"
+    ).commit()
+    with pytest.raises(MarkError, match="made by somebody else"):
+        mark().mark(hour(1), AT)
+    own = IcebergMark(HOURS, place.name, place.catalog, "{pipeline}-{start:%Y%m%d%H}")
+    own.mark(hour(0, "others"), AT)
+    assert "others-2026030200" in place.tags()
+
+
+@pytest.mark.parametrize(
+    ("slots", "slack_ns", "offset", "tag"),
+    [
+        (86_400, SECONDS, 0, "lowmark-2026-03-02"),
+        (86_400, SECONDS, 3_600, "lowmark-2026-03-02T00"),
+        (3_600, SECONDS, 0, "lowmark-2026-03-02T00"),
+        (900, SECONDS, 0, "lowmark-2026-03-02T0000"),
+        (90, SECONDS, 0, "lowmark-2026-03-02T000000"),
+        (50, SECONDS // 100, 0, "lowmark-2026-03-02T000000.000000"),
+        (10, None, 0, f"lowmark-{MIDNIGHT * 100}"),
+    ],
+)
+def test_tags_are_as_short_as_tells_periods_apart(
+    slots: int, slack_ns: int | None, offset: int, tag: str
+) -> None:
+    periods = Periods(slots, offset, slack_ns=slack_ns)
+    slot = MIDNIGHT * SECONDS // slack_ns if slack_ns else MIDNIGHT * 100
+    names = PeriodNames(default_tag(periods), periods)
+    assert names.of(periods.period("p", None, slot)) == tag
+
+
+# --- partition folders ----------------------------------------------------------------------------
+
+
+def test_a_success_file_is_of_its_period_and_stays_as_it_is(tmp_path: Path) -> None:
+    mark = partition_mark(HOURS, f"{tmp_path}/t/dt={{start:%Y-%m-%d}}/hour={{start:%H}}")
+    mark.mark(hour(5), AT)
+    marker = tmp_path / "t/dt=2026-03-02/hour=05/_SUCCESS"
+    before = marker.read_bytes()
+    mark.mark(hour(5), AT)
+    assert marker.read_bytes() == before
+    for field in (b'"creationTime": ', b'"modificationTime": ', hour(5).key.encode()):
+        assert field in before
+    marker.write_bytes(b"")  # another writer's
+    mark.mark(hour(5), AT)
+    assert marker.read_bytes() == b""
+    with pytest.raises(MarkError, match="is the mark of period orders"):
+        for pipeline in ("orders", "others"):
+            mark.mark(hour(6, pipeline), AT)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["all", "dt={start:%Y-%m-%d}", "hour={start:%H}", "{start:%m-%d-%H}", "{segment}", ""],
+)
+def test_a_folder_of_two_periods_is_refused(tmp_path: Path, layout: str) -> None:
+    """It would say of the second that it is complete when the first one is."""
+    with pytest.raises(ValueError, match="each needs its own"):
+        PartitionMark(HOURS, tmp_path, layout)
+
+
+@pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("{hour}", "names nothing"),
+        ("{start:%Y", "names nothing"),
+        ("{start.nothing}", "names nothing"),
+        ("../{slot}", "leads out of the table"),
+        ("/{slot}", "leads out of the table"),
+    ],
+)
+def test_what_names_no_folder_of_the_table_is_refused(
+    tmp_path: Path, layout: str, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        PartitionMark(HOURS, tmp_path, layout).mark(hour(0), AT)
+
+
+def test_numbers_are_no_moments() -> None:
+    numbers = Periods(slots=10)
+    with pytest.raises(ValueError, match="moments only where slots are times"):
+        PeriodNames("{start:%Y}", numbers)
+    assert (
+        PeriodNames("v{from_slot}-{to_slot}", numbers).of(numbers.period("p", None, 20)) == "v20-30"
+    )
+
+
+def test_a_layout_by_strftime_is_a_template() -> None:
+    for layout, folder in (
+        ("date=%Y-%m-%d/hour=%H", "date=2026-03-02/hour=00"),
+        ("%Y/{slot}", f"2026/{MIDNIGHT}"),
+        ("{slot}", str(MIDNIGHT)),
+    ):
+        assert PeriodNames(strftime_layout(layout), HOURS).of(hour(0)) == folder
+
+
+def test_a_location_without_a_folder_below_it_is_refused() -> None:
+    for template in ("{slot}", "/{slot}", "/{start:%Y-%m-%dT%H}"):
+        with pytest.raises(ValueError, match="no location with a partition folder"):
+            partition_mark(HOURS, template)
+
+
+# --- what is installed ----------------------------------------------------------------------------
+
+
+def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, mark in (("deltalake", DeltaMark), ("pyiceberg.catalog", IcebergMark)):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(MarkError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
+            mark(HOURS, "db.orders")

@@ -1,0 +1,103 @@
+"""`lowmark periods follow` is killed at every step of marking; each period is marked once in each place."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import tracker
+from tests.client.support import WAIT_S, done, joined_front, promise
+from tests.consumers.follow_killed import POINTS
+from tests.consumers.tables import (
+    DeltaPlace,
+    IcebergPlace,
+    environment_of,
+    keys,
+    success_files,
+)
+from tests.docs.pages import ROOT
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import PipelineSpec
+
+HOUR = 3_600
+START = int(datetime(2026, 3, 2, 9, tzinfo=UTC).timestamp())
+SPEC = PipelineSpec("p", ("first",), fronts=("front",), start_slot=START, slack_ns=10**9)
+HOURS = 4
+DEATHS = ("record", *POINTS)
+"""The first before anything is complete, then one round through the first hour."""
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as embedded:
+        embedded.register(SPEC)
+        yield embedded
+
+
+class Follows:
+    """Runs the follower of a pipeline's hours, whose marks go into three tables."""
+
+    def __init__(self, target: str, directory: Path) -> None:
+        self.delta, self.iceberg = DeltaPlace(directory), IcebergPlace(directory)
+        self.files = directory / "files"
+        self._environment = environment_of(directory)
+        self._arguments = [
+            "periods", "follow", "--pipeline", "p", "--segment", "first", "--target", target,
+            "--record", str(directory / "record.json"), "--mark-delta", self.delta.location,
+            "--mark-iceberg", self.iceberg.name, "--mark-partition",
+            f"{self.files}/dt={{start:%Y-%m-%d}}/hour={{start:%H}}",
+        ]  # fmt: skip
+        self.delta.append()
+
+    def killed(self, point: str) -> list[str]:
+        """Dies at a point; returns the keys that it has told."""
+        return self._run("tests.consumers.follow_killed", [point], -signal.SIGKILL)
+
+    def to_the_end(self) -> list[str]:
+        """Goes on until the pipeline is complete."""
+        return self._run("tracker.cli", [], 0)
+
+    def _run(self, module: str, before: list[str], status: int) -> list[str]:
+        ran = subprocess.run(
+            [sys.executable, "-m", module, *before, *self._arguments], check=False, cwd=ROOT,
+            env=self._environment, capture_output=True, text=True, timeout=5 * WAIT_S,
+        )  # fmt: skip
+        assert ran.returncode == status, ran.stdout + ran.stderr
+        return [json.loads(line)["key"] for line in ran.stdout.splitlines()]
+
+
+@pytest.mark.timeout(300)
+def test_each_period_is_marked_once_in_each_place_wherever_the_follower_dies(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    follows = Follows(running.target, tmp_path)
+    node = joined_front(running.node("p", "n"))
+    done(node.commit(promise(START + HOURS * HOUR)))
+    told: list[str] = []
+    for point in DEATHS:
+        told += follows.killed(point)
+        follows.delta.append()
+        follows.iceberg.append()
+    done(node.leave_front("front"))
+    assert running.subscriber("p").wait_until(START + HOURS * HOUR + 1, timeout_s=WAIT_S)
+    told += follows.to_the_end()
+
+    hours = [f"p/first/{START + n * HOUR}..{START + (n + 1) * HOUR}" for n in range(HOURS)]
+    last = f"p/first/{START + HOURS * HOUR}..end"
+    assert list(dict.fromkeys(told)) == [*hours, last], "in order; those not recorded again"
+    assert keys(follows.delta.marks()) == [*hours, last]
+    assert keys(follows.iceberg.marks()) == [*hours, last]
+    tags = follows.iceberg.tags()
+    assert sorted(tags) == [f"lowmark-2026-03-02T{9 + n:02d}" for n in range(HOURS + 1)]
+    assert [tags[tag] for tag in sorted(tags)] == [m["id"] for m in follows.iceberg.marks()]
+    files = success_files(follows.files)
+    assert [file["key"] for file in files.values()] == hours
+    assert follows.delta.rows() == (1 + len(DEATHS)) * 2
+    assert follows.iceberg.rows() == len(DEATHS) * 2

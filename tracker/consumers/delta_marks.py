@@ -1,0 +1,116 @@
+"""Marks in a Delta table: a commit without rows for each period, whose `userMetadata` say which.
+
+The commit carries an application transaction (`txn`) of the follower, whose version is the period's first
+slot. It is written only at the version behind the one in which that was looked up, so of two who mark one
+period one is refused and looks again. It adds and removes no file, and so conflicts with nobody's commit:
+other writers go on at the next version.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tracker.consumers.marks import MAX_ATTEMPTS, MarkError, missing_extra, pause_s
+from tracker.consumers.periods import Period, Periods
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+class DeltaMark:
+    """Marks one Delta table. How its store is reached is delta-rs's to know, by the environment."""
+
+    def __init__(self, periods: Periods, table: str) -> None:
+        """table: its location. Raises MarkError where there is no Delta table."""
+        self._periods, self._location = periods, table
+        self._read()
+
+    def mark(self, period: Period, at: datetime | None) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        application = self.application(period)
+        for attempt in range(MAX_ATTEMPTS):
+            table = self._read()
+            marked = table.transaction_version(application)
+            if marked is not None and marked >= period.from_slot:
+                if marked > period.from_slot:
+                    self._check_history(table, period, marked)
+                return
+            try:
+                self._commit(table, period, at, application)
+                return
+            except CommitFailedError:  # by another commit, or one that may have been this one
+                time.sleep(pause_s(attempt))
+            except Exception as error:
+                raise self._failed(error) from error
+        raise MarkError(
+            f"Delta table {self._location}: others committed before each of {MAX_ATTEMPTS} attempts to mark "
+            f"period {period.key}; it will be marked by who starts again"
+        )
+
+    def application(self, period: Period) -> str:
+        """Under which the transactions of a follower go: the same for all periods cut alike."""
+        whose = f"{period.pipeline}/{period.segment or '*'}"
+        return f"lowmark:{whose}/{self._periods.slots}+{self._periods.offset}"
+
+    def _read(self) -> DeltaTable:
+        """The table as it is now. Raises MarkError."""
+        try:
+            from deltalake import DeltaTable
+        except ModuleNotFoundError as missing:
+            raise missing_extra("a mark in a Delta table", missing) from None
+        try:
+            return DeltaTable(self._location)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _commit(
+        self, table: DeltaTable, period: Period, at: datetime | None, application: str
+    ) -> None:
+        """Commits at the version behind the one that `table` is at, or raises CommitFailedError."""
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+
+        fields = period.completed(at.isoformat() if at else None)
+        shown = {
+            f"lowmark.{name}": str(value) for name, value in fields.items() if value is not None
+        }
+        properties = CommitProperties(
+            custom_metadata={
+                "userMetadata": json.dumps(fields),
+                "isBlindAppend": True,
+                # Readers that do not show userMetadata show these.
+                "operationParameters": {"mode": "Append", **shown},
+            },
+            max_commit_retries=0,
+            # Without a date, so that no retention of transactions lets go of it.
+            app_transactions=[Transaction(application, period.from_slot)],
+        )
+        table.create_write_transaction(
+            [], "append", table.schema(), table.metadata().partition_columns,
+            commit_properties=properties,
+            # Checkpoints and cleaning up are for those who write rows.
+            post_commithook_properties=PostCommitHookProperties(
+                create_checkpoint=False, cleanup_expired_logs=False
+            ),
+        )  # fmt: skip
+
+    def _check_history(self, table: DeltaTable, period: Period, marked: int) -> None:
+        """Of a table with later marks: raises MarkError unless the period's own can be seen."""
+        for commit in table.history():
+            try:
+                if json.loads(commit["userMetadata"])["key"] == period.key:
+                    return
+            except (KeyError, TypeError, ValueError):
+                continue
+        raise MarkError(
+            f"Delta table {self._location} has been marked up to the period from slot {marked}, and period "
+            f"{period.key}, which is older, is not among the commits that its log still has; begin behind "
+            f"slot {marked} (--since, with a new --record), or give a pipeline that was registered anew "
+            f"another name"
+        )
+
+    def _failed(self, error: Exception) -> MarkError:
+        return MarkError(f"Delta table {self._location} cannot be marked: {error}")

@@ -1,0 +1,135 @@
+"""Marks in an Iceberg table: a snapshot without new files for each period, with properties that say which,
+and a tag that names it.
+
+Snapshot and tag are one commit. The snapshot's parent is the table's current one, read after the period was
+announced: all of the period is in it. The catalog takes the commit only if the main branch is still where
+the tag was looked for, so of two who mark one period one is refused and looks again. Writers of rows are
+refused alike, and try again on top of the mark, as they do with each other.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tracker.consumers.marks import MAX_ATTEMPTS, MarkError, PeriodNames, missing_extra, pause_s
+from tracker.consumers.periods import Period, Periods
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+PROPERTY = "lowmark."
+"""What the names of a snapshot's properties begin with."""
+
+_DAY_S = 86_400
+_PATTERNS = (
+    (_DAY_S, "%Y-%m-%d"),
+    (3_600, "%Y-%m-%dT%H"),
+    (60, "%Y-%m-%dT%H%M"),
+    (1, "%Y-%m-%dT%H%M%S"),
+)
+
+
+def default_tag(periods: Periods) -> str:
+    """A template for tags: the beginning of the period, as short as tells periods apart."""
+    if periods.slack_ns is None:
+        return "lowmark-{from_slot}"
+    for unit_s, pattern in _PATTERNS:
+        slots = unit_s * 10**9 // periods.slack_ns
+        if slots and periods.slots % slots == 0 and periods.offset % slots == 0:
+            return f"lowmark-{{start:{pattern}}}"
+    return "lowmark-{start:%Y-%m-%dT%H%M%S.%f}"
+
+
+class IcebergMark:
+    """Marks one Iceberg table. How its catalog and its store are reached is pyiceberg's to know, by its own
+    configuration."""
+
+    def __init__(
+        self,
+        periods: Periods,
+        table: str,
+        catalog: Catalog | str | None = None,
+        tag: str | None = None,
+        keep_ms: int | None = None,
+    ) -> None:
+        """table: as its catalog knows it, such as `db.orders`; catalog: one of pyiceberg's,
+        or its name in pyiceberg's configuration, which has a default; tag: a template of the tags; keep_ms: how long expiring
+        snapshots spares a tag, in milliseconds (None: as long as the table says). Raises ValueError, and
+        MarkError where there is no such table."""
+        self._names = PeriodNames(default_tag(periods) if tag is None else tag, periods)
+        self._identifier, self._keep_ms = table, keep_ms
+        try:
+            from pyiceberg.catalog import load_catalog
+        except ModuleNotFoundError as missing:
+            raise missing_extra("a mark in an Iceberg table", missing) from None
+        try:
+            by_name = catalog is None or isinstance(catalog, str)
+            self._catalog: Catalog = load_catalog(catalog) if by_name else catalog
+        except Exception as error:
+            raise self._failed(error) from error
+        self._read()
+
+    def mark(self, period: Period, at: datetime | None) -> None:
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+        tag = self._names.of(period)
+        for attempt in range(MAX_ATTEMPTS):
+            table = self._read()
+            if tag in table.metadata.refs:
+                self._check(table, tag, period)
+                return
+            try:
+                self._commit(table, tag, period, at)
+                return
+            except (CommitFailedException, CommitStateUnknownException):
+                time.sleep(pause_s(attempt))
+            except Exception as error:
+                raise self._failed(error) from error
+        raise MarkError(
+            f"Iceberg table {self._identifier}: others committed before each of {MAX_ATTEMPTS} attempts to "
+            f"mark period {period.key}; it will be marked by who starts again"
+        )
+
+    def _read(self) -> Table:
+        """The table as it is now. Raises MarkError."""
+        try:
+            return self._catalog.load_table(self._identifier)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _check(self, table: Table, tag: str, period: Period) -> None:
+        """Raises MarkError unless a tag is the mark of a period."""
+        snapshot = table.metadata.snapshot_by_id(table.metadata.refs[tag].snapshot_id)
+        summary = snapshot.summary if snapshot is not None else None
+        key = summary.additional_properties.get(f"{PROPERTY}key") if summary is not None else None
+        if key != period.key:
+            of = f"is the mark of period {key}" if key else "was made by somebody else"
+            raise MarkError(
+                f"Iceberg table {self._identifier}: tag {tag!r} {of}, and period {period.key} would have the "
+                f"same; give each follower of a table tags of its own (--tag)"
+            )
+
+    def _commit(self, table: Table, tag: str, period: Period, at: datetime | None) -> None:
+        """Commits on top of the snapshot that `table` is at, or raises CommitFailedException."""
+        from pyiceberg.table.update.snapshot import ManageSnapshots
+
+        fields = period.completed(at.isoformat() if at else None)
+        # In this copy of the table alone: pyiceberg's own attempts would leave the tag out, and not look
+        # for it.
+        table.metadata.properties["commit.retry.num-retries"] = "0"
+        with table.transaction() as transaction:
+            properties = {
+                f"{PROPERTY}{name}": str(value)
+                for name, value in fields.items()
+                if value is not None
+            }
+            append = transaction.update_snapshot(snapshot_properties=properties).fast_append()
+            append.commit()
+            tags = ManageSnapshots(transaction)
+            tags.create_tag(append.snapshot_id, tag, self._keep_ms).commit()
+
+    def _failed(self, error: Exception) -> MarkError:
+        return MarkError(f"Iceberg table {self._identifier} cannot be marked: {error}")

@@ -1,0 +1,107 @@
+"""Marks: a period's completeness, written where the readers of a table look.
+
+A mark is in one place, such as a table or its partition folders. Each period that is complete gets its
+marks in all places, then it is given out, then the follower's record says so. Whoever dies in between is
+given the period again: so a mark looks first whether the period has been marked, and what readers see is
+there once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+from tracker.client.errors import LowmarkError
+from tracker.consumers.periods import Period, PeriodFollower, Periods
+
+MAX_ATTEMPTS = 20
+"""How often one mark is tried while others commit to the table, too."""
+
+MAX_PAUSE_S = 5.0
+"""How long is waited at most between two of them."""
+
+NAMES_COMPARED = 10_000
+"""How many periods in a row must have names of their own for a template to be taken: of hours, more than
+a year's."""
+
+_COMPARED_FROM = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class MarkError(LowmarkError):
+    """A place cannot be marked; says which, why, and what to do."""
+
+
+class Mark(Protocol):
+    """One place that periods are marked in."""
+
+    def mark(self, period: Period, at: datetime | None) -> None:
+        """Marks a period, unless it has been marked; durable on return. at: when the tracker announced
+        that it is complete, as far as anybody remembers. Raises MarkError, FilesError."""
+
+
+def marked(
+    follower: PeriodFollower, marks: Sequence[Mark], timeout_s: float | None = None
+) -> Iterator[Period]:
+    """Each period that is complete, in order, once it is marked in all places; it is done when the next
+    one is asked for. Ends as `PeriodFollower.completed` does; raises what that and the marks raise."""
+    for period in follower.completed(timeout_s):
+        at = follower.announced(period) if marks else None
+        for mark in marks:
+            mark.mark(period, at)
+        yield period
+        follower.done(period)
+
+
+def missing_extra(what: str, missing: ModuleNotFoundError) -> MarkError:
+    """The error of one who has not installed what a mark is written with."""
+    return MarkError(f"{what} needs {missing.name}: pip install 'lowmark[tables]'")
+
+
+def pause_s(attempt: int) -> float:
+    """How long to wait after an attempt (from 0) that another writer of the table came before, in seconds:
+    longer with each, and by chance, so that two do not meet again."""
+    most = min(MAX_PAUSE_S, 0.05 * 2.0**attempt)
+    return random.uniform(most / 2, most)
+
+
+class PeriodNames:
+    """Names for the periods of a follower, by a template: `{start:%Y-%m-%d}`, `{end:...}` by strftime (UTC),
+    `{slot}` and `{from_slot}`, `{to_slot}`, `{pipeline}`, `{segment}`."""
+
+    def __init__(self, template: str, periods: Periods) -> None:
+        """Raises ValueError unless the template names each period apart: what is named after two would
+        say of both that they are complete when the first one is."""
+        self._template = template
+        first = 0
+        if periods.slack_ns is not None:
+            first = int(_COMPARED_FROM.timestamp()) * 10**9 // periods.slack_ns
+        seen: dict[str, Period] = {}
+        for index in range(NAMES_COMPARED):
+            period = periods.period("", None, periods.first(first) + index * periods.slots)
+            if index and periods.slack_ns is not None and period.end is None:
+                break  # beyond what datetime holds
+            other = seen.setdefault(self.of(period), period)
+            if other is not period:
+                raise ValueError(
+                    f"{template!r} gives one name, {self.of(period)!r}, to the periods from "
+                    f"{other.start or other.from_slot} and from {period.start or period.from_slot}; each needs "
+                    f"its own: name more of {{start}}, or follow longer periods (--every)"
+                )
+
+    def of(self, period: Period) -> str:
+        """The name of a period. Raises ValueError if the template has none for it."""
+        named = {
+            "start": period.start, "end": period.end, "slot": period.from_slot,
+            "from_slot": period.from_slot, "to_slot": period.to_slot,
+            "pipeline": period.pipeline, "segment": period.segment or "all",
+        }  # fmt: skip
+        known = {name: value for name, value in named.items() if value is not None}
+        try:
+            return self._template.format(**known)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self._template!r} names nothing for period {period.key} ({error!r}): there are "
+                f"{', '.join(f'{{{name}}}' for name in known)}; moments only where slots are times"
+            ) from None
