@@ -199,7 +199,8 @@ class DeltaReader:
         it begins with, where no option says so. untracked: versions whose units are not tracked. Raises
         TableRefused for options with which it cannot be told what a batch read."""
         self._table, self._untracked = table, tuple(untracked)
-        self._skips, given = _judged(options or {}, table.location)
+        _check_options(options or {}, table.location)
+        self._skips, given = skips_changes(options or {}), starting_version(options or {})
         self._first = first if given is None else given
         self._knows_options = options is not None
         self._snapshot: tuple[int, tuple[str, ...]] = (-1, ())
@@ -308,8 +309,10 @@ class DeltaReader:
         if self._skips:
             raise TableRefused(
                 f"{what} takes rows away and adds some, and the query leaves out all of it "
-                f"(skipChangeCommits), so that the rows that it added would pass for processed; read the "
-                f"table without skipChangeCommits (with ignoreChanges, say), or append to it alone"
+                f"(skipChangeCommits), so that the rows that it added would pass for processed; start over "
+                f"without skipChangeCommits (with ignoreChanges, say), with an empty checkpoint and another "
+                f"node id, or name the version as not tracked: "
+                f"untracked=['{self._table.location}@{commit.version}']"
             )
         if not self._knows_options:
             raise TableRefused(
@@ -423,10 +426,37 @@ class _Reading:
         )
 
 
-def _judged(options: Mapping[str, str], location: str) -> tuple[bool, int | None]:
-    """Whether a reader leaves out commits that change rows, and the version that it begins with, by its
-    options. Raises TableRefused for options with which what it reads is not told by its offsets."""
-    given = {name.lower(): value for name, value in options.items()}
+def starting_version(options: Mapping[str, str]) -> int | None:
+    """The version that a reader is told to begin with; None if its options name none."""
+    first = _given(options).get("startingversion", "")
+    return int(first) if first.isdigit() else None
+
+
+def skips_changes(options: Mapping[str, str]) -> bool:
+    """Whether a reader leaves out commits that take rows away, with the rows that these add."""
+    return _given(options).get("skipchangecommits", "").lower() == "true"
+
+
+def with_reading(options: Mapping[str, str], first: int | None, *, skips: bool) -> dict[str, str]:
+    """The options of a reader, with another version to begin with, and other changes that it leaves out."""
+    found = {
+        name: value
+        for name, value in options.items()
+        if name.lower() not in ("startingversion", "skipchangecommits")
+    }
+    if first is not None:
+        found["startingVersion"] = str(first)
+    return found | ({"skipChangeCommits": "true"} if skips else {})
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    """Options by their names, whose case is nobody's business."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _check_options(options: Mapping[str, str], location: str) -> None:
+    """Raises TableRefused for options with which what a reader takes is not told by its offsets."""
+    given = _given(options)
     for name in ("readChangeFeed", "readChangeData"):
         if given.get(name.lower(), "").lower() == "true":
             raise TableRefused(
@@ -439,8 +469,6 @@ def _judged(options: Mapping[str, str], location: str) -> tuple[bool, int | None
             f"table {location} is read from a moment on (startingTimestamp, or startingVersion 'latest'), "
             f"which no log records; name the version, as a number, with startingVersion"
         )
-    skips = given.get("skipchangecommits", "").lower() == "true"
-    return skips, None if first is None else int(first)
 
 
 def _is_commit(name: str) -> bool:

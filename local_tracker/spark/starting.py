@@ -21,7 +21,8 @@ from local_tracker.spark.follow import Follower, TrackingError, refuse_another_q
 from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.kafka_sink import TopicSink
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.plans import Routes
+from local_tracker.spark.plans import Routes, Source
+from local_tracker.spark.reader_options import ReaderOptions
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.client.known import known_at, known_beside
@@ -92,6 +93,7 @@ class StartingQuery:
         self.id = self.checkpoint.query_id if self.checkpoint and has_id else str(uuid.uuid4())
         self._is_new = not has_id
         self.node_id, self._planned, self._take_over = node_id, planned, take_over
+        self._reads: ReaderOptions | None = None
         record = front_in or (self.checkpoint.root if self.checkpoint else None)
         self.node = NodeClient(
             target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
@@ -112,6 +114,14 @@ class StartingQuery:
                 )
         return self.node.check_join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
 
+    def sources(self, asked: Joined) -> tuple[Source, ...] | None:
+        """Those of the plan, with the options that count (`ReaderOptions`), which are noted when the node
+        joins; None where they are not known. Raises as `ReaderOptions`."""
+        self._reads = ReaderOptions(
+            self.node_id, self.id, self.checkpoint, self._planned.sources, asked.last_batches
+        )
+        return self._reads.sources
+
     def join(self, sink: TopicSink | None = None) -> Joined:
         """Joins, having begun a new checkpoint as Spark would, so that the query gets the id that it
         joins with, and claims the topic that it writes. Raises TrackingError where another query begins
@@ -127,6 +137,8 @@ class StartingQuery:
                     f"checkpoint of its own, or again"
                 )
         joined = self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
+        if self._reads is not None:
+            self._reads.note()
         if sink is not None:
             sink.begin()
         return joined

@@ -234,8 +234,8 @@ class Tracked:
             undoing.callback(starting.node.close)
             undoing.callback((admin := Admin(self.target)).close)
             asked = starting.ask()
-            read = self._read_topics(planned.sources or (), reads, untracked, ranges or {})
-            routes = read.routes(asked.spec, creates, node_id, rows, planned.sources, self._stores)
+            read = self._read_topics(sources := starting.sources(asked), reads, untracked, ranges)
+            routes = read.routes(asked.spec, creates, node_id, rows, sources, self._stores)
             self._check_creates(planned, routes, creates, noted, to_table)
             _check_emits(emits, creates, routes)
             check_admission(node_id, starting, admin, asked, routes)
@@ -322,12 +322,14 @@ class Tracked:
 
     def _read_topics(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[Source] | None,
         reads: str | Mapping[str, str],
         untracked: Sequence[str],
-        ranges: Mapping[str, OffsetRanges],
+        ranges: Mapping[str, OffsetRanges] | None,
     ) -> TopicReads:
-        return topic_reads(sources, reads, untracked, ranges, self._place, self._topic_id)
+        return topic_reads(
+            sources or (), reads, untracked, ranges or {}, self._place, self._topic_id
+        )
 
     def _place(self, topic: str) -> TopicPlace:
         """Where it is kept what is known of a topic."""
