@@ -238,9 +238,16 @@ class IcebergWriter:
 
     def names(self, batch: int) -> tuple[str, ...]:
         """The units that a batch created; none where it has no snapshot. Raises LogError, and TableRefused
-        where its snapshot is one that readers do not see."""
-        found = self._snapshots(batch)
-        return tuple(self._table.unit(snapshot) for snapshot in found if snapshot.added)
+        where its snapshot is one that readers do not see, or cannot read."""
+        found = [snapshot for snapshot in self._snapshots(batch) if snapshot.added]
+        for snapshot in found:
+            if not snapshot.is_unit:
+                raise TableRefused(
+                    f"table {self._table.location}: snapshot {snapshot.id} ({snapshot.operation}) of batch "
+                    f"{batch} replaces the table (outputMode complete), which Iceberg's source does not read, "
+                    f"so nobody could consume it; use append, or follow the query with creates=[]"
+                )
+        return tuple(map(self._table.unit, found))
 
     def forget(self, batch: int) -> None:
         """Nothing is kept."""

@@ -105,7 +105,8 @@ class PlannedQuery:
     """What is known of a query before it is started. sources: None where they are only known from its
     offset log. checkpoint: where it keeps one by which it can be found again, else None. sink: its format,
     with its options. trigger: its class. each_batch: PySpark's holder of the function of
-    `foreachBatch`, which it calls as its `func`."""
+    `foreachBatch`, which it calls as its `func`. mode: of output, as Spark calls it; empty where it is not
+    known."""
 
     session: SparkSession
     sources: tuple[Source, ...] | None
@@ -117,6 +118,7 @@ class PlannedQuery:
     each_batch: ForeachBatchFunction | None
     options: Mapping[str, str] = field(default_factory=dict)
     trigger: str = ""
+    mode: str = ""
 
 
 def planned_query(writer: DataStreamWriter) -> PlannedQuery:
@@ -138,6 +140,7 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         _each_batch(spark, _field(writer._jwrite, "foreachBatchWriter")),
         {str(pair._1()): str(pair._2()) for pair in _iterated(options)},
         trigger,
+        str(_field(writer._jwrite, "outputMode").toString()),
     )
 
 

@@ -360,6 +360,13 @@ class Tracked:
                 f"the query is to create by rows in {routes.spec.segments[min(by_rows)]!r}, and writes a "
                 f"table: tables are tracked by units alone; leave the segment out of rows"
             )
+        if planned.sink == "iceberg" and planned.mode == "Complete":
+            raise TrackingError(
+                f"the query is to create in {list(creates)}, and replaces an Iceberg table with each batch "
+                f"(outputMode complete): Iceberg's source does not read what replaces, so nobody could consume "
+                f"it; use append, or start the query with creates=[]: min time of the segment that it reads "
+                f"says up to when the table has all"
+            )
         if planned.each_batch is None:
             if planned.path is None and to_table is None:
                 raise _unreadable(planned.sink)

@@ -238,9 +238,13 @@ def test_of_a_batch_that_a_second_driver_wrote_too_both_are_created(log: Log) ->
     assert log.writer().names(0) == units(12, 11)
 
 
-def test_a_snapshot_that_replaces_the_table_is_created(log: Log) -> None:
-    log.add(11, 1, batch=0).add(12, 1, batch=1, operation="overwrite")
-    assert log.writer().names(1) == units(12)
+def test_a_snapshot_that_replaces_the_table_is_refused_since_no_source_reads_it(log: Log) -> None:
+    log.add(11, 0, batch=0, operation="overwrite").add(12, 1, batch=1, operation="overwrite")
+    assert log.writer().names(0) == ()
+    with pytest.raises(
+        TableRefused, match=r"snapshot 12 \(overwrite\) of batch 1 replaces the table"
+    ):
+        log.writer().names(1)
 
 
 def test_what_is_on_another_branch_or_staged_is_refused(log: Log) -> None:
