@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from tests.spark_matrix.registry import TWO_HOSTS, Profile
 from tests.spark_matrix.standalone import StandaloneCluster
 
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# What a small compiler makes of the jars of tables is more than it keeps by default.
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
 
 SETTINGS = {
     "spark.ui.enabled": "false",

@@ -70,6 +70,10 @@ class Followed:
         later = [batch for batch in done if batch > self.last_batch]
         return min(later) if later else None
 
+    def logged_offsets(self, batch: int) -> dict[str, Any]:
+        """Up to where a batch has read, by source."""
+        return _offsets(self.checkpoint / "offsets" / str(batch))
+
     def segment(self, source: str) -> str:
         return self.reads if isinstance(self.reads, str) else self.reads[source]
 
@@ -125,7 +129,7 @@ class Truth:
         if batch is None:
             return False
         done_ns = _moment_of(query.checkpoint / "commits" / str(batch))
-        offsets = _offsets(query.checkpoint / "offsets" / str(batch))
+        offsets = query.logged_offsets(batch)
         consumed = self._consumed(query, offsets)
         if consumed is None:
             return False  # written by a batch that is not taken yet
@@ -183,7 +187,7 @@ class Truth:
                 names = [
                     name
                     for entry in range(first + 1, int(offset["logOffset"]) + 1)
-                    for name in _source_entry(query.checkpoint / "sources" / source, entry)
+                    for name in listed_by_source(query.checkpoint / "sources" / source, entry)
                 ]
                 for name in names:
                     if query.rows is not None:
@@ -240,7 +244,12 @@ def _created(query: Followed, output: Output, batch: int) -> list[str]:
             for path in output.directory.rglob(f"b{batch:08d}-*")
             if "_lowmark" not in path.parts
         )
-    folder = output.directory / "_spark_metadata"
+    return listed_by_sink(query, output.directory, batch)
+
+
+def listed_by_sink(query: Followed, directory: Looked, batch: int) -> list[str]:
+    """The files that a batch of a query has added to the list of its file sink."""
+    folder = directory / "_spark_metadata"
     path = folder / str(batch)
     if not path.exists():
         path = folder / f"{batch}.compact"
@@ -259,7 +268,8 @@ def _offsets(path: Looked) -> dict[str, Any]:
     return {source: None if text == "-" else json.loads(text) for source, text in named}
 
 
-def _source_entry(folder: Looked, entry: int) -> list[str]:
+def listed_by_source(folder: Looked, entry: int) -> list[str]:
+    """The files of an entry in the list of a file source."""
     path = folder / str(entry)
     if not path.exists():
         compactions = sorted(n for n in _numbers(folder, ".compact") if n >= entry)

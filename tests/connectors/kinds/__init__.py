@@ -4,7 +4,10 @@ from tests.connectors.connector import Connector
 from tests.connectors.kinds.files import FilesInHdfs, FilesOnS3
 from tests.connectors.kinds.kafka import FromKafka
 from tests.connectors.kinds.kafka_sink import IntoKafka
+from tests.connectors.kinds.tables import DeltaOnS3, IcebergOnS3
 
-CONNECTORS: tuple[type[Connector], ...] = (FilesInHdfs, FilesOnS3, FromKafka, IntoKafka)
+CONNECTORS: tuple[type[Connector], ...] = (
+    FilesInHdfs, FilesOnS3, FromKafka, IntoKafka, DeltaOnS3, IcebergOnS3,
+)  # fmt: skip
 
 __all__ = ["CONNECTORS"]

@@ -32,6 +32,12 @@ class Parts:
         """Before the NameNode: files are named by its address, for all who read and write them."""
         return Relay(self.hdfs.address)
 
+    @property
+    def sqlite(self) -> Path:
+        """A database, for the names of tables."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory / "catalog.db"
+
     @cached_property
     def broker(self) -> KafkaBroker:
         return KafkaBroker(self._directory / "kafka").start()
