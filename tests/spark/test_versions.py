@@ -102,3 +102,11 @@ def test_a_row_that_did_not_run_has_failed() -> None:
 def test_the_rows_are_of_the_matrix() -> None:
     known = {row.number: row for row in registered}
     assert all(known[number].body is not None for number in ROWS)
+
+
+def test_an_environment_has_all_that_the_locks_name() -> None:
+    """Also of a package that has one version for this Python, and another for a later one."""
+    lines = lock_text("4.1").splitlines()
+    for name in ("deprecated==1.3.1", "deprecated==3.0.1", "pyspark==4.1."):
+        assert any(line.startswith(name) for line in lines), name
+    assert len([line for line in lines if line.startswith("pyspark==")]) == 1

@@ -37,9 +37,11 @@ def lock_text(version: str) -> str:
 
 
 def _entries(lock: Path) -> dict[str, str]:
-    """Each package's lines of a lock file, by its name."""
-    texts = re.split(r"\n(?=\S)", lock.read_text().strip())
-    return {text.partition("==")[0]: text for text in texts}
+    """Each package's lines of a lock file, by its name. One may have several versions, each for its Python."""
+    found: dict[str, list[str]] = {}
+    for text in re.split(r"\n(?=\S)", lock.read_text().strip()):
+        found.setdefault(text.partition("==")[0], []).append(text)
+    return {name: "\n".join(texts) for name, texts in found.items()}
 
 
 def environment(version: str) -> Path:
