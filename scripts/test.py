@@ -5,9 +5,9 @@ and stores.
 
 Every directory of `tests` belongs to one layer: those named below to theirs, every other one to
 `processes`, so that a new directory can't be forgotten. A layer that runs no test has failed. A layer
-that fails does not keep the next ones from running. Tests of whole systems, which wait for much, run
-beside the others of their layer. Each layer's time is told, and kept in
-`build/test.json` with that of each of its directories.
+that fails does not keep the next ones from running. Parts of a layer run beside each other, each in a
+pytest of its own. Each layer's time is told, and kept in `build/test.json` with that of each of its
+directories.
 """
 
 from __future__ import annotations
@@ -26,12 +26,19 @@ from pathlib import Path
 from scripts.summary import BUILD, ROOT, finish
 
 PURE = ("core", "model", "simulation", "mutations", "scenarios", "check", "fuzz")
-SPARK = ("spark", "examples")
+SPARK = ("spark", "spark_matrix", "examples")
 CONNECTORS = ("connectors",)
-SYSTEMS = ("chart", "elastic", "examples", "faults", "planted", "processes", "siege")
-"""Directories of whole systems, which wait more than they compute: they run beside the rest of their
-layer, in a pytest of their own."""
+BESIDE = {
+    "inputs": ("core", "fuzz"),
+    "clients": ("client", "consumers", "dashboard", "docs", "explain", "faults", "public"),
+    "systems": ("chart", "processes"),
+    "matrix": ("spark_matrix",),
+}
+"""By the name of a part, directories that run beside the rest of their layer. The parts of a layer take
+about as long as each other; they are more than there are cores where tests wait more than they compute."""
 LAYERS = ("pure", "processes", "spark", "connectors")
+LONG = "long"
+"""Marks tests of connectors that `make connectors` runs; here is no time for them."""
 FETCHER = ("nice", sys.executable, "-m", "tests.connectors.parts")
 """Fetches what the layer of connectors needs, while the layers before it run. What can't be had it says,
 and the tests that need it are skipped."""
@@ -77,9 +84,11 @@ def paths_of(layer: str) -> list[str]:
 
 def parts_of(layer: str) -> dict[str, list[str]]:
     """What of a layer runs side by side: paths by the name of the part."""
-    parts: dict[str, list[str]] = {layer: [], f"{layer}-systems": []}
+    beside = {name: part for part, names in BESIDE.items() for name in names}
+    parts: dict[str, list[str]] = {layer: []}
     for path in paths_of(layer):
-        parts[f"{layer}-systems" if Path(path).name in SYSTEMS else layer].append(path)
+        part = beside.get(Path(path).name)
+        parts.setdefault(f"{layer}-{part}" if part else layer, []).append(path)
     # Without a path pytest would collect everything: a layer without tests has failed instead.
     return {name: paths for name, paths in parts.items() if paths}
 
@@ -93,6 +102,7 @@ def run_layer(layer: str, arguments: Sequence[str]) -> LayerResult:
     for (name, paths), report in zip(parts.items(), reports, strict=True):
         report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "--durations=5", f"--junitxml={report}"]
+        command += ["-m", f"not {LONG}"] if layer == "connectors" else []
         with (BUILD / f"test-{name}.log").open("wb") as log:
             said = log if running else None
             running.append(subprocess.Popen([*command, *arguments, *paths], cwd=ROOT, stdout=said))

@@ -14,7 +14,7 @@ from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, jo
 from tests.client.test_command_line import WRONG_USAGE, run, run_json
 from tracker.cli.app import app
 from tracker.cli.common import EXIT_REFUSED
-from tracker.client import FencedError, NodeClient, RefusedError, Subscriber
+from tracker.client import Admin, FencedError, NodeClient, RefusedError, Subscriber
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import RefusalCode
 
@@ -154,7 +154,9 @@ def test_wrong_words_are_refused_before_anything_happens(
 def test_a_shard_that_is_away_is_said_and_nothing_is_written_off_unseen(
     running: EmbeddedTracker, lost: NodeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracker.client.admin.SHARD_TIMEOUT_S", 0.5)
+    assert Admin.explain.__kwdefaults__ and Admin.ask_shards.__defaults__
+    monkeypatch.setitem(Admin.explain.__kwdefaults__, "shard_timeout_s", 0.5)
+    monkeypatch.setattr(Admin.ask_shards, "__defaults__", (0.5,))
     home = next(
         part.shard
         for part in running.admin().explain("two").parts

@@ -1,6 +1,7 @@
 """Tries each source and sink with the real thing: `python -m tests.connectors [--only 1,2] [--rows away]`.
 
-Connectors for another PySpark than this one's run in an environment of that version, after the others.
+Connectors for another PySpark than this one's run in an environment of that version, after the others. A run
+of all ends with the tests for which `make test` has no time; `--only tests` runs them alone.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from typing import Any
 import pyspark
 
 from scripts.summary import BUILD, ROOT, finish
+from scripts.test import LayerResult
 from tests.connectors.connector import Connector
 from tests.connectors.kinds import CONNECTORS
 from tests.connectors.parts.cache import Unavailable
 from tests.connectors.parts.jars import jars, spark_jars
 from tests.connectors.parts.together import Parts
 from tests.connectors.rows import BODIES, Trial
+from tests.connectors.suites import run_suites
 from tests.spark_matrix.__main__ import Matrix, Outcome, run_rows
 from tests.spark_matrix.registry import Profile, Row
 from tests.spark_matrix.world import WAIT_S, RowFailed, World
@@ -33,6 +36,8 @@ from tests.spark_versions.environments import EnvironmentFailed, environment
 
 MASTER = "local[2,2]"
 """Two cores; a task may fail once."""
+TESTS = "tests"
+"""On the command line, beside connectors: the tests that are no rows."""
 PATIENCE_S, SABOTAGE_PATIENCE_S = WAIT_S, 15.0
 
 
@@ -126,8 +131,15 @@ def run_elsewhere(minor: str, arguments: list[str], name: str) -> list[Outcome]:
     return [Outcome(**outcome) for outcome in json.loads(report.read_text())["outcomes"]]
 
 
-def report(outcomes: list[Outcome], name: str, started_s: float, sabotage: str | None) -> int:
-    """The summary; the exit code is 0 only if all rows ran and hold."""
+def report(
+    outcomes: list[Outcome],
+    name: str,
+    started_s: float,
+    sabotage: str | None,
+    suites: list[LayerResult] | None = None,
+) -> int:
+    """The summary; the exit code is 0 only if all rows ran and hold, and all tests. suites: the results of
+    the tests that are no rows, if they were run."""
     failed = [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
     skipped = [outcome for outcome in outcomes if not outcome.covered]
     shown: dict[str, object] = {
@@ -136,14 +148,19 @@ def report(outcomes: list[Outcome], name: str, started_s: float, sabotage: str |
         "false": sum(outcome.false for outcome in outcomes),
         "lost": sum(outcome.lost for outcome in outcomes),
         **({"skipped": len(skipped)} if skipped else {}),
+        **({} if suites is None else {"tests": sum(suite.passed for suite in suites)}),
         "seconds": round(time.monotonic() - started_s),
     }
     details: dict[str, object] = {
         "pyspark": pyspark.__version__,
         "sabotage": sabotage,
         "outcomes": [asdict(outcome) for outcome in outcomes],
+        "suites": [asdict(suite) for suite in suites or ()],
     }
-    ok = bool(outcomes) and not failed and not skipped
+    broken = [suite.name for suite in suites or () if not suite.ok]
+    if broken:
+        shown["broken"] = ",".join(broken)
+    ok = bool(outcomes or suites) and not failed and not skipped and not broken
     return finish(name, ok=ok, shown=shown, details=details)
 
 
@@ -160,7 +177,9 @@ def chosen_rows(arguments: argparse.Namespace) -> tuple[list[type[Connector]], l
 
 def main(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.connectors", description=__doc__)
-    parser.add_argument("--only", default="", help="connectors by number or name, with commas")
+    parser.add_argument(
+        "--only", default="", help=f"connectors by number or name, or {TESTS}, with commas"
+    )
     parser.add_argument("--rows", default="", help=f"of each, with commas: {', '.join(BODIES)}")
     parser.add_argument("--sabotage", choices=("early", "lost", "double"))
     parser.add_argument("--name", default="connectors", help="of the files in build/")
@@ -181,7 +200,10 @@ def main(given: list[str]) -> int:
         more = ["--only", only, "--rows", ",".join(words)]
         more += ["--sabotage", sabotage] if sabotage else []
         outcomes += run_elsewhere(minor, more, f"{name}-{minor}")
-    return report(outcomes, name, started_s, sabotage)
+    only, limited = arguments.only.split(","), arguments.only or arguments.rows
+    wants_tests = TESTS in only or not (limited or sabotage or arguments.here)
+    suites = run_suites(f"{name}-{TESTS}") if wants_tests else None
+    return report(outcomes, name, started_s, sabotage, suites)
 
 
 if __name__ == "__main__":

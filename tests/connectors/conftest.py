@@ -1,24 +1,30 @@
-"""The real parts, one of each for all tests here; a test is skipped, with the reason, where a part can't
-be had."""
+"""The real parts, one of each for all tests here, and one Spark session; a test is skipped, with the reason,
+where a part can't be had.
+
+Tests that are marked `long` are run by `make connectors`: `make test` has no time for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
-from tests.connectors.parts import hdfs as hdfs_part
-from tests.connectors.parts import jars
+import tracker
 from tests.connectors.parts.cache import Unavailable
 from tests.connectors.parts.hdfs import HdfsCluster
+from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.connectors.parts.s3 import S3Server
+from tests.connectors.parts.together import BUCKET
+from tests.spark_matrix.registry import LOCAL
+from tests.spark_matrix.sessions import make_session
 
 T = TypeVar("T")
-JVM_ENDS_WITHIN_S = 60.0
-BUCKET = "lowmark"
+JARS = ("s3a", "spark-kafka")
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +35,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
-    if not jars.are_fetched(hdfs_part.JARS):
-        pytest.skip("HDFS is fetched by `make connectors`, which tries it as a whole")
     with or_skip(lambda: HdfsCluster(tmp_path_factory.mktemp("hdfs"))) as cluster:
         yield cluster
 
@@ -41,18 +45,20 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(scope="module", autouse=True)
-def jvm_of_its_own() -> Iterator[None]:
-    """Which jars a driver has is settled when its JVM begins, which outlives the sessions that it serves: each
-    module's begins anew."""
-    yield
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # what the JVM that PySpark has started waits for
-    gateway.proc.wait(JVM_ENDS_WITHIN_S)
+@pytest.fixture(scope="session")
+def spark(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """For all modules: which jars a driver has is settled when its JVM begins, which ends with this process."""
+    jars = or_skip(lambda: spark_jars(*JARS))
+    settings = {"spark.jars": jars, **s3.spark_settings(), **HdfsCluster.spark_settings()}
+    started = make_session(replace(LOCAL, settings=settings), tmp_path_factory.mktemp("spark"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def target() -> Iterator[str]:
+    with tracker.embedded(shards=2) as embedded:
+        yield embedded.target
 
 
 def or_skip(make: Callable[[], T]) -> T:

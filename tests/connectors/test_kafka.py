@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-import tracker
 from examples.kafka import pipeline, queries
 from examples.kafka.front import label
 from fronts.kafka import KafkaFront, KafkaGroup, KafkaTopic
@@ -23,29 +21,11 @@ from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.kafka import topic_ranges
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot, until
-from tests.connectors.conftest import or_skip
-from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.kafka import KafkaBroker
-from tests.spark_matrix.registry import LOCAL
-from tests.spark_matrix.sessions import make_session
 from tracker.client import Admin, Subscriber
 from tracker.client.topics import TopicError
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    profile = replace(LOCAL, settings={"spark.jars": or_skip(lambda: spark_jars("spark-kafka"))})
-    session = make_session(profile, tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[str]:
-    with tracker.embedded(shards=2) as embedded:
-        yield embedded.target
 
 
 class World:

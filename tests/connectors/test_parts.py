@@ -36,6 +36,7 @@ def test_an_address_that_lasts_is_given_once_and_never_to_an_outgoing_connection
 # --- Kafka ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_topic_and_its_partitions_outlive_a_killed_broker(broker: KafkaBroker) -> None:
     broker.create_topic("kept", 2)
     assert broker.ends("kept") == {0: 0, 1: 0}
@@ -95,6 +96,7 @@ def test_a_request_without_the_secret_is_refused(s3: S3Server) -> None:
 # --- HDFS -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_files_outlive_a_killed_name_node(hdfs: HdfsCluster) -> None:
     begun_ns = time.time_ns() - HDFS_CLOCK_NS
     place = HdfsPlace(hdfs, hdfs.address, "row")

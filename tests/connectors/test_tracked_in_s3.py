@@ -14,24 +14,14 @@ from local_tracker.spark.hadoop_files import SessionStores
 from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, until
-from tests.connectors.conftest import BUCKET, or_skip
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
-from tests.connectors.parts.jars import spark_jars
-from tests.connectors.parts.s3 import S3Server
-from tests.connectors.sessions import s3a_session
+from tests.connectors.parts.together import BUCKET
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
 
 pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
-
-
-@pytest.fixture(scope="module")
-def session(s3: S3Server) -> Iterator[SparkSession]:
-    jars = or_skip(lambda: spark_jars("s3a"))
-    with s3a_session(s3, jars) as spark:
-        yield spark
 
 
 class Lake:
@@ -74,11 +64,12 @@ class Lake:
 
 
 @pytest.fixture
-def lake(session: SparkSession) -> Iterator[Lake]:
+def lake(spark: SparkSession) -> Iterator[Lake]:
     with tracker.embedded() as embedded:
-        yield Lake(embedded, session)
+        yield Lake(embedded, spark)
 
 
+@pytest.mark.long
 def test_what_a_query_reads_and_writes_there_is_told(lake: Lake) -> None:
     """Also of batches that were over while nobody followed them."""
     lake.publish(1, 5, 6)

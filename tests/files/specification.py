@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +16,15 @@ from tracker.files import End, FilesError, NotExclusiveError, OpenedFile
 THREADS = 8
 RACES = 10
 MOST_BYTES = 1 << 20
+
+
+@contextmanager
+def set_at_end(event: threading.Event) -> Iterator[None]:
+    """Whoever waits for it is not left waiting where the test fails."""
+    try:
+        yield
+    finally:
+        event.set()
 
 
 def test_a_file_is_read_as_it_was_written(store: Store) -> None:
@@ -99,13 +110,12 @@ def test_a_file_is_replaced_as_a_whole(store: Store) -> None:
                 store.files.read_whole(store.at(store.files.names(store.root)[0]), MOST_BYTES)
             )
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool, set_at_end(written):
         lookers = [pool.submit(look) for _ in range(2)]
         for text in texts * 3:
             store.files.create(where, text)
-        written.set()
-        for looker in lookers:
-            looker.result()
+    for looker in lookers:
+        looker.result()
     assert set(seen) <= set(texts)
     assert store.files.names(store.root) == ["record"]
 
@@ -140,12 +150,11 @@ def test_whoever_looks_while_a_file_is_created_finds_all_of_it_or_nothing(exclus
             for name in exclusive.files.names(exclusive.root):
                 seen.add(exclusive.files.read_whole(exclusive.at(name), MOST_BYTES))
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, set_at_end(created):
         looker = pool.submit(look)
         for number in range(10):
             assert exclusive.files.create_if_absent(exclusive.at(str(number)), whole)
-        created.set()
-        looker.result()
+    looker.result()
     assert seen <= {whole, None}
 
 

@@ -27,6 +27,12 @@ def test_a_directory_that_nobody_named_runs_with_the_processes(tmp_path: Path) -
     assert layers.layer_of(tmp_path / "connectors") == "connectors"
 
 
+def test_every_directory_that_runs_beside_others_is_one() -> None:
+    beside = [name for names in layers.BESIDE.values() for name in names]
+    assert len(set(beside)) == len(beside)
+    assert all((summary.ROOT / "tests" / name).is_dir() for name in beside)
+
+
 def test_errors_outside_of_tests_count_as_failed(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(SUITE.format(10, 1, 2, 3))
@@ -85,13 +91,15 @@ def test_each_directorys_time_is_kept(tmp_path: Path) -> None:
     assert (found.seconds, found.directories) == (8.2, {"tests.model": 4, "tests.core": 3})
 
 
-def test_whole_systems_run_beside_the_rest_of_their_layer(tmp_path: Path) -> None:
+def test_parts_of_a_layer_run_beside_each_other(tmp_path: Path) -> None:
     for layer in layers.LAYERS:
         parts = layers.parts_of(layer)
         assert sorted(path for paths in parts.values() for path in paths) == sorted(
             layers.paths_of(layer)
         )
-    assert set(layers.parts_of("processes")) == {"processes", "processes-systems"}
+    processes = ["processes", "processes-clients", "processes-systems"]
+    assert sorted(layers.parts_of("processes")) == processes
+    assert layers.parts_of("spark")["spark-matrix"] == ["tests/spark_matrix"]
     reports = [tmp_path / "one.xml", tmp_path / "other.xml"]
     for report in reports:
         report.write_text(SUITE.format(3, 0, 0, 1))

@@ -66,8 +66,7 @@ class FilesInHdfs(Files):
     number, name, jars = 1, "files in HDFS", ()
 
     def settings(self) -> dict[str, str]:
-        self.parts.hdfs  # noqa: B018 - is started
-        return {}
+        return self.parts.hdfs.spark_settings()
 
     def place(self, row: str, directory: Path) -> HdfsPlace:
         return HdfsPlace(self.parts.hdfs, self.parts.hdfs_relay.address, row)

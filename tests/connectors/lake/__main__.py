@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from scripts.summary import ROOT
 from tests.connectors.lake.sessions import PYSPARK
@@ -17,13 +18,15 @@ TEST_TIMEOUT_S = 400
 """Of one query over a table: each batch is some seconds of a JVM."""
 
 
-def run(names: Sequence[str], chosen: str = "") -> int:
-    """Runs the files of these formats in the environment of their PySpark; returns the exit status."""
+def run(names: Sequence[str], chosen: str = "", report: Path | None = None) -> int:
+    """Runs the files of these formats in the environment of their PySpark; returns the exit status. report:
+    where pytest's goes. Raises EnvironmentFailed."""
     command = [
         str(environment(PYSPARK)), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
         "-o", f"timeout={TEST_TIMEOUT_S}",
     ]  # fmt: skip
     command += ["-k", chosen] if chosen else []
+    command += [f"--junitxml={report}"] if report else []
     # What the one that runs this has set for its own Spark is not of that one.
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     files = [FILES[name] for name in names]

@@ -13,7 +13,7 @@ from tests.spark.conftest import pipelines, target
 __all__ = ["pipelines", "target"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     started = lake_session(tmp_path_factory.mktemp("spark"))
     yield started

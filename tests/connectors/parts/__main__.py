@@ -13,8 +13,6 @@ from tests.connectors.parts import jars, s3
 from tests.connectors.parts.cache import Unavailable, cache
 from tests.spark_versions.environments import EnvironmentFailed, environment
 
-OFTEN = ("kafka", "spark-kafka", "s3a", "delta", "iceberg")
-"""The sets that a short run needs."""
 TABLES_PYSPARK = "4.1"
 """The PySpark of the table formats, in an environment of its own."""
 
@@ -22,12 +20,14 @@ TABLES_PYSPARK = "4.1"
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.connectors.parts", description=__doc__)
     parser.add_argument("--all", action="store_true", help="those of `make connectors`, too")
-    sets = jars.names() if parser.parse_args(arguments).all else OFTEN
+    all_of_them = parser.parse_args(arguments).all
+    sets = jars.names() if all_of_them else jars.OFTEN
     parts: dict[str, Callable[[], object]] = {
         **{f"jars of {name}": lambda name=name: jars.jars(name) for name in sets},  # type: ignore[misc]
-        f"PySpark {TABLES_PYSPARK}": lambda: environment(TABLES_PYSPARK),
         "S3 server": s3.server_program,
     }
+    if all_of_them:
+        parts[f"PySpark {TABLES_PYSPARK}"] = lambda: environment(TABLES_PYSPARK)
     missing = 0
     for part, fetch in parts.items():
         try:

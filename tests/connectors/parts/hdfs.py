@@ -14,6 +14,8 @@ from tests.connectors.parts.process import java, run_java
 
 JARS = "hdfs"
 HEAP_MB = 192
+BLOCK_BYTES = 4 * 1024 * 1024
+"""A DataNode takes a file only if it has room for a whole block, however small the file is."""
 _NAME_NODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _LOGGING = """\
 log4j.rootLogger=WARN, console
@@ -57,6 +59,7 @@ class HdfsCluster:
             "dfs.datanode.http.address": lasting_address(),
             "dfs.datanode.ipc.address": lasting_address(),
             "dfs.replication": 1,
+            "dfs.blocksize": BLOCK_BYTES,
             "dfs.permissions.enabled": "false",
             "dfs.namenode.safemode.extension": 0,
             # The one DataNode takes what comes, however busy it is.
@@ -83,6 +86,11 @@ class HdfsCluster:
     def stop_name_node(self) -> None:
         """kill -9 of the NameNode: nothing can be read or written until `start`."""
         self.name_node.kill()
+
+    @staticmethod
+    def spark_settings() -> dict[str, str]:
+        """For a session that writes `hdfs://` there: a client says how large its blocks are."""
+        return {"spark.hadoop.dfs.blocksize": str(BLOCK_BYTES)}
 
     def shell(self, *arguments: str) -> str:
         """What `hdfs dfs` says."""

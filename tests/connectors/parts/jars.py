@@ -18,6 +18,8 @@ from pathlib import Path
 from tests.connectors.parts.cache import Unavailable, cache, made_once, run_fetcher
 
 SETS = Path(__file__).with_name("sets")
+OFTEN = ("kafka", "spark-kafka", "s3a")
+"""The sets that a short run needs, of every change."""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _DIGEST_CHARACTERS = 12
 """Of a set's definition, in the name of its folder: another definition has another folder."""
@@ -41,11 +43,6 @@ def jars(name: str) -> list[Path]:
             _fetch(name, part)
             refuse_others(name, digests(part), pinned)
     return [folder / jar for jar in sorted(pinned)]
-
-
-def are_fetched(name: str) -> bool:
-    """Whether a set is there without fetching."""
-    return _folder(name).exists()
 
 
 def class_path(name: str, *before: Path) -> str:
