@@ -33,7 +33,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from local_tracker.core.merge import merge_cells
@@ -44,11 +44,12 @@ from local_tracker.worker.protocol import HandOverError
 from local_tracker.worker.route import Route
 from local_tracker.worker.settings import SettingsError
 from tracker.core.log import Grant
-from tracker.core.model import Cells, Heartbeat
+from tracker.core.model import Cells, Heartbeat, HoldMove
+from tracker.core.model.slots import FOREVER
 
 __all__ = [
-    "AckError", "Collector", "HandOverError", "Recorded", "SettingsError", "consume", "create",
-    "current", "heartbeat", "join_front", "leave_front", "min_time", "operator",
+    "AckError", "Collector", "HandOverError", "Held", "Recorded", "SettingsError", "consume", "create",
+    "current", "heartbeat", "hold", "holds", "join_front", "leave_front", "min_time", "operator",
     "pandas_udf_operator", "recording", "step", "udf_operator",
 ]  # fmt: skip
 
@@ -103,7 +104,81 @@ def step(name: str = "step") -> Iterator[Collector]:
     collector = Collector(name, destination.segment_number)
     with _as_current(collector):
         yield collector
-    destination.hand_over(name, *collector.take())
+    _hand_over(destination, collector)
+
+
+# --- holding time ---------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Held:
+    """Time that a long task holds, by the local tracker's node: min time of a segment does not pass its slot.
+
+    In a step, what is done with it becomes durable together with the step's acks; outside of steps it is a
+    step of its own, durable on return. As a context it is let go of at the end of a block that ends well; one
+    that raises leaves it to whoever does the work again, and finds it in `holds()`.
+    """
+
+    segment: str
+    name: str
+    slot: int
+
+    def move_to(self, slot: int) -> None:
+        """Moves it up. Raises AckError for a slot below the one where it stands; HandOverError."""
+        if slot < self.slot:
+            raise AckError(
+                f"hold {self.name!r} stands at slot {self.slot} of segment {self.segment!r}, and cannot move "
+                f"back to {slot}: a hold only moves up"
+            )
+        _hold(self.segment, slot, self.name)
+        self.slot = slot
+
+    def release(self) -> None:
+        """Lets go of it; once more changes nothing. Raises HandOverError."""
+        if self.slot != FOREVER:
+            self.move_to(FOREVER)
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self.release()
+
+
+def hold(segment: str, slot: int, name: str) -> Held:
+    """Holds a slot of a segment from the running step on, which consumes what the hold stands for:
+
+        with acks.step():
+            acks.consume("parse", slot, value)
+            held = acks.hold("parse", slot, "job 7")
+        with held:
+            ...                                # hours of work
+            with acks.step():
+                acks.create("index", slot, results)
+
+    name: the hold's own on this host, the same when the work is done again. Not in micro-batches. Raises
+    AckError, HandOverError.
+    """
+    _hold(segment, slot, name)
+    return Held(segment, name, slot)
+
+
+def holds() -> dict[str, Held]:
+    """What the local tracker's node holds, by name, as far as it is durable: also what programs have held that
+    are gone. Raises HandOverError."""
+    handle = _handle()
+    names = handle.welcome().segments
+    return {each.name: Held(names[each.segment], each.name, each.slot) for each in handle.holds()}
+
+
+def _hold(segment: str, slot: int, name: str) -> None:
+    collector = _current.get()
+    if collector is not None:
+        collector.hold(segment, slot, name)
+        return
+    with step(f"hold {name!r}") as alone:
+        alone.hold(segment, slot, name)
 
 
 # --- operators ------------------------------------------------------------------------------------
@@ -184,7 +259,7 @@ class _Operator:
                 f"is no end at which its acks could be handed over; use mapInArrow or mapInPandas, or "
                 f"acks.pandas_udf_operator or acks.udf_operator for scalar UDFs"
             )
-        destination.hand_over(self._name, *collector.take())
+        _hand_over(destination, collector)
         return result
 
     def _drive(
@@ -199,8 +274,8 @@ class _Operator:
             yield result
             if destination.task is None:
                 # Whoever asks for the next has taken this one: a step is over.
-                destination.hand_over(self._name, *collector.take())
-        destination.hand_over(self._name, *collector.take())
+                _hand_over(destination, collector)
+        _hand_over(destination, collector)
 
 
 class _EachBatch:
@@ -268,6 +343,8 @@ class Recorded:
     segments: list[str]
     created: Cells
     consumed: Cells
+    holds: dict[str, HoldMove] = field(default_factory=dict)
+    """By name where holds stand that were not let go of."""
     task: ClassVar[None] = None
 
     def segment_number(self, name: str) -> int:
@@ -275,9 +352,15 @@ class Recorded:
             self.segments.append(name)
         return self.segments.index(name)
 
-    def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
+    def hand_over(
+        self, operator: str, created: Cells, consumed: Cells, holds: tuple[HoldMove, ...] = ()
+    ) -> None:
         self.created = merge_cells(Cells.concatenate([self.created, created]))
         self.consumed = merge_cells(Cells.concatenate([self.consumed, consumed]))
+        for move in holds:
+            self.holds[move.name] = move
+            if move.slot == FOREVER:
+                del self.holds[move.name]
 
 
 @contextmanager
@@ -299,13 +382,26 @@ class _Nowhere:
     def segment_number(self, name: str) -> int:
         return 0
 
-    def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
+    def hand_over(
+        self, operator: str, created: Cells, consumed: Cells, holds: tuple[HoldMove, ...] = ()
+    ) -> None:
         return None
 
 
 def _destination() -> Recorded | Route | _Nowhere:
     """Where the acks of one operator or step go: decided when it begins."""
     return _recorder.get() or route.current() or _Nowhere()
+
+
+def _hand_over(destination: Recorded | Route | _Nowhere, collector: Collector) -> None:
+    """Hands over what an operator or step has acknowledged, and holds, since the last time."""
+    holds = collector.take_holds()
+    if holds and destination.task is not None:
+        raise AckError(
+            f"operator {collector.name!r} holds time in a micro-batch, whose tasks may run again: hold it in "
+            "plain Python programs and long-running tasks (mode eager)"
+        )
+    destination.hand_over(collector.name, *collector.take(), holds)
 
 
 def _handle() -> Handle:

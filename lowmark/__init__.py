@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from tracker.client.credentials import CredentialsError
     from tracker.client.embedded import EmbeddedTracker, embedded
     from tracker.client.history import history
+    from tracker.client.holds import Hold
     from tracker.client.pipeline_file import PipelineFileError, load_pipeline
     from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
     from tracker.client.updates import slot_time, slot_until
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         Edge,
         FrontPolicy,
         Heartbeat,
+        HoldMove,
         PipelineSpec,
         RefusalCode,
         SilentFront,
@@ -139,6 +141,7 @@ _NAMES = {
     ),
     "tracker.client.embedded": ("EmbeddedTracker", "embedded"),
     "tracker.client.history": ("history",),
+    "tracker.client.holds": ("Hold",),
     "tracker.client.updates": ("slot_time", "slot_until"),
     "tracker.client.topics": ("BrokerAwayError", "TopicEnds", "TopicError"),
     "tracker.client.waiting": ("Outcome", "Waited", "wait_complete"),
@@ -158,7 +161,7 @@ _NAMES = {
     "tracker.core.cut.history": ("Reached",),
     "tracker.core.log": ("Grant", "Joined"),
     "tracker.core.model": (
-        "Batch", "Cells", "Edge", "FrontPolicy", "Heartbeat", "PipelineSpec", "RefusalCode",
+        "Batch", "Cells", "Edge", "FrontPolicy", "Heartbeat", "HoldMove", "PipelineSpec", "RefusalCode",
         "SilentFront", "TickContent", "TimeKind", "Unit",
     ),
     "tracker.core.model.slots": (
@@ -181,7 +184,7 @@ __all__ = [
     "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
     "EmbeddedTracker", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
-    "Heartbeat", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
+    "Heartbeat", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
     "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",
     "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome", "PartitionGroup",
     "Period", "PeriodFollower", "Periods", "PipelineDescription", "PipelineFileError",

@@ -261,6 +261,8 @@ class Flusher:
 
 def _fingerprint(content: TickContent) -> bytes:
     promises = repr([(h.front, h.slot) for h in content.heartbeats]).encode()
+    if content.holds:
+        promises += repr([(h.name, h.segment, h.slot) for h in content.holds]).encode()
     created, consumed = pack_cells((content.created,)), pack_cells((content.consumed,))
     lengths = f"{len(created)} {len(consumed)} ".encode()
     return blake2b(lengths + created + consumed + promises, digest_size=16).digest()

@@ -32,11 +32,12 @@ from local_tracker.worker.protocol import (
     receive_frame,
     send_frame,
 )
-from tracker.core.model import Heartbeat
+from tracker.core.model import Heartbeat, HoldMove
 
 MAX_CONNECTIONS = 512
 MAX_CONTRIBUTIONS_PER_FRAME = 1_024
 MAX_HEARTBEATS_PER_STEP = 1_000
+MAX_HOLDS_PER_STEP = 1_000
 MAX_WAIT_MS = 60_000
 """A request is given up after this long, whatever its deadline says."""
 OWNER_WAIT_S = 10.0
@@ -157,6 +158,7 @@ class Server:
             "hello": self._hello, "stage": self._stage, "step": self._step,
             "min_times": self._get_min_times, "join_front": self._join_front,
             "leave_front": self._leave_front,
+            "holds": self._get_holds,
         }  # fmt: skip
         self._accepting = threading.Thread(target=self._accept, name="lowmark-accept", daemon=True)
         self._accepting.start()
@@ -290,6 +292,7 @@ class Server:
             "node_id": self._node_id,
             "spool": "" if self._flusher is None else self._flusher.spool_identity,
             "generation": None if self._flusher is None else self._flusher.generation,
+            "holds": True,
         }
 
     def _stage(self, fields: Fields, cells: CellReader) -> Header:
@@ -324,7 +327,7 @@ class Server:
             )
         step = Step(
             fields.text("sender"), fields.integer("number"), created, consumed,
-            tuple(_heartbeat(item) for item in items),
+            tuple(_heartbeat(item) for item in items), self._holds(fields),
         )  # fmt: skip
         deadline = _deadline(fields)
         outcome = self._required_flusher().submit(
@@ -332,6 +335,21 @@ class Server:
         )
         outcome.result(deadline.left_s())
         return {}
+
+    def _holds(self, fields: Fields) -> tuple[HoldMove, ...]:
+        items = fields.items("holds", [])
+        if len(items) > MAX_HOLDS_PER_STEP:
+            raise HandOverError(
+                "protocol", f"{len(items)} holds are over the limit of {MAX_HOLDS_PER_STEP} a step"
+            )
+        moves = tuple(_hold(item) for item in items)
+        self._check_segments([move.segment for move in moves])
+        return moves
+
+    def _get_holds(self, fields: Fields, _: CellReader) -> Header:
+        self._required_flusher()
+        holds = self._uplink.holds(_deadline(fields))
+        return {"holds": [[held.name, held.segment, held.slot] for held in holds]}
 
     def _get_min_times(self, fields: Fields, _: CellReader) -> Header:
         wait_s = min(max(0, fields.integer("wait_ms")), MAX_WAIT_MS) / 1000
@@ -388,6 +406,13 @@ class Server:
 
 def _deadline(fields: Fields) -> Deadline:
     return Deadline(min(max(1, fields.integer("deadline_ms")), MAX_WAIT_MS) / 1000)
+
+
+def _hold(item: object) -> HoldMove:
+    match item:
+        case [str(name), int(segment), int(slot)] if -(2**63) <= slot < 2**63:
+            return HoldMove(checked_text("a hold's name", name), segment, slot)
+    raise HandOverError("protocol", f"{item!r} is not a hold's name, a segment's number and a slot")
 
 
 def _heartbeat(item: object) -> Heartbeat:

@@ -30,7 +30,7 @@ from typing import Any
 
 from local_tracker.core.window import Step
 from local_tracker.worker.protocol import CellReader, HandOverError, pack_cells
-from tracker.core.model import Heartbeat
+from tracker.core.model import Heartbeat, HoldMove
 
 MAX_SENDERS = 10_000
 """Senders whose last step is remembered; the longest silent are forgotten."""
@@ -212,11 +212,7 @@ class Spool:
     def _append(
         self, header: dict[str, Any], steps: tuple[Step, ...] = (), sync: bool = True
     ) -> None:
-        header["steps"] = [
-            [s.sender, s.number, len(s.created), len(s.consumed),
-             [[h.front, h.slot] for h in s.heartbeats]]
-            for s in steps
-        ]  # fmt: skip
+        header["steps"] = [_step_header(step) for step in steps]
         text = json.dumps(header, separators=(",", ":")).encode()
         body = pack_cells(cells for s in steps for cells in (s.created, s.consumed))
         record = text + body
@@ -284,9 +280,22 @@ def _steps(headers: list[Any], body: bytes) -> tuple[Step, ...]:
         Step(
             sender, number, cells.read(created), cells.read(consumed),
             tuple(Heartbeat(front, slot) for front, slot in heartbeats),
+            tuple(HoldMove(name, segment, slot) for held in holds for name, segment, slot in held),
         )
-        for sender, number, created, consumed, heartbeats in headers
+        for sender, number, created, consumed, heartbeats, *holds in headers
     )  # fmt: skip
+
+
+def _step_header(step: Step) -> list[Any]:
+    """A step but for its cells. Holds are written where there are any: a version that does not know of them
+    then says that it cannot read the record, and goes on with any other."""
+    header: list[Any] = [
+        step.sender, step.number, len(step.created), len(step.consumed),
+        [[h.front, h.slot] for h in step.heartbeats],
+    ]  # fmt: skip
+    if step.holds:
+        header.append([[h.name, h.segment, h.slot] for h in step.holds])
+    return header
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -18,7 +18,8 @@ from tracker.client import (
     UnavailableError,
 )
 from tracker.core.log import Grant
-from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent
+from tracker.core.model import Batch, HoldMove, NodeKind, RefusalCode, TickContent
+from tracker.core.model.slots import FOREVER
 
 FLUSHES = "flushes"
 """The scope of the batch keys of a local tracker's ticks: the numbers of its flushes."""
@@ -67,6 +68,9 @@ class Uplink(Protocol):
 
     def leave_front(self, front: str, deadline: Deadline) -> None:
         """Ends a front; durable on return."""
+
+    def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
+        """What the node holds, by ticks that are durable."""
 
     def watch(self, heard: MinTimes) -> None:
         """Keeps min times up to date until `close`; called once, in a thread of its own."""
@@ -179,6 +183,13 @@ class TrackerUplink:
             self._node.leave_front(front).result(deadline.left_s())
         self._fronts.discard(front)
 
+    def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
+        return tuple(
+            HoldMove(held.name, held.number, held.durable_slot)
+            for held in self._node.holds.values()
+            if held.durable_slot not in (None, FOREVER)
+        )
+
     def watch(self, heard: MinTimes) -> None:
         numbers = {name: number for number, name in enumerate(self.segments)}
         try:
@@ -191,7 +202,8 @@ class TrackerUplink:
 
     def close(self, leave: bool) -> None:
         self._subscriber.close()
-        if leave and self._joined and not self._fronts and self._node.failure is None:
+        keeps = self._fronts or self._node.holds
+        if leave and self._joined and not keeps and self._node.failure is None:
             try:
                 self._node.leave(_OPEN_TIMEOUT_S)
             except LowmarkError:
@@ -254,6 +266,9 @@ class LocalTrackerUplink:
 
     def leave_front(self, front: str, deadline: Deadline) -> None:
         self._asking.leave_front(front, deadline.left_s())
+
+    def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
+        return self._asking.holds(deadline.left_s())
 
     def watch(self, heard: MinTimes) -> None:
         version = -1

@@ -11,14 +11,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from local_tracker.core.merge import merge_cells
-from tracker.core.model import Cells, Heartbeat, TickContent
+from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 
 _MS = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One whole step of a worker: what it consumed and created, and promises that hold after it.
+    """One whole step of a worker: what it consumed and created, promises, and what it holds after it.
 
     (sender, number): who hands it over and its number there, from 1, so that one that arrives again
     is known.
@@ -29,6 +29,7 @@ class Step:
     created: Cells = field(default_factory=Cells.empty)
     consumed: Cells = field(default_factory=Cells.empty)
     heartbeats: tuple[Heartbeat, ...] = ()
+    holds: tuple[HoldMove, ...] = ()
 
     @property
     def cells(self) -> int:
@@ -38,7 +39,7 @@ class Step:
 
 def merged_content(steps: tuple[Step, ...]) -> TickContent:
     """The tick content of steps: each (segment, slot) once, by decreasing slot, then the latest
-    promise of each front, in the order in which the fronts were first heard."""
+    promise of each front, in the order in which the fronts were first heard, and where each hold came to."""
     latest: dict[str, int] = {}
     for step in steps:
         for heartbeat in step.heartbeats:
@@ -49,6 +50,7 @@ def merged_content(steps: tuple[Step, ...]) -> TickContent:
         created=merge_cells(Cells.concatenate(step.created for step in steps)),
         consumed=merge_cells(Cells.concatenate(step.consumed for step in steps)),
         heartbeats=tuple(Heartbeat(front, slot) for front, slot in latest.items()),
+        holds=tuple({move.name: move for step in steps for move in step.holds}.values()),
     )
 
 

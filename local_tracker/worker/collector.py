@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from local_tracker.core.merge import merge_acks, merge_cells
 from local_tracker.worker.protocol import MAX_CELLS, HandOverError
-from tracker.core.model import Cells
-from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
+from tracker.core.model import Cells, HoldMove
+from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 _MERGE_AT_ACKS = 1 << 20
 """So many acks of one segment are merged before more are kept."""
@@ -70,6 +70,7 @@ class Collector:
         self._lock = threading.Lock()
         self._created: dict[str, _Acks] = {}
         self._consumed: dict[str, _Acks] = {}
+        self._holds: dict[str, HoldMove] = {}
 
     def create(self, segment: str, slots: Any, values: Any) -> None:
         """See `local_tracker.acks.create`."""
@@ -78,6 +79,22 @@ class Collector:
     def consume(self, segment: str, slots: Any, values: Any) -> None:
         """See `local_tracker.acks.consume`."""
         self._add(self._consumed, segment, slots, values)
+
+    def hold(self, segment: str, slot: Any, name: str) -> None:
+        """See `local_tracker.acks.hold`; at FOREVER it is let go of."""
+        if not isinstance(name, str) or not name:
+            raise self._error(f"a hold is named by a text that is not empty, not by {name!r}")
+        if slot != FOREVER:
+            slot = self._slot(slot)
+        move = HoldMove(name, self._segment_number(segment), slot)
+        with self._lock:
+            self._holds[name] = move
+
+    def take_holds(self) -> tuple[HoldMove, ...]:
+        """Where each hold came to since the last time."""
+        with self._lock:
+            holds, self._holds = tuple(self._holds.values()), {}
+        return holds
 
     def take(self) -> tuple[Cells, Cells]:
         """(created, consumed) since the last time, merged. Raises HandOverError if that is more than

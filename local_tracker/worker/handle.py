@@ -26,7 +26,7 @@ from local_tracker.worker.protocol import (
     send_frame,
 )
 from tracker.core.log import Grant
-from tracker.core.model import Cells, Heartbeat, TickContent
+from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 
 _RETRY_S = 0.05
 _MARGIN_S = 1.0
@@ -53,6 +53,8 @@ class Welcome:
     generation: int | None = None
     """How often the pipeline had been restarted when it joined; None where it does not join, or is of an
     older release."""
+    takes_holds: bool = False
+    """Whether it knows of holds; one of an older release would pass over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +128,16 @@ class Handle:
         consumed: Cells,
         heartbeats: tuple[Heartbeat, ...] = (),
         what: str = "a step",
+        holds: tuple[HoldMove, ...] = (),
     ) -> None:
         """Hands over a whole step; returns when it is durable. Raises HandOverError; after one with
         code `deadline` or `unreachable` the step may still become durable."""
+        self._check_takes(holds)
         with self._lock:
             self._check_process()
             self._number += 1
-            frame = _step_frame(self._sender, self._number, created, consumed, heartbeats)
+            content = TickContent(created, consumed, heartbeats, holds=holds)
+            frame = _step_frame(self._sender, self._number, content)
             self._ask_locked(*frame, what)
 
     def step_as(
@@ -147,9 +152,8 @@ class Handle:
         """A step under a name and number of the caller's own, as one local tracker flushes into
         another. It may be repeated under the same number; `again` says that it is, and `first_to` what
         `Welcome.spool` was then."""
-        header, body = _step_frame(
-            sender, number, content.created, content.consumed, content.heartbeats
-        )
+        self._check_takes(content.holds)
+        header, body = _step_frame(sender, number, content)
         header |= {"again": again, "first_to": first_to}
         self._ask(header, body, f"flush {number}", deadline_s)
 
@@ -189,6 +193,21 @@ class Handle:
         """Ends a front, after its last items have become durable. Raises HandOverError."""
         header: Header = {"type": "leave_front", "front": front}
         self._ask(header, b"", f"the leaving of front {front!r}", deadline_s)
+
+    def holds(self, deadline_s: float | None = None) -> tuple[HoldMove, ...]:
+        """What the local tracker's node holds, by ticks that are durable. Raises HandOverError."""
+        self._check_takes(None)
+        answer, _ = self._ask({"type": "holds"}, b"", "holds", deadline_s)
+        return tuple(HoldMove(str(name), int(s), int(slot)) for name, s, slot in answer["holds"])
+
+    def _check_takes(self, holds: tuple[HoldMove, ...] | None) -> None:
+        """Raises HandOverError where there are holds, and they would be passed over."""
+        if holds != () and not self.welcome().takes_holds:
+            raise HandOverError(
+                "protocol",
+                f"the local tracker at {self.address} is of an older release, and knows of no holds; start it "
+                "anew",
+            )
 
     def close(self) -> None:
         """Ends the connection; the next call opens another."""
@@ -291,6 +310,7 @@ class Handle:
         self._welcome = Welcome(
             answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
             answer["mode"], answer["node_id"], answer.get("spool", ""), answer.get("generation"),
+            bool(answer.get("holds")),
         )  # fmt: skip
         return connection
 
@@ -313,12 +333,12 @@ class Handle:
             self._connection = None
 
 
-def _step_frame(
-    sender: str, number: int, created: Cells, consumed: Cells, heartbeats: tuple[Heartbeat, ...]
-) -> tuple[Header, bytes]:
+def _step_frame(sender: str, number: int, content: TickContent) -> tuple[Header, bytes]:
     header: Header = {
         "type": "step", "sender": sender, "number": number,
-        "created": len(created), "consumed": len(consumed),
-        "heartbeats": [[h.front, h.slot] for h in heartbeats],
+        "created": len(content.created), "consumed": len(content.consumed),
+        "heartbeats": [[h.front, h.slot] for h in content.heartbeats],
     }  # fmt: skip
-    return header, pack_cells((created, consumed))
+    if content.holds:
+        header["holds"] = [[h.name, h.segment, h.slot] for h in content.holds]
+    return header, pack_cells((content.created, content.consumed))

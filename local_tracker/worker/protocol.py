@@ -8,18 +8,19 @@ cells is 4 n bytes of segments (int32), 8 n of slots (int64), 8 n of checksums (
 
 Requests, by `type`, and the fields of their answers:
 
-- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id, spool, generation}; how often
+- `hello` {pipeline}: {pipeline, segments: [name], slack_ns, mode, node_id, spool, generation, holds}; how often
   the pipeline had been restarted, where the local tracker is eager: a worker is of one generation, and hands
-  over nothing in another
+  over nothing in another; whether it takes holds
 - `stage` {node_id, deadline_ms, contributions: [{nonce, query, run, batch, execution, operator, stage,
   partition, attempt, created: n, consumed: n}]}: answered when durable. A nonce is one hand-over; it
   may be repeated, another one for the same key is refused.
-- `step` {sender, number, again, first_to, created: n, consumed: n, heartbeats: [[front, slot]]}: answered
-  when durable. `again` says that it may have arrived before, and `first_to` at which `spool`: in another one
+- `step` {sender, number, again, first_to, created: n, consumed: n, heartbeats: [[front, slot]], holds: [[name,
+  segment, slot]]}: answered when durable; a hold at the highest int64 is let go of. `again` says that it may have arrived before, and `first_to` at which `spool`: in another one
   it would not be found, and is refused.
 - `min_times` {after, wait_ms}: {version, min_times: [slot], pipeline_min_time: slot} as soon as the
   version is above `after` or `wait_ms` have passed. The whole pipeline's own is no minimum of the others:
   after a restart, those of segments may be of two generations.
+- `holds` {}: {holds: [[name, segment, slot]]}, those of the local tracker's node that are durable
 - `join_front` {front, segment: name, deadline_ms}: {slot, heartbeat}; `leave_front` {front}.
 
 An answer with `error` (a word, see `HandOverError.code`) and `message` says that nothing was done.
@@ -221,8 +222,8 @@ class Fields:
             raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not an int64")
         return value
 
-    def items(self, name: str) -> list[object]:
-        value = self._header.get(name)
+    def items(self, name: str, default: list[object] | None = None) -> list[object]:
+        value = self._header.get(name, default)
         if not isinstance(value, list):
             raise HandOverError("protocol", f"field {name!r} is {_shown(value)}, not a list")
         return value

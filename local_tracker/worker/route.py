@@ -21,7 +21,7 @@ from local_tracker.worker.settings import (
 )
 from local_tracker.worker.starting import endpoint_of, ensure_started
 from local_tracker.worker.task import SparkTask, TaskAttempt, current_task
-from tracker.core.model import Cells, StagedContribution
+from tracker.core.model import Cells, HoldMove, StagedContribution
 
 _MAX_HANDLES = 64
 """Handles that one thread keeps; a worker serves one application, so there are few."""
@@ -49,7 +49,9 @@ class Route:
     def segment_number(self, name: str) -> int:
         return self.handle.segment_number(name)
 
-    def hand_over(self, operator: str, created: Cells, consumed: Cells) -> None:
+    def hand_over(
+        self, operator: str, created: Cells, consumed: Cells, holds: tuple[HoldMove, ...] = ()
+    ) -> None:
         """Hands over what an operator did; returns when it is durable. Raises HandOverError. In a
         task attempt also where that is nothing: the partition was seen whole."""
         if self.task is not None:
@@ -60,8 +62,9 @@ class Route:
                 created, consumed,
             )  # fmt: skip
             self.handle.stage(self.node_id, [HandedOver(uuid.uuid4().hex, contribution)])
-        elif len(created) or len(consumed):
-            self.handle.step(created, consumed, what=f"the acks of operator {operator!r}")
+        elif len(created) or len(consumed) or holds:
+            what = f"the acks of operator {operator!r}"
+            self.handle.step(created, consumed, what=what, holds=holds)
 
 
 def current() -> Route | None:

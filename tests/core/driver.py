@@ -53,6 +53,7 @@ from tracker.core.model import (
     Cells,
     FrontJoin,
     Heartbeat,
+    HoldMove,
     NodeKey,
     PipelineSpec,
     Refusal,
@@ -83,6 +84,7 @@ def content(
     batch: Batch | None = None,
     units_created: Iterable[Unit] = (),
     units_consumed: Iterable[Unit] = (),
+    holds: dict[str, tuple[int, int]] | None = None,
 ) -> TickContent:
     """What a tick carries, from plain values."""
     return TickContent(
@@ -94,6 +96,7 @@ def content(
         batch=batch,
         units_created=tuple(units_created),
         units_consumed=tuple(units_consumed),
+        holds=tuple(HoldMove(name, *at) for name, at in (holds or {}).items()),
     )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from local_tracker.agent.uplink import MinTimes
 from local_tracker.worker.protocol import Deadline, HandedOver, HandOverError
 from tracker.core.log import Grant
-from tracker.core.model import Cells, TickContent
+from tracker.core.model import Cells, HoldMove, TickContent
+from tracker.core.model.slots import FOREVER
 
 Rows = list[tuple[int, int, int, int]]
 
@@ -73,6 +74,12 @@ class FakeUplink:
 
     def leave_front(self, front: str, deadline: Deadline) -> None:
         self.left_fronts.append(front)
+
+    def holds(self, deadline: Deadline) -> tuple[HoldMove, ...]:
+        held: dict[str, HoldMove] = {}
+        for content, _ in self.flushes.values():
+            held |= {move.name: move for move in content.holds}
+        return tuple(move for move in held.values() if move.slot != FOREVER)
 
     def watch(self, heard: MinTimes) -> None:
         self.watching = heard

@@ -37,11 +37,14 @@ from tracker.client.errors import (
     UnavailableError,
     refusal_of,
 )
+from tracker.client.holds import Hold, HoldBook, below_grant
 from tracker.client.known import Known, known_at
 from tracker.core.home.window import TickWindow
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
+    HOLD_FRONT,
     FrontJoin,
+    HoldMove,
     NodeKind,
     PipelineSpec,
     Refusal,
@@ -106,6 +109,7 @@ class NodeClient(Closing):
         self._waiting_bytes = 0
         self._grants: dict[str, Grant] = {}
         self._leaving: dict[str, _Future] = {}
+        self._holds: HoldBook | None = None
         self._waits: tuple[WaitCause, ...] = ()
         self._waits_untold = False
         """Whether the home has not heard of them on the present stream."""
@@ -152,6 +156,7 @@ class NodeClient(Closing):
             self._window = TickWindow(self._limits[0])
             self._leaving = {}
             self._grants = {grant.front: grant for grant in joined.fronts if grant.granted}
+            self._holds = HoldBook(self.pipeline, joined, self.commit)
             self._note_durable()
             if self._thread is None:
                 self._process = os.getpid()
@@ -162,6 +167,9 @@ class NodeClient(Closing):
             self._changed.notify_all()
         anew = LowmarkError(f"node {self.node_id!r} joined anew before they were durable")
         _resolve([(future, anew) for future in dropped])
+        # A hold was to begin by them when an earlier process ended.
+        for front in (grant.front for grant in joined.fronts if grant.front.startswith(HOLD_FRONT)):
+            self.commit(TickContent(leaves=(front,)), timeout_s)
         return joined
 
     def _ask_to_join(
@@ -218,15 +226,31 @@ class NodeClient(Closing):
         TickRefusedError where what is handed over cannot be sent."""
         message = _message(self.pipeline, content)
         size = message.ByteSize()
-        promises = bool(content.heartbeats or content.leaves)
+        # What a hold stood for may be emitted no more once it has moved.
+        promises = bool(content.heartbeats or content.leaves or content.holds)
         future: _Future = Future()
         with self._changed:
             self._await(lambda: self._has_room(size), timeout_s, "none was acknowledged")
+            if content.holds:
+                self._commit_holds(content.holds, future)
             self._window.add(future, message, promises=promises)
             self._bytes[future] = size
             self._waiting_bytes += size
             self._changed.notify_all()
         return future
+
+    def _commit_holds(self, moves: tuple[HoldMove, ...], future: _Future) -> None:
+        """What a tick does to holds counts as done unless it is refused; `_changed` is held."""
+        book = self._holds
+        assert book is not None
+        book.check(moves)
+        book.committed(moves)
+
+        def settled(done: _Future) -> None:
+            with self._changed:
+                book.settled(moves, durable=not done.cancelled() and done.exception() is None)
+
+        future.add_done_callback(settled)
 
     def _has_room(self, size: int) -> bool:
         fits = not self._bytes or self._waiting_bytes + size <= self._limits[1]
@@ -290,9 +314,11 @@ class NodeClient(Closing):
                 f"node {self.node_id!r}: a tick was not durable within {timeout_s:g} s"
             ) from None
 
-    def leave_front(self, front: str) -> Future[int]:
-        """Lets a front end: nothing more is labelled by it. Commit its items before."""
-        future = self.commit(TickContent(leaves=(front,)))
+    def leave_front(self, front: str, content: TickContent | None = None) -> Future[int]:
+        """Lets a front end: nothing more is labelled by it. Commit its items before. content: the rest of the
+        tick by which it leaves."""
+        content = TickContent() if content is None else content
+        future = self.commit(replace(content, leaves=(*content.leaves, front)))
         with self._changed:
             self._leaving[front] = future
 
@@ -304,6 +330,62 @@ class NodeClient(Closing):
                         self._grants.pop(front, None)
 
         future.add_done_callback(left)
+        return future
+
+    @property
+    def holds(self) -> dict[str, Hold]:
+        """What this node holds, by name: also what it held when it joined, by ticks of earlier processes."""
+        with self._changed:
+            return {} if self._holds is None else dict(self._holds.holds)
+
+    def hold(
+        self,
+        segment: str,
+        slot: int,
+        name: str = "hold",
+        *,
+        content: TickContent | None = None,
+        timeout_s: float = JOIN_TIMEOUT_S,
+    ) -> Hold:
+        """Holds min time of a segment at a slot, until it is moved or let go of; durable on return. Whoever asks
+        for a name again that the node holds there, at this slot or below, gets it as it stands.
+
+        name: the hold's own, which the same work has in all runs; content: the rest of the tick by which it
+        begins. If that consumes what the hold stands for, at the slot or below, they change places in one step.
+        Else a front joins for it, and leaves again by that tick: it begins only where nothing is announced yet
+        that it would break.
+
+        Raises TickRefusedError (BELOW_MIN_TIME where the slot is too low, with the lowest possible one), what
+        `commit` and `join_front` raise."""
+        number, known = self.segment(segment), self.holds.get(name)
+        if known is not None and known.number == number and known.slot <= slot:
+            if content is not None:
+                self._result(self.commit(content), timeout_s)
+            return known
+        content = TickContent() if content is None else content
+        content = replace(content, holds=(*content.holds, HoldMove(name, number, slot)))
+        if known is not None or len(content.consumed):
+            future = self.commit(content)
+        else:
+            future = self._begin_by_front(segment, slot, name, content, timeout_s)
+        self._result(future, timeout_s)
+        return self.holds[name]
+
+    def _begin_by_front(
+        self, segment: str, slot: int, name: str, content: TickContent, timeout_s: float
+    ) -> Future[int]:
+        """The tick by which a front leaves, so that a hold may begin where it was granted."""
+        front = f"{HOLD_FRONT}{name}"
+        granted = self.join_front(front, segment, timeout_s).slot
+        if granted > slot:
+            self._result(self.leave_front(front), timeout_s)
+            raise below_grant(self.pipeline, name, segment, slot, granted)
+        future = self.leave_front(front, content)
+        try:
+            self._result(future, timeout_s)
+        except TickRefusedError:
+            self.leave_front(front)  # it would hold on for what does not begin
+            raise
         return future
 
     def flush(self, timeout_s: float = COMMIT_TIMEOUT_S) -> None:

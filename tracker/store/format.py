@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from tracker.store.interface import StoreError
 
-FORMAT = 3
+FORMAT = 4
 """1: the first one. 2: in SQLite, with leases, and checksums behind records. 3: with grants, limits that were
 changed, places of evicted fronts, completion, and joinings of fronts; in Redis it follows 1.
+4: with holds.
 `tests/store/formats.json` pins the form that it stands for."""
 
 

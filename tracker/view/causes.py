@@ -65,6 +65,8 @@ _TEXTS = {
     CauseKind.FRONT_JOINING: "front {front} joins or leaves, and {shards} has not said so yet",
     CauseKind.BATCH_STAGED: "batch {batch} of query {query} is staged and not committed by node "
     "{node_id}{more}; it holds {where}",
+    CauseKind.NODE_HOLDS: "{node} holds {where} ({detail})",
+    CauseKind.HOLDER_GONE: "{node} holds {where} ({detail}), and is gone: nobody lets go of it",
     CauseKind.NODE_REFUSED: "{of_front}{node} is refused{in_batch}{silent}: {detail}",
     CauseKind.NODE_WAITS: "{of_front}{node} waits{in_batch}{silent} for {detail}",
     CauseKind.NODE_GONE: "{node} is not connected{silent}; it consumes from {where}, which is open",
@@ -91,6 +93,9 @@ _ADVICE = {
     CauseKind.FRONT_JOINING: "wait; if it stays, see whether that shard runs",
     CauseKind.FRONT_WAITS: "nothing is wrong: min time moves on when it promises more",
     CauseKind.BATCH_STAGED: "let the query commit it: start it again if it has ended, else see Spark",
+    CauseKind.NODE_HOLDS: "nothing is wrong: min time moves on when it is done with what it holds",
+    CauseKind.HOLDER_GONE: "start it again; if it is gone for good: lowmark nodes retire {node} "
+    "--release-holds",
     CauseKind.NODE_REFUSED: "do what the refusal says; docs/errors.md has them all",
     CauseKind.NODE_WAITS: "see the log of its process",
     CauseKind.NODE_GONE: "start it again; if it is gone for good: lowmark nodes retire {node}",

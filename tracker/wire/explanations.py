@@ -26,6 +26,7 @@ from tracker.core.log import Restart
 from tracker.core.model import (
     Dropped,
     DroppedCells,
+    HoldMove,
     PipelineSpec,
     WrittenOffCell,
 )
@@ -105,12 +106,13 @@ def _explanations(
     named = by_name(segments)
     batch = derived(StagedBatch, pipeline_pb.StagedBatch, named)
     strip = derived(SegmentStrip, pipeline_pb.SegmentStrip, named)
+    held = derived(HoldMove, pipeline_pb.NodeHold, named)
     return derived(
         PipelineExplanation,
         pipeline_pb.ExplainPipelineResponse,
         derived(SegmentExplanation, pipeline_pb.SegmentExplanation, _hold(named), UNIT),
         derived(OpenCell, pipeline_pb.OpenCell, named),
-        derived(NodeExplanation, pipeline_pb.NodeExplanation, KEY, WAIT, batch, named),
+        derived(NodeExplanation, pipeline_pb.NodeExplanation, KEY, WAIT, batch, held, named),
         _written_off(named),
         _restart(derived(DroppedCells, pipeline_pb.DroppedCells, named)),
         Codec(ShardDescription, pipeline_pb.ShardState, _shard_to_pb, shard_from_pb),

@@ -13,7 +13,7 @@ from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.wire.codec import Codec, by_name, derived
 from tracker.wire.pipelines import SPEC
-from tracker.wire.ticks import BATCH, KEY
+from tracker.wire.ticks import BATCH, HELD, KEY
 
 
 @lru_cache(maxsize=64)
@@ -47,7 +47,7 @@ WAIT = Codec(WaitCause, pb.WaitCause, wait_to_pb, wait_from_pb)
 
 @lru_cache(maxsize=64)
 def _joined(segments: tuple[str, ...]) -> Codec[m.Joined, node_pb.JoinNodeResponse]:
-    return derived(m.Joined, node_pb.JoinNodeResponse, KEY, SPEC, BATCH, _grants(segments))
+    return derived(m.Joined, node_pb.JoinNodeResponse, KEY, SPEC, BATCH, HELD, _grants(segments))
 
 
 def joined_to_pb(joined: m.Joined) -> node_pb.JoinNodeResponse:

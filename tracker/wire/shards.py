@@ -13,7 +13,7 @@ from tracker.core.model.routing import RoutingRule, RoutingTable
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, bare, choice, derived
 from tracker.wire.refusals import invalid
-from tracker.wire.ticks import BATCH, CONTRIBUTION, KEY, UNIT
+from tracker.wire.ticks import BATCH, CONTRIBUTION, HELD, KEY, UNIT
 
 # --- what people are shown ------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ TABLE = Codec(RoutingTable, pb.RoutingTable, _table_to_pb, _table_from_pb)
 # --- steps, and what they carry -------------------------------------------------------------------
 
 PIN = derived(FrontPin, pb.PinRecord)
-NODE = derived(NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN)
+NODE = derived(NodeSnapshot, pb.NodeSnapshot, KEY, BATCH, PIN, HELD)
 WRITTEN_OFF = derived(WrittenOffCell, pb.WrittenOffSnapshot)
 LATE = derived(r.LateEntry, pb.LateSnapshot)
 _SUMMARY = derived(r.DepartureSummary, pb.LastWords, RESTART, LATE, announced="said")

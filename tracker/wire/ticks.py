@@ -8,6 +8,8 @@ from tracker.core.model import (
     Cells,
     FrontJoin,
     Heartbeat,
+    HeldSlot,
+    HoldMove,
     NodeKey,
     StagedContribution,
     TickContent,
@@ -64,13 +66,15 @@ def write_content(content: TickContent, message: pb.TickContent) -> None:
         message.units_created.extend(unit_to_pb(unit) for unit in content.units_created)
     if content.units_consumed:
         message.units_consumed.extend(unit_to_pb(unit) for unit in content.units_consumed)
+    for move in content.holds:
+        message.holds.add(name=move.name, segment=move.segment, slot=move.slot)
 
 
 def content_from_pb(message: pb.TickContent) -> TickContent:
     """Raises Refused(INVALID) where packed cells are malformed."""
     # Most ticks have few of these: what is not there costs no loop.
     heartbeats, joins, leaves = message.heartbeats, message.joins, message.leaves
-    created, consumed = message.units_created, message.units_consumed
+    created, consumed, holds = message.units_created, message.units_consumed, message.holds
     return TickContent(
         created=cells_from_pb(message.created) if message.HasField("created") else Cells.empty(),
         consumed=cells_from_pb(message.consumed) if message.HasField("consumed") else Cells.empty(),
@@ -80,11 +84,13 @@ def content_from_pb(message: pb.TickContent) -> TickContent:
         batch=batch_from_pb(message.batch) if message.HasField("batch") else None,
         units_created=tuple([unit_from_pb(unit) for unit in created]) if created else (),
         units_consumed=tuple([unit_from_pb(unit) for unit in consumed]) if consumed else (),
+        holds=tuple([HoldMove(h.name, h.segment, h.slot) for h in holds]) if holds else (),
     )
 
 
 KEY = Codec(NodeKey, pb.NodeKey, key_to_pb, key_from_pb)
 BATCH = Codec(Batch, pb.Batch, batch_to_pb, batch_from_pb)
 UNIT = Codec(Unit, pb.Unit, unit_to_pb, unit_from_pb)
+HELD = derived(HeldSlot, pb.HeldSlot)
 CONTRIBUTION = derived(StagedContribution, pb.StagedContribution, CELLS)
 contribution_to_pb, contribution_from_pb = CONTRIBUTION.to_pb, CONTRIBUTION.from_pb

@@ -90,6 +90,8 @@ class JoinNodeResponse(_message.Message):
     FRONTS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     REPLAY_FROM_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    TAKES_HOLDS_FIELD_NUMBER: _builtins.int
     previous_node_time: _builtins.int
     """Number of the last durable tick of the incarnation before; 0 if there was none."""
     generation: _builtins.int
@@ -98,6 +100,8 @@ class JoinNodeResponse(_message.Message):
     """If it was: what was published or read from this slot on is to be committed anew; nothing below it
     can be.
     """
+    takes_holds: _builtins.bool
+    """Whether ticks may have holds; older homes would pass over them."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """The key to commit under; its first tick has number 1."""
@@ -114,6 +118,10 @@ class JoinNodeResponse(_message.Message):
     def fronts(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrontGrant]:
         """Fronts that the id still has, from earlier incarnations."""
 
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.HeldSlot]:
+        """What the id still holds, by ticks of earlier incarnations."""
+
     def __init__(
         self,
         *,
@@ -124,10 +132,12 @@ class JoinNodeResponse(_message.Message):
         fronts: _abc.Iterable[Global___FrontGrant] | None = ...,
         generation: _builtins.int = ...,
         replay_from: _builtins.int = ...,
+        holds: _abc.Iterable[_types_pb2.HeldSlot] | None = ...,
+        takes_holds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fronts", b"fronts", "generation", b"generation", "key", b"key", "last_batches", b"last_batches", "previous_node_time", b"previous_node_time", "replay_from", b"replay_from", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fronts", b"fronts", "generation", b"generation", "holds", b"holds", "key", b"key", "last_batches", b"last_batches", "previous_node_time", b"previous_node_time", "replay_from", b"replay_from", "spec", b"spec", "takes_holds", b"takes_holds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -957,6 +957,8 @@ class NodeExplanation(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     WAITS_FIELD_NUMBER: _builtins.int
     WAITS_MS_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    HOLD_COUNT_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is, by the word that it has said when it joined: front, query, local-tracker, other, or another."""
     node_time: _builtins.int
@@ -971,6 +973,8 @@ class NodeExplanation(_message.Message):
     """Why its last tick was refused; empty if it was not."""
     waits_ms: _builtins.int
     """Milliseconds since it began to say so."""
+    hold_count: _builtins.int
+    """How many holds it has."""
     @_builtins.property
     def key(self) -> _types_pb2.NodeKey:
         """Its last key."""
@@ -999,6 +1003,10 @@ class NodeExplanation(_message.Message):
     def waits(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.WaitCause]:
         """What it says that it waits for."""
 
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeHold]:
+        """What it holds, the lowest slots first; at most 20."""
+
     def __init__(
         self,
         *,
@@ -1016,14 +1024,46 @@ class NodeExplanation(_message.Message):
         refused: _builtins.str = ...,
         waits: _abc.Iterable[_types_pb2.WaitCause] | None = ...,
         waits_ms: _builtins.int = ...,
+        holds: _abc.Iterable[Global___NodeHold] | None = ...,
+        hold_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "key", b"key", "kind", b"kind", "last_batches", b"last_batches", "node_time", b"node_time", "refused", b"refused", "silent_ms", b"silent_ms", "staged", b"staged", "waits", b"waits", "waits_ms", b"waits_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "consumes", b"consumes", "creates", b"creates", "fronts", b"fronts", "gone", b"gone", "hold_count", b"hold_count", "holds", b"holds", "key", b"key", "kind", b"kind", "last_batches", b"last_batches", "node_time", b"node_time", "refused", b"refused", "silent_ms", b"silent_ms", "staged", b"staged", "waits", b"waits", "waits_ms", b"waits_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeExplanation: _TypeAlias = NodeExplanation  # noqa: Y015
+
+@_typing.final
+class NodeHold(_message.Message):
+    """A slot that a node holds without an item in flight."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The hold's name, unique within its node."""
+    segment: _builtins.str
+    """Name of the segment in which it stands."""
+    slot: _builtins.int
+    """Where it stands."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        segment: _builtins.str = ...,
+        slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeHold: _TypeAlias = NodeHold  # noqa: Y015
 
 @_typing.final
 class StagedBatch(_message.Message):

@@ -104,6 +104,7 @@ class NodeSnapshot(_message.Message):
     CREATES_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """What it is, by the word that it has said when it joined (JoinNodeRequest.kind)."""
     durable: _builtins.int
@@ -136,6 +137,10 @@ class NodeSnapshot(_message.Message):
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinRecord]:
         """What its fronts were granted."""
 
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.HeldSlot]:
+        """Slots at which it holds time without an item in flight, by its durable ticks."""
+
     def __init__(
         self,
         *,
@@ -150,10 +155,11 @@ class NodeSnapshot(_message.Message):
         creates: _abc.Iterable[_builtins.int] | None = ...,
         owner: _builtins.str = ...,
         grants: _abc.Iterable[Global___PinRecord] | None = ...,
+        holds: _abc.Iterable[_types_pb2.HeldSlot] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "grants", b"grants", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "consumes", b"consumes", "creates", b"creates", "durable", b"durable", "evicted", b"evicted", "grants", b"grants", "holds", b"holds", "key", b"key", "kind", b"kind", "owner", b"owner", "previous_node_time", b"previous_node_time", "retired", b"retired"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -248,6 +248,74 @@ class FrontJoin(_message.Message):
 Global___FrontJoin: _TypeAlias = FrontJoin  # noqa: Y015
 
 @_typing.final
+class HoldMove(_message.Message):
+    """What becomes of a hold of the committing node: time that it holds without an item in flight."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The hold's name, unique within its node."""
+    segment: _builtins.int
+    """Number of the segment in which it stands."""
+    slot: _builtins.int
+    """Where it stands from this tick on; the highest int64 lets go of it."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        segment: _builtins.int = ...,
+        slot: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldMove: _TypeAlias = HoldMove  # noqa: Y015
+
+@_typing.final
+class HeldSlot(_message.Message):
+    """A hold as it stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The hold's name, unique within its node."""
+    segment: _builtins.int
+    """Number of the segment in which it stands."""
+    slot: _builtins.int
+    """Min time of what the segment leads to does not pass this slot."""
+    incarnation: _builtins.int
+    """The incarnation of the tick that moved it there."""
+    number: _builtins.int
+    """The number of that tick."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        segment: _builtins.int = ...,
+        slot: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "name", b"name", "number", b"number", "segment", b"segment", "slot", b"slot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldSlot: _TypeAlias = HeldSlot  # noqa: Y015
+
+@_typing.final
 class TickContent(_message.Message):
     """What one tick carries, apart from who commits it and under which number."""
 
@@ -261,6 +329,7 @@ class TickContent(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     UNITS_CREATED_FIELD_NUMBER: _builtins.int
     UNITS_CONSUMED_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def created(self) -> Global___Cells:
         """What the step created."""
@@ -293,6 +362,12 @@ class TickContent(_message.Message):
     def units_consumed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Unit]:
         """Names and slots of units that the step consumed."""
 
+    @_builtins.property
+    def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldMove]:
+        """What becomes of the node's holds. Their cells are not among those of the tick that a node sends: its home
+        adds them. Only where the answer to the join takes holds; older homes pass over them.
+        """
+
     def __init__(
         self,
         *,
@@ -304,10 +379,11 @@ class TickContent(_message.Message):
         batch: Global___Batch | None = ...,
         units_created: _abc.Iterable[Global___Unit] | None = ...,
         units_consumed: _abc.Iterable[Global___Unit] | None = ...,
+        holds: _abc.Iterable[Global___HoldMove] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "consumed", b"consumed", "created", b"created"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "consumed", b"consumed", "created", b"created", "heartbeats", b"heartbeats", "joins", b"joins", "leaves", b"leaves", "units_consumed", b"units_consumed", "units_created", b"units_created"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "consumed", b"consumed", "created", b"created", "heartbeats", b"heartbeats", "holds", b"holds", "joins", b"joins", "leaves", b"leaves", "units_consumed", b"units_consumed", "units_created", b"units_created"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

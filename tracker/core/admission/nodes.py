@@ -30,6 +30,8 @@ from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 
+_NAMES_SHOWN = 5
+
 
 @dataclass(slots=True, eq=False)
 class Nodes:
@@ -122,6 +124,7 @@ class Nodes:
             fronts,
             pipeline.generation,
             LOWEST_SLOT if pipeline.restart is None else pipeline.floor,
+            tuple(node.holds.values()),
         )
 
     def close_key(
@@ -141,6 +144,13 @@ class Nodes:
                 RefusalCode.CONFLICT,
                 f"pipeline {event.pipeline!r}: node {event.key} cannot leave, its fronts "
                 f"{sorted(node.fronts)} have not; commit a tick by which they leave",
+            )
+        if node.held:
+            names = sorted(node.held)[:_NAMES_SHOWN]
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"pipeline {event.pipeline!r}: node {event.key} cannot leave, it has {len(node.held)} holds, "
+                f"among them {names}, and nobody else would let go of them; commit a tick that does",
             )
         del pipeline.home.newest[event.key.node_id]
         self.close_key(event.pipeline, event.key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from tracker.core.admission.holds import held_from, with_holds
 from tracker.core.home.home import RAISE_LIMIT, HomeNode
 from tracker.core.log import KeyTick, SegmentLow, SubmitTick
 from tracker.core.membership.shards import Shards
@@ -34,9 +35,11 @@ class TickJudge:
         if pipeline.home.is_repeated_batch(node, content.batch):
             content = TickContent()
         else:
+            content = with_holds(pipeline, node, event.number, content)
             pipeline.home.check(node, content, pipeline.announced)
-            if len(content.created) and not len(content.consumed):
-                self._check_labels(pipeline, node, content.created)
+            created = event.content.created
+            if len(created) and not len(event.content.consumed):
+                self._check_labels(pipeline, node, created)
             self._check_room(pipeline, content)
         late = Cells.empty()
         if len(content.consumed):
@@ -50,7 +53,7 @@ class TickJudge:
     def _check_labels(self, pipeline: Pipeline, node: HomeNode, created: Cells) -> None:
         """Items that come of nothing are a front's: none may lie below what it was granted or has
         promised, also where another front holds min time. This is what an evicted front meets that
-        goes on with what it labelled before."""
+        goes on with what it labelled before. But what a node holds, it may emit there."""
         floors: dict[int, tuple[int, str]] = {}
         for front, claim in node.fronts.items():
             granted = node.granted(front)
@@ -59,7 +62,7 @@ class TickJudge:
                 floors[claim.segment] = min(bound, floors.get(claim.segment, bound))
         for segment, (floor, front) in floors.items():
             lowest = created.lowest_slots().get(segment, floor)
-            if lowest < floor:
+            if lowest < min(floor, held_from(pipeline, node, segment)):
                 raise Refused(
                     RefusalCode.BELOW_MIN_TIME,
                     f"pipeline {pipeline.spec.name!r}, segment {pipeline.spec.segments[segment]!r}: "

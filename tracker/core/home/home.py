@@ -6,7 +6,7 @@ not durable yet counts in the checks and in nothing else, since a crash forgets 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +15,8 @@ from tracker.core.model import (
     Batch,
     Cells,
     FrontName,
+    HeldSlot,
+    HoldMove,
     NodeKey,
     PipelineSpec,
     RefusalCode,
@@ -32,7 +34,7 @@ MAX_CELLS_PER_TICK = 262_144
 MAX_ITEMS_PER_CELL = 2**48
 """Of one cell of a tick; so that what people are shown can be added up."""
 MAX_NAMES_PER_TICK = 100_000
-"""Heartbeats, joins, leaves and units of one tick, together."""
+"""Heartbeats, joins, leaves, units and holds of one tick, together."""
 MAX_NAME_BYTES_PER_TICK = 24 * 1024 * 1024
 """Of all these names together: with the cells of a tick they still are a message."""
 MAX_NAME_CHARACTERS = 1_024
@@ -70,6 +72,8 @@ class HomeNode(DurableNode):
     pending: deque[Batch | None] = d.follows("what is appended", deque, ahead=True)
     fronts: dict[str, FrontClaim] = d.follows("the shard's", dict, ahead=True)
     """Its fronts, as of the ticks that were accepted."""
+    held: dict[str, HeldSlot] = d.follows("`holds`", dict, ahead=True)
+    """What it holds, as of the ticks that were accepted."""
     session: Hashable | None = d.forgotten(d.ASKS_AGAIN, default=None)
     last_heard_ns: int = d.forgotten(d.A_MOMENT, default=0)
     """When its last tick arrived; for people."""
@@ -86,6 +90,10 @@ class HomeNode(DurableNode):
     waits: tuple[WaitCause, ...] = d.forgotten(d.ASKS_AGAIN, default=())
     """What it says that it waits for, on its session, since `waits_since_ns`. For people."""
     waits_since_ns: int = d.forgotten(d.A_MOMENT, default=0)
+
+    def derive(self) -> None:
+        """Works out what follows from what is durable."""
+        self.held = dict(self.holds)
 
     def heard(self, now_ns: int) -> None:
         """A tick of it has arrived, or it is known from now on."""
@@ -106,11 +114,14 @@ class HomeNode(DurableNode):
         """Number of the last tick that was not refused, durable or not."""
         return self.durable + len(self.pending)
 
-    def commit(self, number: int, batch: Batch | None) -> None:
+    def commit(self, number: int, batch: Batch | None, holds: Sequence[HoldMove] = ()) -> None:
         """Tick `number` is durable."""
         self.durable = number
+        move_holds(self.holds, holds, self.key, number)
         if self.pending:
             self.pending.popleft()
+        elif holds:  # in recovery
+            self.held = dict(self.holds)
         if batch is not None:
             kept = self.batches.setdefault(batch.scope, OrderedDict())
             self.batches.move_to_end(batch.scope)
@@ -132,9 +143,27 @@ class HomeNode(DurableNode):
 
     def record_segments(self, content: TickContent, late: Cells) -> None:
         """Remembers in which segments a durable tick consumed and created."""
-        self.creates.update(content.created.lowest_slots())
-        self.consumes.update(content.consumed.lowest_slots())
+        created, consumed = content.created.lowest_slots(), content.consumed.lowest_slots()
+        only_held, only_let_go = self._only_held(content)
+        self.creates.update(created.keys() - only_held)
+        self.consumes.update(consumed.keys() - only_let_go)
         self.consumes.update(late.lowest_slots())
+
+    def _only_held(self, content: TickContent) -> tuple[set[int], set[int]]:
+        """The segments in which a tick that is durable now created and consumed nothing but holds."""
+        if not content.holds:
+            return set(), set()
+        key = self.key.incarnation, self.durable
+        moved = [h for h in self.holds.values() if (h.incarnation, h.number) == key]
+        of = Counter(move.segment for move in content.holds)
+        created, consumed = (
+            Counter(cells.segments.tolist()) for cells in (content.created, content.consumed)
+        )
+        begun = Counter(held.segment for held in moved)
+        return (
+            {segment for segment, count in begun.items() if created[segment] <= count},
+            {segment for segment, count in of.items() if consumed[segment] <= count},
+        )
 
     def record_refused(self, refusal: str, content: TickContent) -> None:
         """Remembers why a tick was refused, and who would be the reader of what it names."""
@@ -156,6 +185,18 @@ class HomeNode(DurableNode):
         return tuple(
             Batch(scope, *next(reversed(kept.items()))) for scope, kept in self.batches.items()
         )
+
+
+def move_holds(
+    held: dict[str, HeldSlot], moves: Sequence[HoldMove], key: NodeKey, number: int
+) -> None:
+    """What a node holds after a tick."""
+    for move in moves:
+        known = held.get(move.name)
+        if move.slot == FOREVER:
+            held.pop(move.name, None)
+        elif known is None or move.slot > known.slot:
+            held[move.name] = HeldSlot(move.name, move.segment, move.slot, key.incarnation, number)
 
 
 def snapshot_node(node: HomeNode) -> NodeSnapshot:
@@ -219,7 +260,7 @@ class HomePipeline:
         self.nodes[key.node_id] = node
         node.evicted = True
         node.fronts, node.grants = {}, {}
-        remembered = [node_id for node_id, known in self.nodes.items() if known.evicted]
+        remembered = [i for i, known in self.nodes.items() if known.evicted and not known.held]
         for node_id in remembered[: max(0, len(remembered) - KEPT_GONE_NODES)]:
             del self.nodes[node_id]
         return node
@@ -352,13 +393,14 @@ class HomePipeline:
                     content.leaves,
                     content.units_created,
                     content.units_consumed,
+                    content.holds,
                 ),
             )
         )
         if names > MAX_NAMES_PER_TICK:
             raise self._refuse(
                 RefusalCode.INVALID,
-                f"a tick with {names} fronts and units is over the limit of {MAX_NAMES_PER_TICK}; "
+                f"a tick with {names} fronts, units and holds is over the limit of {MAX_NAMES_PER_TICK}; "
                 "commit smaller ticks",
             )
         self._check_name_bytes(content)
@@ -367,13 +409,14 @@ class HomePipeline:
         names = [unit.name for unit in content.units_created + content.units_consumed]
         names += [named.front for named in content.heartbeats + content.joins]
         names += content.leaves
+        names += [move.name for move in content.holds]
         if 4 * sum(map(len, names)) <= MAX_NAME_BYTES_PER_TICK:
             return  # no character takes more
         size = sum(len(name.encode()) for name in names)
         if size > MAX_NAME_BYTES_PER_TICK:
             raise self._refuse(
                 RefusalCode.INVALID,
-                f"a tick whose {len(names)} names of fronts and units take {size} bytes is over the "
+                f"a tick whose {len(names)} names of fronts, units and holds take {size} bytes is over the "
                 f"limit of {MAX_NAME_BYTES_PER_TICK}; commit smaller ticks, or use shorter names",
             )
 
@@ -536,6 +579,7 @@ class HomePipeline:
             node.fronts[heartbeat.front].promise = heartbeat.slot
         for name in content.leaves:
             node.fronts.pop(name, None)
+        move_holds(node.held, content.holds, node.key, node.accepted)
 
     # --- staged contributions ---------------------------------------------------------------------
 

@@ -60,6 +60,10 @@ class CauseKind(Enum):
     """`front` is there and goes on, and has promised no more."""
     BATCH_STAGED = "batch_staged"
     """`batch` of `query` has begun, its tasks have reported what they did, and it is not committed."""
+    NODE_HOLDS = "node_holds"
+    """The node holds time there, by the hold of the name `detail`, without an item in flight."""
+    HOLDER_GONE = "holder_gone"
+    """The same, and the node has no stream of ticks, or was evicted or retired: nobody lets go of it."""
     NODE_REFUSED = "node_refused"
     """The last tick of the node was refused, or it says that it is; `detail` says why."""
     NODE_WAITS = "node_waits"
@@ -82,7 +86,9 @@ class CauseKind(Enum):
     """All is done, no front is left, and the pipeline is declared open: it waits for one."""
 
 
-AT_EASE = {CauseKind.FRONT_WAITS, CauseKind.AT_WORK, CauseKind.KEPT_OPEN}
+AT_EASE = {
+    CauseKind.FRONT_WAITS, CauseKind.AT_WORK, CauseKind.KEPT_OPEN, CauseKind.NODE_HOLDS,
+}  # fmt: skip
 """Nothing is wrong: min time moves on when they do."""
 
 
@@ -163,6 +169,7 @@ class _Case:
             for node in part.nodes:
                 self._add(node)
         self.missing = [missing for part in parts for missing in part.missing]
+        self.cells = {part.shard: part.cells for part in parts}
         self.generation = max((part.generation for part in parts), default=0)
         self.unlinked = _unlinked(parts, silent)
         # Of processes that have announced the same, one that hears the others and is not behind knows best.
@@ -283,6 +290,10 @@ class _Case:
         if staged:
             yield from staged
             return
+        held = list(self._held(hold))
+        yield from held
+        if held and self._is_all(hold, len(held)):
+            return
         waiting = [
             (node, wait)
             for node in self.nodes.values()
@@ -313,6 +324,21 @@ class _Case:
                 detail = node.gone or node.refused
                 yield _of_node(kinds[node.key], hold, node, detail)
         yield from self._working(hold, at_work)
+
+    def _held(self, hold: Hold) -> Iterator[Cause]:
+        """Nodes that hold just this."""
+        for node in self.nodes.values():
+            for held in node.holds:
+                if (held.segment, held.slot) == (hold.segment, hold.slot):
+                    gone = node.gone or not node.connected
+                    kind = CauseKind.HOLDER_GONE if gone else CauseKind.NODE_HOLDS
+                    yield _of_node(kind, hold, node, held.name)
+
+    def _is_all(self, hold: Hold, holds: int) -> bool:
+        """Whether what is open in a cell is these holds, by the advisory number of its items."""
+        at = (hold.segment, hold.slot)
+        counts = [c.items for c in self.cells.get(hold.shard, ()) if (c.segment, c.slot) == at]
+        return bool(counts) and counts[0] <= holds
 
     def _refused(self, hold: Hold) -> Iterator[Cause]:
         """Nodes that are refused: any of them may be the one that would take what nobody takes, or that

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from heapq import nsmallest
 from itertools import islice
 
 import numpy as np
@@ -23,6 +24,7 @@ from tracker.core.model import (
     Cells,
     Dropped,
     FrontId,
+    HoldMove,
     NodeKey,
     StagedContribution,
     Unit,
@@ -48,6 +50,8 @@ MAX_EXPLAINED_STAGED = 1_000
 """Staged contributions that are looked through of one node."""
 MAX_EXPLAINED_BATCHES = 100
 """Staged batches that are listed of one node."""
+MAX_EXPLAINED_HOLDS = 20
+"""Of one node, those of the lowest slots."""
 MAX_STRIP_BINS = 1_000
 
 
@@ -128,7 +132,8 @@ class NodeExplanation:
     started; gone: `evicted` or `retired`, else empty; consumes and creates: segment numbers; staged:
     batches that it has begun and not committed, oldest first; last_batches: (scope, id) of those that
     it has committed last; refused: why its last tick was refused, empty if it was not; what that tick was
-    to consume counts in `consumes`. waits: what the node says that it waits for, since waits_ms."""
+    to consume counts in `consumes`. waits: what the node says that it waits for, since waits_ms; holds: the
+    lowest of the hold_count slots that it holds."""
 
     key: NodeKey
     kind: str
@@ -144,6 +149,8 @@ class NodeExplanation:
     refused: str = ""
     waits: tuple[WaitCause, ...] = ()
     waits_ms: int = 0
+    holds: tuple[HoldMove, ...] = ()
+    hold_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +401,14 @@ def _explain_node(
         node.refused,
         node.waits,
         max(0, now_ns - node.waits_since_ns) // 1_000_000 if node.waits else 0,
+        _lowest_holds(node),
+        len(node.holds),
     )
+
+
+def _lowest_holds(node: HomeNode) -> tuple[HoldMove, ...]:
+    lowest = nsmallest(MAX_EXPLAINED_HOLDS, node.holds.values(), key=lambda held: held.slot)
+    return tuple(HoldMove(held.name, held.segment, held.slot) for held in lowest)
 
 
 def _staged_batches(staged: Iterable[StagedContribution]) -> tuple[StagedBatch, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
 from tracker.core.log.records import Record
-from tracker.core.model import Batch, NodeKey, PipelineSpec, Refusal, Restart
+from tracker.core.model import Batch, HeldSlot, NodeKey, PipelineSpec, Refusal, Restart
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import LOWEST_SLOT
 
@@ -52,6 +52,10 @@ class Joined:
     fronts: tuple[Grant, ...]
     generation: int = 0
     replay_from: int = LOWEST_SLOT
+    holds: tuple[HeldSlot, ...] = ()
+    """What the id still holds, by ticks of this incarnation and earlier ones."""
+    takes_holds: bool = True
+    """Whether its home knows of holds: one that does not would lose them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ def node_bytes(node: NodeSnapshot) -> int:
         _PART_BYTES + _key_bytes(node.key) + text_bytes(node.kind) + text_bytes(node.owner)
         + (4 + len(node.consumes) + len(node.creates)) * _NUMBER_BYTES + 2 * _PART_BYTES
         + sum(map(_batch_bytes, node.batches)) + grants
+        + sum(_PART_BYTES + text_bytes(held.name) + 4 * _NUMBER_BYTES for held in node.holds)
     )  # fmt: skip
 
 
@@ -122,6 +123,7 @@ def _tick_bytes(entry: KeyTick) -> int:
     names = [heartbeat.front for heartbeat in content.heartbeats]
     names += [join.front for join in content.joins]
     names += content.leaves
+    names += [move.name for move in content.holds]
     cells = len(content.created) + len(content.consumed) + len(entry.late)
     return (
         text_bytes(entry.tick.pipeline) + _key_bytes(entry.tick.key) + CELL_BYTES * cells

@@ -16,6 +16,7 @@ from tracker.core.model.specs import (
     TimeKind,
 )  # fmt: skip
 from tracker.core.model.ticks import (
+    HOLD_FRONT,
     Batch,
     Dropped,
     DroppedCells,
@@ -24,6 +25,8 @@ from tracker.core.model.ticks import (
     FrontName,
     FrontPin,
     Heartbeat,
+    HeldSlot,
+    HoldMove,
     NodeKey,
     NodeKind,
     Restart,
@@ -35,8 +38,9 @@ from tracker.core.model.ticks import (
 )  # fmt: skip
 
 __all__ = [
-    "KEEP_ALIVES_PER_PATIENCE", "Batch", "Cells", "Dropped", "DroppedCells", "Edge",
-    "FrontId", "FrontJoin", "FrontName", "FrontPin", "FrontPolicy", "Heartbeat", "Limits",
+    "HOLD_FRONT", "KEEP_ALIVES_PER_PATIENCE", "Batch", "Cells", "Dropped", "DroppedCells", "Edge",
+    "FrontId", "FrontJoin", "FrontName", "FrontPin", "FrontPolicy", "Heartbeat",
+    "HeldSlot", "HoldMove", "Limits",
     "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
     "SilentFront", "StagedContribution", "Tick", "TickContent", "TimeKind", "Unit",
     "Vacancy", "WrittenOffCell", "span",

@@ -36,6 +36,13 @@ def unit_value(name: str) -> int:
     return int.from_bytes(digest) or _GOLDEN
 
 
+def hold_value(node_id: str, name: str, incarnation: int, number: int) -> int:
+    """The ack value of the item by which a node holds time since a tick of its own: no other tick has this
+    incarnation and number, so no other item this value."""
+    parent = child_value(string_key(node_id), "hold", string_key(name))
+    return child_value(child_value(parent, "incarnation", incarnation), "tick", number)
+
+
 def root_value(front: str, batch: int, ordinal: int) -> int:
     """The ack value of item `ordinal` (from 0) of a front's published batch (from 0)."""
     return child_value(child_value(string_key(front), "batch", batch), "item", ordinal)

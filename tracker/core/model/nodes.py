@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from tracker.core.model import durable as d
-from tracker.core.model.ticks import Batch, FrontPin, NodeKey
+from tracker.core.model.ticks import Batch, FrontPin, HeldSlot, NodeKey
 
 _BATCHES = d.each(
     Batch,
@@ -38,6 +38,8 @@ class DurableNode:
     """What its key was opened for, such as a query's id; empty if it is not known."""
     grants: dict[str, FrontPin] = d.survives(d.values("front"))
     """By front: from where on it may label. One without a grant waits for it."""
+    holds: dict[str, HeldSlot] = d.survives(d.values("name"))
+    """By name where it holds time, by its durable ticks; the next incarnation goes on with them (rule 11)."""
 
 
 @dataclass(frozen=True, slots=True)

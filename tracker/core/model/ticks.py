@@ -64,6 +64,28 @@ class FrontJoin:
     segment: int
 
 
+@dataclass(frozen=True, slots=True)
+class HoldMove:
+    """A hold of the committing node, as it is from this tick on: at this slot of a segment, or at FOREVER, which
+    lets go of it (rule 11). The same again changes nothing."""
+
+    name: str
+    segment: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSlot:
+    """A hold as it stands. Incarnation and number are those of the tick that moved it there: together with the
+    node's id and the name they make the ack value of its item, which so never comes again."""
+
+    name: str
+    segment: int
+    slot: int
+    incarnation: int
+    number: int
+
+
 @dataclass(slots=True, eq=False)
 class TickContent:
     """What one tick carries, apart from who commits it and under which number (rule 1)."""
@@ -76,7 +98,13 @@ class TickContent:
     batch: Batch | None = None
     units_created: tuple[Unit, ...] = ()
     units_consumed: tuple[Unit, ...] = ()
+    holds: tuple[HoldMove, ...] = ()
+    """What becomes of the node's holds. Their cells are none of the node's business: its home adds them."""
 
+
+HOLD_FRONT = "lowmark.hold/"
+"""How a front is named that joins so that a hold can begin where it was granted, and leaves by that tick. It is
+none of those whose number a pipeline declares."""
 
 FrontName = tuple[str, str]
 """(node id, front name)."""

@@ -171,6 +171,7 @@ class LogApplier:
                     node.batches = older.batches
                     node.consumes, node.creates = older.consumes, older.creates
                     node.fronts, node.grants = older.fronts, older.grants
+                    node.holds, node.held = older.holds, older.held
                     self._nodes.closed(number, entry.pipeline, older.key)
                     if older.session is not None:
                         self._sessions.end(older, self._nodes.fenced(entry.pipeline, entry.key))
@@ -208,7 +209,7 @@ class LogApplier:
         if node is None or node.key != tick.key:
             return  # of a generation that is over
         batch = tick.content.batch
-        node.commit(tick.number, batch)
+        node.commit(tick.number, batch, tick.content.holds)
         node.record_segments(tick.content, entry.late)
         for front in tick.content.leaves:
             node.grants.pop(front, None)

@@ -64,6 +64,7 @@ class OutboxEntry:
             consumed=consumed,
             units_created=self._kept(content.units_created, shard, tick.pipeline),
             units_consumed=self._kept(content.units_consumed, shard, tick.pipeline),
+            holds=(),  # they are the home's, and no shard's
         )
         return KeyTick(Tick(tick.pipeline, tick.key, tick.number, part), late)
 

@@ -23,6 +23,7 @@ from tracker.core.log import (
 )
 from tracker.core.log.steps import CellsMoved, DepartureSummary, LateEntry
 from tracker.core.model import (
+    HOLD_FRONT,
     Cells,
     FrontId,
     FrontName,
@@ -279,6 +280,8 @@ class ShardPipeline:
 
     def _count_joined(self, front: FrontName) -> None:
         if self.begun:
+            return
+        if front[1].startswith(HOLD_FRONT) and not self.spec.fronts:
             return
         self.joined[front] = None
         if self.spec.fronts:

@@ -1,0 +1,195 @@
+"""A node's holds against real servers: begun with what they stand for or by a front, moved, let go of, found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import tracker
+from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
+from tracker.client import LowmarkError, NodeClient, RefusedError, TickRefusedError
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import HOLD_FRONT, HoldMove, PipelineSpec, RefusalCode, TickContent
+from tracker.core.model.slots import FOREVER
+
+FED = TWO_SEGMENTS.segments[0]
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1 shard", "3 shards"])
+def running(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=request.param) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def pipeline(running: EmbeddedTracker, request: pytest.FixtureRequest) -> str:
+    """A pipeline of its own for each test."""
+    name = request.node.name
+    spec = TWO_SEGMENTS
+    running.register(
+        PipelineSpec(name, spec.segments, spec.edges, spec.fronts, horizon_slots=1_000_000)
+    )
+    return name
+
+
+def at(running: EmbeddedTracker, pipeline: str, slot: int) -> None:
+    """Min time of the fed segment comes to a slot, and no further."""
+    subscriber = running.subscriber(pipeline)
+    assert subscriber.wait_until(slot, FED, timeout_s=WAIT_S)
+    assert subscriber.min_time(FED) == slot
+
+
+def test_a_hold_begins_with_what_is_consumed(running: EmbeddedTracker, pipeline: str) -> None:
+    with (
+        NodeClient(running.target, pipeline, "n") as node,
+        NodeClient(running.target, pipeline, "worker") as worker,
+    ):
+        joined_front(node)
+        done(node.commit(create(10, 7)))
+        done(node.commit(promise(100)))
+        worker.join(WAIT_S)
+        hold = worker.hold(FED, 10, "state", content=consume(10, 7))
+        at(running, pipeline, 10)
+        done(hold.move_to(40))
+        at(running, pipeline, 40)
+        assert (hold.slot, hold.segment, worker.holds) == (40, FED, {"state": hold})
+        done(hold.release())
+        at(running, pipeline, 100)
+        assert worker.holds == {}
+
+
+def test_a_hold_begins_by_a_front_where_nothing_is_announced(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        done(node.commit(promise(50)))
+        at(running, pipeline, 50)
+        timers = NodeClient(running.target, pipeline, "timers")
+        timers.join(WAIT_S)
+        with pytest.raises(
+            TickRefusedError, match=r"'early' cannot begin at slot 49.*below slot 50"
+        ) as low:
+            timers.hold(FED, 49, "early")
+        assert low.value.refusal.code is RefusalCode.BELOW_MIN_TIME
+        hold = timers.hold(FED, 70, "late")
+        done(node.commit(promise(200)))
+        at(running, pipeline, 70)
+        done(hold.release())
+        at(running, pipeline, 200)
+        timers.leave(WAIT_S)
+
+
+def test_it_only_moves_up(running: EmbeddedTracker, pipeline: str) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        hold = node.hold(FED, 20, "own")
+        with pytest.raises(
+            TickRefusedError, match=r"'own' stands at slot 20 of segment.*back to 19"
+        ):
+            hold.move_to(19)
+        with pytest.raises(TickRefusedError, match="stands at slot 20"):
+            node.hold(FED, 19, "own")
+        assert hold.slot == 20
+
+
+def test_who_asks_again_gets_it_as_it_stands(running: EmbeddedTracker, pipeline: str) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        hold = node.hold(FED, 20, "own")
+        assert node.hold(FED, 25, "own") is hold and hold.slot == 20
+        assert hold.release() is hold.release()
+        done(hold.release())
+        with pytest.raises(TickRefusedError, match="was let go of"):
+            hold.move_to(30)
+        assert node.hold(FED, 30, "own") is not hold
+
+
+def test_the_next_process_finds_it_again(running: EmbeddedTracker, pipeline: str) -> None:
+    first = NodeClient(running.target, pipeline, "n")
+    joined_front(first)
+    stale = first.hold(FED, 20, "own")
+    done(first.commit(promise(60)))
+    second = NodeClient(running.target, pipeline, "n")
+    second.join(WAIT_S)
+    hold = second.holds["own"]
+    assert (hold.slot, hold.segment, hold.durable_slot) == (20, FED, 20)
+    with pytest.raises(LowmarkError):
+        done(stale.move_to(30))
+    at(running, pipeline, 20)
+    done(hold.release())
+    at(running, pipeline, 60)
+    first.close()
+    second.close()
+
+
+def test_a_front_that_was_to_begin_one_leaves_with_the_next_joining(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    """The process ended between the joining of the front and the tick by which it would have left."""
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        timers = NodeClient(running.target, pipeline, "timers")
+        timers.join(WAIT_S)
+        timers.join_front(f"{HOLD_FRONT}own", FED)
+        timers.close()
+        done(node.commit(promise(60)))
+        with NodeClient(running.target, pipeline, "timers") as again:
+            again.join(WAIT_S)
+            at(running, pipeline, 60)
+
+
+def test_a_refused_tick_moves_no_hold_nor_do_those_behind_it(
+    running: EmbeddedTracker, pipeline: str
+) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        hold = node.hold(FED, 20, "own")
+        refused = hold.move_to(30, create(2_000_000, 8))
+        behind = hold.move_to(40)
+        for future in (refused, behind):
+            with pytest.raises(TickRefusedError):
+                done(future)
+        node.flush(WAIT_S)
+        assert hold.slot == hold.durable_slot == 20
+        done(hold.move_to(25))
+
+
+def test_one_tick_moves_several(running: EmbeddedTracker, pipeline: str) -> None:
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        one, two = node.hold(FED, 20, "one"), node.hold(FED, 30, "two")
+        done(node.commit(replace(promise(100), holds=(one.at(FOREVER), two.at(50)))))
+        assert (one.slot, two.slot) == (FOREVER, 50) and set(node.holds) == {"two"}
+        at(running, pipeline, 50)
+
+
+def test_a_node_that_holds_cannot_leave(running: EmbeddedTracker, pipeline: str) -> None:
+    node = NodeClient(running.target, pipeline, "n")
+    joined_front(node)
+    with NodeClient(running.target, pipeline, "timers") as timers:
+        timers.join(WAIT_S)
+        hold = timers.hold(FED, 20, "own")
+        with pytest.raises(RefusedError, match="has 1 holds, among them"):
+            timers.leave(WAIT_S)
+        done(hold.release())
+        timers.leave(WAIT_S)
+    node.close()
+
+
+def test_an_older_tracker_is_not_sent_what_it_would_pass_over(
+    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tracker.client import node as module
+
+    older = module.joined_from_pb
+    monkeypatch.setattr(
+        module, "joined_from_pb", lambda answer: replace(older(answer), takes_holds=False)
+    )
+    with NodeClient(running.target, pipeline, "n") as node:
+        joined_front(node)
+        with pytest.raises(TickRefusedError, match="of an older release, which knows of no holds"):
+            node.commit(TickContent(holds=(HoldMove("own", 0, 20),)))
+        assert done(node.commit(TickContent())) == 2

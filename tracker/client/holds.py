@@ -1,0 +1,143 @@
+"""Holds of a node: time that it holds without an item in flight (rule 11).
+
+    hold = node.hold("reports", slot, content=what_was_consumed)   # in the tick that consumes it
+    hold.move_to(later, content=what_was_emitted)                  # in the tick that emits it
+    hold.release()
+
+Min time of the segment, and of what it leads to, does not pass a hold. The tracker keeps it, by the node's id and
+the hold's name: a program that ends without letting go finds it again in `NodeClient.holds` when it joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TypeAlias
+
+from tracker.client.errors import LowmarkError, TickRefusedError
+from tracker.core.log import Joined
+from tracker.core.model import HoldMove, Refusal, RefusalCode, TickContent
+from tracker.core.model.slots import FOREVER
+
+Commit: TypeAlias = Callable[[TickContent], "Future[int]"]
+
+
+class Hold:
+    """One hold of a node, in one segment. Made by `NodeClient.hold`, or found again in `NodeClient.holds`.
+    Thread-safe."""
+
+    def __init__(self, name: str, segment: str, number: int, slot: int, commit: Commit) -> None:
+        self.name, self.segment = name, segment
+        self.number = number
+        """Of the segment."""
+        self.slot = slot
+        """Where it stands, by what was committed and not refused; FOREVER once it was let go of."""
+        self.durable_slot: int | None = slot
+        """Where it stands by what is durable; None while its beginning is not."""
+        self._commit = commit
+        self._released: Future[int] | None = None
+
+    def move_to(self, slot: int, content: TickContent | None = None) -> Future[int]:
+        """Moves it up, in a tick with whatever else that is to carry: what is emitted where it stood, say. The
+        future is that of the tick; where it is refused, nothing has moved. Raises what `NodeClient.commit`
+        does, and TickRefusedError for a slot below the one where it stands, or if it was let go of."""
+        content = TickContent() if content is None else content
+        return self._commit(replace(content, holds=(*content.holds, self.at(slot))))
+
+    def release(self, content: TickContent | None = None) -> Future[int]:
+        """Lets go of it, in a tick with whatever else that is to carry. A second time, without more to carry,
+        it returns the future of the first."""
+        if content is None and self._released is not None:
+            return self._released
+        future = self.move_to(FOREVER, content)
+        self._released = future
+        future.add_done_callback(self._released_or_not)
+        return future
+
+    def at(self, slot: int) -> HoldMove:
+        """What a tick carries in `holds` so that it stands there from then on: with it, one tick moves several."""
+        return HoldMove(self.name, self.number, slot)
+
+    def _released_or_not(self, future: Future[int]) -> None:
+        if self._released is future and (future.cancelled() or future.exception() is not None):
+            self._released = None
+
+
+class HoldBook:
+    """The holds of one joining of a node. Used while holding the node's lock."""
+
+    def __init__(self, pipeline: str, joined: Joined, commit: Commit) -> None:
+        self._pipeline, self._joined, self._commit = pipeline, joined, commit
+        self.holds: dict[str, Hold] = {
+            held.name: self._hold(held.name, held.segment, held.slot) for held in joined.holds
+        }
+
+    def _hold(self, name: str, number: int, slot: int) -> Hold:
+        segment = self._joined.spec.segments[number]
+
+        def commit(content: TickContent) -> Future[int]:
+            known = self.holds.get(name)
+            if known is None or known is not hold:
+                raise self._refused(f"hold {name!r} was let go of, or is of an earlier joining")
+            return self._commit(content)
+
+        hold = Hold(name, segment, number, slot, commit)
+        return hold
+
+    def check(self, moves: Iterable[HoldMove]) -> None:
+        """Raises TickRefusedError where a hold cannot be so, before it is sent."""
+        if not self._joined.takes_holds:
+            raise self._refused(
+                "the tracker is of an older release, which knows of no holds and would pass over them; start "
+                "the newer one"
+            )
+        for move in moves:
+            known = self.holds.get(move.name)
+            if known is not None and move.slot < known.slot < FOREVER:
+                raise self._refused(
+                    f"hold {move.name!r} stands at slot {known.slot} of segment {known.segment!r}, and cannot "
+                    f"move back to {move.slot}: a hold only moves up"
+                )
+
+    def committed(self, moves: Iterable[HoldMove]) -> None:
+        """A tick with these is on its way."""
+        for move in moves:
+            known = self.holds.get(move.name)
+            if known is not None and known.slot < FOREVER:
+                known.slot = move.slot
+            elif move.slot != FOREVER:
+                known = self.holds[move.name] = self._hold(move.name, move.segment, move.slot)
+                known.durable_slot = None
+
+    def settled(self, moves: Iterable[HoldMove], *, durable: bool) -> None:
+        """The tick is durable, or was refused, or given up."""
+        for move in moves:
+            known = self.holds.get(move.name)
+            if known is None:
+                continue
+            if durable:
+                known.durable_slot = move.slot
+            elif known.durable_slot is None:
+                known.slot = FOREVER
+            else:
+                known.slot = known.durable_slot
+            if known.slot == FOREVER and known.durable_slot in (None, FOREVER):
+                del self.holds[move.name]
+
+    def _refused(self, message: str) -> TickRefusedError:
+        node = self._joined.key.node_id
+        text = f"pipeline {self._pipeline!r}, node {node!r}: {message}"
+        return TickRefusedError(Refusal(RefusalCode.INVALID, text))
+
+
+def below_grant(pipeline: str, name: str, segment: str, slot: int, granted: int) -> LowmarkError:
+    """Why a hold cannot begin at a slot."""
+    return TickRefusedError(
+        Refusal(
+            RefusalCode.BELOW_MIN_TIME,
+            f"pipeline {pipeline!r}, segment {segment!r}: hold {name!r} cannot begin at slot {slot}: min times "
+            f"are announced by which nothing may begin there below slot {granted}; begin it there, or in the "
+            "tick that consumes what it stands for",
+        )
+    )
