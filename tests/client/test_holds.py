@@ -13,6 +13,7 @@ from tracker.client import LowmarkError, NodeClient, RefusedError, TickRefusedEr
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import HOLD_FRONT, HoldMove, PipelineSpec, RefusalCode, TickContent
 from tracker.core.model.slots import FOREVER
+from tracker.wire.nodes import joined_from_pb
 
 FED = TWO_SEGMENTS.segments[0]
 
@@ -182,11 +183,9 @@ def test_a_node_that_holds_cannot_leave(running: EmbeddedTracker, pipeline: str)
 def test_an_older_tracker_is_not_sent_what_it_would_pass_over(
     running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tracker.client import node as module
-
-    older = module.joined_from_pb
     monkeypatch.setattr(
-        module, "joined_from_pb", lambda answer: replace(older(answer), takes_holds=False)
+        "tracker.client.node.joined_from_pb",
+        lambda answer: replace(joined_from_pb(answer), takes_holds=False),
     )
     with NodeClient(running.target, pipeline, "n") as node:
         joined_front(node)
