@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,65 @@ def test_a_run_that_was_not_done_is_given_out_again_the_same(
         assert (following.number, following.from_slot, following.to_slot) == (1, 10, 20)
         with pytest.raises(StateError, match="run 0 is not the one"):
             job.done(again)
+
+
+def test_a_run_is_given_out_again_with_the_version_that_it_read(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    versions = iter((7, 9))
+    reach(running, node, 10)
+    with runs(running, tmp_path / "r.json") as job:
+        first = job.begin(lambda: next(versions))
+    reach(running, node, 20)
+    with runs(running, tmp_path / "r.json") as job:
+        again = job.begin(lambda: next(versions))
+        assert first is not None and again is not None
+        assert (first.version, again.version, again.to_slot) == (7, 7, 10)
+        job.done(again)
+        following = job.begin(lambda: next(versions))
+        assert following is not None and following.version == 9
+        job.done(following)
+        assert job.begin(lambda: next(versions)) is None, "and no version is asked for"
+
+
+def test_the_version_is_asked_for_behind_min_time_and_before_the_run_is_recorded(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    """So all that is complete is in it, and a run without it is never given out."""
+    reach(running, node, 10)
+
+    def moves_on() -> int:
+        reach(running, node, 20)
+        return 3
+
+    def away() -> int:
+        raise OSError("the table is away")
+
+    with runs(running, tmp_path / "r.json") as job:
+        with pytest.raises(OSError, match="away"):
+            job.begin(away)
+        run = job.begin(moves_on)
+        assert run is not None and (run.to_slot, run.version, run.again) == (10, 3, False)
+
+
+def test_a_run_that_began_without_a_version_gets_one_once_there_is_one(
+    running: EmbeddedTracker, node: NodeClient, tmp_path: Path
+) -> None:
+    """An empty table has none; nor has a record of an earlier release."""
+    reach(running, node, 10)
+    record = tmp_path / "r.json"
+    with runs(running, record) as job:
+        empty = job.begin(lambda: None)
+        assert empty is not None and empty.version is None
+    state = json.loads(record.read_text())
+    del state["version"]
+    record.write_text(json.dumps(state))
+    with runs(running, record) as job:
+        found = [job.begin(lambda: 4), job.begin(lambda: 5), job.begin()]
+    assert [run and run.version for run in found] == [4, 4, 4]
+    record.write_text(json.dumps({**state, "version": "4"}))
+    with runs(running, record) as job, pytest.raises(StateError, match="not a record of runs"):
+        job.begin()
 
 
 def test_the_first_run_begins_where_the_job_says(

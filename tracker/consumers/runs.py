@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tracker.client.admin import Admin
@@ -34,7 +34,7 @@ class Run:
     """One run: the slots from `from_slot` (inclusive) to `to_slot` (exclusive).
 
     number: from 0, one more with each run that was done; again: it was given out before and not done;
-    late_items: items that the tracker has counted as late since the run before began: rows of a front
+    version: of what is read, recorded with the run, where one is told of; late_items: items that the tracker has counted as late since the run before began: rows of a front
     that was evicted or retired may have become visible below `from_slot`, where no run takes them.
     """
 
@@ -43,6 +43,7 @@ class Run:
     to_slot: int
     again: bool = False
     late_items: int = 0
+    version: int | None = None
 
 
 class Runs(Closing):
@@ -66,14 +67,17 @@ class Runs(Closing):
         self._since = since
         self._file = state_at(record)
 
-    def begin(self) -> Run | None:
-        """The run that was not done, or else the next; None if nothing has become complete. Raises
-        RefusedError, UnavailableError, and StateError if the record is another job's."""
+    def begin(self, version: Callable[[], int | None] | None = None) -> Run | None:
+        """The run that was not done, or else the next; None if nothing has become complete.
+
+        version: tells the newest version of what is read, a table say, or None where it has none. It is
+        called when min time is known, so all that is complete is in that version; it is recorded with the
+        run, which is given out again with the same. Raises RefusedError, UnavailableError, StateError if
+        the record is another job's, and what `version` raises.
+        """
         state = self._state()
         if state is not None and not state["done"]:
-            return Run(
-                state["number"], state["from_slot"], state["to_slot"], True, state["late_items"]
-            )
+            return self._again(state, version)
         info = self._admin.pipeline(self.pipeline)
         late_before = 0
         if state is None:
@@ -91,8 +95,21 @@ class Runs(Closing):
                 "older, and no run takes it",
                 self.pipeline, late - late_before, from_slot,
             )  # fmt: skip
-        run = Run(number, from_slot, to_slot, late_items=max(0, late - late_before))
+        read = None if version is None else version()
+        run = Run(number, from_slot, to_slot, late_items=max(0, late - late_before), version=read)
         self._write(run, late, done=False)
+        return run
+
+    def _again(self, state: Mapping[str, int], version: Callable[[], int | None] | None) -> Run:
+        """The run that was not done. What had no version then may have one now: all that is complete is in
+        that, too."""
+        read = state.get("version")
+        run = Run(
+            state["number"], state["from_slot"], state["to_slot"], True, state["late_items"], read
+        )
+        if read is None and version is not None and (read := version()) is not None:
+            run = replace(run, version=read)
+            self._write(run, state["late_seen"], done=False)
         return run
 
     def done(self, run: Run) -> None:
@@ -118,7 +135,8 @@ class Runs(Closing):
             return None
         whose = {"pipeline": self.pipeline, "segment": self.segment}
         known = ("number", "from_slot", "to_slot", "late_items", "late_seen")
-        if not all(type(state.get(name)) is int for name in known) or "done" not in state:
+        are_there = "done" in state and all(type(state.get(name)) is int for name in known)
+        if not are_there or not isinstance(state.get("version"), int | None):
             raise StateError(
                 f"{self._file.path} is not a record of runs; give the job a file of its own"
             )
@@ -134,7 +152,7 @@ class Runs(Closing):
             {
                 "pipeline": self.pipeline, "segment": self.segment, "number": run.number,
                 "from_slot": run.from_slot, "to_slot": run.to_slot, "done": done,
-                "late_items": run.late_items, "late_seen": late_seen,
+                "late_items": run.late_items, "late_seen": late_seen, "version": run.version,
             }
         )  # fmt: skip
 
