@@ -1,14 +1,13 @@
-"""What fronts share whose batches stand in a local record: a directory of files, or a journal.
+"""What fronts share whose batches stand in a record: a directory of files, or a journal, here or in a store.
 
-A lock keeps a second run of the front out, since two runs would give different batches one number. A
-run begins with what the record holds beyond what the tracker has: that is committed first. How far the
-front was when it left stands in the lock file, since the tracker has forgotten it by then.
+A run takes the record (`fronts.holds`), and begins with what it holds beyond what the tracker has: that is
+committed first. How far the front was when it left stands in the record too, since the tracker has forgotten it
+by then.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,10 @@ from typing import ClassVar, Self
 from fronts.batches import PublishedBatch
 from fronts.core import RolledBackError
 from fronts.front import JOIN_TIMEOUT_S, Front, NotPublishedError, Send
-from fronts.locks import take_lock
+from fronts.holds import Hold
 from tracker.client.closing import Closing
 from tracker.core.model import Batch
 from tracker.core.model.slots import LOWEST_SLOT
-
-_MAX_RECORD_BYTES = 64
-_WHOLE_RECORD = re.compile(rb"(-?\d+) (\d+)\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +41,14 @@ class DurableFront(Closing):
     _ROLLED_BACK: ClassVar[str]
     """What to do where the record is not the one that the tracker knows."""
 
-    def __init__(self, front: Front, record: Path, lock_path: Path) -> None:
-        self._front, self._record, self.lock_path = front, record, lock_path
+    def __init__(self, front: Front, record: str, hold: Hold) -> None:
+        """record: where it is, for messages."""
+        self._front, self._record, self._hold = front, record, hold
         self._segment_number = -1  # of the fed segment, once the front has joined
-        self._lock_fd: int | None = None  # open while the front runs
 
     @abstractmethod
-    def _recorded(self) -> Sequence[RecordedBatch]:
-        """The batches in the record, by growing number."""
+    def _recorded(self, durable: int) -> Sequence[RecordedBatch]:
+        """The batches in the record, by growing number. durable: the last one that the tracker has."""
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -70,17 +66,14 @@ class DurableFront(Closing):
         Raises FrontHeldError if another process has the front for `lock_timeout_s` seconds (None: as
         `timeout_s`), RolledBackError if the record lacks what the tracker has not seen, is older than
         what it has, or was rewritten."""
-        self.lock_path.parent.mkdir(parents=True, exist_ok=True)
-        patience_s = timeout_s if lock_timeout_s is None else lock_timeout_s
-        lock_fd = take_lock(self.lock_path, patience_s, self._front.identity)
-        return self.start_locked(lock_fd, timeout_s)
+        self._hold.take(self._front, timeout_s if lock_timeout_s is None else lock_timeout_s)
+        return self.start_held(timeout_s)
 
-    def start_locked(self, lock_fd: int, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
-        """As `start`, with `lock_path` open and locked already; it is closed in the end."""
-        self._lock_fd = lock_fd
+    def start_held(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
+        """As `start`, where the record has been taken already."""
         try:
             self._prepare()
-            after, generation = _left_after(lock_fd)
+            after, generation = self._hold.left_after()
             self._front.start(self._recover, timeout_s, left_after=after, left_in=generation)
         except BaseException:
             self._release()
@@ -93,9 +86,9 @@ class DurableFront(Closing):
 
     def leave(self) -> None:
         """As `Front.leave`; a front of this name that is started later goes on from here."""
-        fd = self._lock_fd
-        record = None if fd is None else partial(_record_leave, fd, self._front.generation)
-        self._front.leave(note=record)
+        held = self._hold.is_held
+        note = partial(self._hold.note_leave, self._front.generation) if held else None
+        self._front.leave(note=note)
         self._forget()
         self._release()
 
@@ -109,12 +102,10 @@ class DurableFront(Closing):
         return None
 
     def __enter__(self) -> Self:
-        return self if self._lock_fd is not None else self.start()
+        return self if self._hold.is_held else self.start()
 
     def _release(self) -> None:
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        self._hold.release()
 
     def _publish_now(self, count: int, send: Send, timeout_s: float) -> int:
         """As `Front.publish_now`; where nothing was published, raises what kept it from that."""
@@ -129,8 +120,8 @@ class DurableFront(Closing):
         none where the pipeline was restarted: those below the first slot then are complete, and may be
         gone."""
         self._segment_number = segment
-        recorded = self._recorded()
         durable = max(self._front.left_after, -1 if last is None else last.id)
+        recorded = self._recorded(durable)
         if durable < 0 and self._front.replay_from > LOWEST_SLOT:
             # The last one gives the next number, if nothing else does.
             recorded = [r for r in recorded if r.slot >= self._front.replay_from] or recorded[-1:]
@@ -161,18 +152,3 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _left_after(fd: int) -> tuple[int, int]:
-    """The number of the last batch when the front left, by its lock file, and the pipeline's generation
-    then; -1 and 0 if it has not left. A record that was not written whole counts as none: then the front
-    had not left yet."""
-    found = _WHOLE_RECORD.fullmatch(os.pread(fd, _MAX_RECORD_BYTES, 0))
-    return (int(found[1]), int(found[2])) if found else (-1, 0)
-
-
-def _record_leave(fd: int, generation: int, batch: int) -> None:
-    """Records durably, in the lock file, that the front leaves after a batch, which the tracker has. Of
-    one width always: an older record is never half gone."""
-    os.pwrite(fd, b"%020d %020d\n" % (batch, generation), 0)
-    os.fsync(fd)

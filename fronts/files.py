@@ -3,10 +3,10 @@
     with FileFront("127.0.0.1:7070", "orders", "shop-1", "parse", "/data/in") as front:
         front.write([{"order": 1, "lines": 3}])
 
-Each file holds what one `write` brought, under one slot, which stands in its name. It is written under a
-hidden name and renamed when it is whole, so that readers find all of it or nothing. The directory is
-the front's durable record: started again, it lists its files and commits what the tracker has not
-seen. A file that was not renamed was not published; the rows in it are to be written again.
+Each file holds what one `write` brought, under one slot, which stands in its name. Readers find all of it
+or nothing (`fronts.places`). The directory, local or in a store, is the front's durable record: started again, it
+lists its files and commits what the tracker has not seen. A file that was not published is not there; the rows in
+it are to be written again.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fronts.batches import PublishedBatch, items_batch, units_batch
-from fronts.durable import DurableFront, RecordedBatch, sync
+from fronts.durable import DurableFront, RecordedBatch
 from fronts.front import (
+    JOIN_TIMEOUT_S,
     PUBLISH_TIMEOUT_S,
     Front,
-    FrontFailedError,
     FrontOptions,
     NotPublishedError,
     OpenBatch,
+    front_identity,
 )
+from fronts.holds import LockFile
+from fronts.places import LocalPlace, Place, StoredPlace
 from tracker.client.known import known_beside
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
-from tracker.core.model.units import LabelledFile, file_name, parse_file_name, unit_name
+from tracker.core.model.units import LabelledFile, file_name, unit_name
+from tracker.files import STORES, OpenedFile, scheme
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,16 +65,22 @@ class Items(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """A file that readers can see. batch: the front's own number of it, from 0."""
+    """A file that readers can see. location: its path, or where it is in a store. batch: the front's own
+    number of it, from 0."""
 
-    path: Path
+    location: str
     slot: int
     batch: int
 
+    @property
+    def path(self) -> Path:
+        """Of a file of this machine. Raises ValueError."""
+        return _path(self.location)
+
 
 class FileFront(DurableFront):
-    """A front that publishes files in a local directory. Thread-safe; one at a time may run under one
-    name in a directory."""
+    """A front that publishes files in a directory. Thread-safe; one at a time may run under one name in a
+    directory."""
 
     _KEEPS_LAST = False
     _ROLLED_BACK = (
@@ -93,21 +102,53 @@ class FileFront(DurableFront):
         comes_again: bool = True,
         **options: Unpack[FrontOptions],
     ) -> None:
-        """directory: made if missing; name it as readers do, since a unit's name holds it (symbolic
-        links are not followed). format: `parquet` (needs pyarrow) or `json` (lines). lock_directory:
-        of the file that keeps a second run out; `directory` if not given. comes_again: False if no
-        front of this name is started after it has left; then it leaves no such file behind. The rest
-        as for `Front`."""
-        self.directory = Path(os.path.abspath(directory))
-        locks = Path(os.path.abspath(lock_directory or directory))
-        self._comes_again = comes_again
-        self._known = known_beside(locks, pipeline, options.get("node_id") or front)
+        """directory: a path, made if missing, or a location in a store; name it as readers do, since a
+        unit's name holds it (symbolic links are not followed). format: `parquet` (needs pyarrow) or `json`
+        (lines). lock_directory: of the file that keeps a second run out; `directory` if not given; in a store
+        there is none. comes_again: False if no front of this name is started after it has left; then it
+        leaves no such file behind. The rest as for `Front`. Raises FilesError where the store is out of
+        reach."""
+        where = STORES.location(os.fspath(directory))
+        self.location = where
+        """Of the directory."""
         self.format, self.items = Format(format), Items(items)
-        beneath = Front(target, pipeline, front, segment, known=self._known, **options)
-        lock = locks / f".{quote(beneath.identity, safe='')}.lock"
-        super().__init__(beneath, self.directory, lock)
+        self._comes_again = comes_again
+        node_id = options.get("node_id") or front
+        identity = front_identity(node_id, front)
+        if scheme(where):
+            if lock_directory is not None or not comes_again:
+                raise ValueError(f"{where} is in a store, where there are no locks")
+            self._place: Place = StoredPlace(where, identity)
+            self._known = known_beside(where, pipeline, node_id)
+        else:
+            locks = os.path.abspath(lock_directory or where)
+            self._place = LocalPlace(where, identity, locks)
+            self._known = known_beside(locks, pipeline, node_id)
+        hold = self._place.hold
+        beneath = Front(
+            target, pipeline, front, segment, known=self._known, owner=hold.owner, **options
+        )
+        super().__init__(beneath, where, hold)
         # Refuses a name that would be too long one day.
         file_name(LOWEST_SLOT, beneath.identity, HIGHEST_SLOT, self.format.value)
+
+    @property
+    def directory(self) -> Path:
+        """Of a front on this machine. Raises ValueError."""
+        return _path(self.location)
+
+    @property
+    def lock_path(self) -> Path:
+        """Of the file that keeps a second run out. Raises ValueError in a store."""
+        if not isinstance(self._hold, LockFile):
+            raise ValueError(f"{self.location} is in a store, where there are no locks")
+        return self._hold.path
+
+    def start_locked(self, lock_fd: int, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
+        """As `start`, with `lock_path` open and locked already; it is closed in the end."""
+        assert isinstance(self._hold, LockFile)
+        self._hold.adopt(lock_fd)
+        return self.start_held(timeout_s)
 
     def write(
         self,
@@ -125,7 +166,7 @@ class FileFront(DurableFront):
         if not count:
             return None
         items = count if self.items is Items.ROWS else 1
-        return self._publish_file(items, partial(self._write, table), timeout_s)
+        return self._publish_file(items, partial(self._write, table, timeout_s), timeout_s)
 
     def take(
         self, path: str | os.PathLike[str], timeout_s: float = PUBLISH_TIMEOUT_S
@@ -133,24 +174,22 @@ class FileFront(DurableFront):
         """Publishes a whole file that is there already, as it is, by moving it into the directory
         under its label; None if it is gone: of several fronts that take one file, one gets it.
 
-        The file must be in the same file system, and its items be files. Raises as `write`."""
+        The file must be in the same file system or store, and its items be files. In a store one front takes
+        the files of a directory, each of which has a name of its own, never used again. Raises as `write`."""
         if self.items is Items.ROWS:
             raise ValueError(
                 f"{path} can't be taken by a front whose items are rows: it has no labels in it; make "
                 "a front with items='files', or write() its rows"
             )
-        source = Path(os.path.abspath(path))
+        source = STORES.location(os.fspath(path))
         try:
-            return self._publish_file(1, partial(self._move, source), timeout_s)
+            return self._publish_file(1, partial(self._take, source, timeout_s), timeout_s)
         except FileNotFoundError:
             return None
 
     def published(self) -> list[PublishedFile]:
         """This front's files in the directory, by their numbers."""
-        return [
-            PublishedFile(self.directory / name, labelled.slot, labelled.batch)
-            for labelled, name in self._files()
-        ]
+        return [self._file(labelled, name) for labelled, name in self._place.files()]
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -161,100 +200,69 @@ class FileFront(DurableFront):
 
         def send(batch: OpenBatch) -> Sequence[str] | None:
             published.append(publish(batch))
-            return [unit_name(str(published[0].path))] if self.items is Items.FILES else None
+            return [unit_name(published[0].location)] if self.items is Items.FILES else None
 
         self._publish_now(items, send, timeout_s)
+        self._place.prune(self._front.last_durable)
         return published[0]
 
     def _write(
-        self, table: pa.Table | Sequence[Mapping[str, Any]], batch: OpenBatch
+        self,
+        table: pa.Table | Sequence[Mapping[str, Any]],
+        timeout_s: float,
+        batch: OpenBatch,
     ) -> PublishedFile:
-        """Until the rename nothing has got out, and nothing will; then it has, whatever follows."""
-        slot = int(batch.slots[0])
-        name = file_name(slot, self._front.identity, batch.number, self.format.value)
-        hidden, path = self.directory / f".{name}.tmp", self.directory / name
+        labelled, name = self._named(batch, self.format.value)
         try:
             labels = (batch.slots, batch.values) if self.items is Items.ROWS else None
-            _write_durably(hidden, _encoded(table, labels, self.format))
-            os.rename(hidden, path)
+            data = _encoded(table, labels, self.format)
         except (OSError, TypeError, ValueError) as error:
-            hidden.unlink(missing_ok=True)
-            raise NotPublishedError(f"{path} was not published: {error}") from error
-        self._sync_directories(path, self.directory)
-        return PublishedFile(path, slot, batch.number)
+            raise NotPublishedError(f"{name} was not published: {error}") from error
+        self._place.write(labelled, name, data, timeout_s)
+        return self._file(labelled, name)
 
-    def _move(self, source: Path, batch: OpenBatch) -> PublishedFile:
-        """The rename decides whose the file is, and publishes it."""
-        slot, suffix = int(batch.slots[0]), source.suffix[1:]
+    def _take(self, source: str, timeout_s: float, batch: OpenBatch) -> PublishedFile:
+        suffix = os.path.splitext(source)[1][1:]
         if not (suffix.isascii() and suffix.isalnum()):
             suffix = self.format.value
         try:
-            name = file_name(slot, self._front.identity, batch.number, suffix)
-            path = self.directory / name
-            sync(source)  # who wrote it may not have
-            os.rename(source, path)
-        except (OSError, ValueError) as error:
+            labelled, name = self._named(batch, suffix)
+            self._place.take(source, labelled, name, timeout_s)
+        except ValueError as error:
             raise NotPublishedError(f"{source} was not published: {error}") from error
-        self._sync_directories(path, self.directory, source.parent)
-        return PublishedFile(path, slot, batch.number)
+        return self._file(labelled, name)
 
-    def _sync_directories(self, path: Path, *directories: Path) -> None:
-        """Makes the rename to `path` durable, which readers can see already."""
-        try:
-            for directory in directories:
-                sync(directory)
-        except OSError as error:
-            raise FrontFailedError(
-                f"{path} can be read and may not survive a power failure ({error}); start front "
-                f"{self._front.identity!r} again, which goes by what is there"
-            ) from error
+    def _named(self, batch: OpenBatch, suffix: str) -> tuple[LabelledFile, str]:
+        """Raises ValueError where the suffix makes no name."""
+        labelled = LabelledFile(int(batch.slots[0]), self._front.identity, batch.number, suffix)
+        return labelled, file_name(labelled.slot, labelled.front, labelled.batch, suffix)
+
+    def _file(self, labelled: LabelledFile, name: str) -> PublishedFile:
+        return PublishedFile(self._place.at(name), labelled.slot, labelled.batch)
 
     # --- recovering -------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
-                if entry.name.startswith(".") and entry.name.endswith(".tmp"):
-                    labelled = parse_file_name(entry.name[1:-4])
-                    if labelled is not None and labelled.front == self._front.identity:
-                        os.unlink(entry.path)
-
-    def _files(self) -> list[tuple[LabelledFile, str]]:
-        """This front's files by their numbers, with their names."""
-        with os.scandir(self.directory) as entries:
-            named = [(parse_file_name(entry.name), entry.name) for entry in entries]
-        files = [
-            (labelled, name)
-            for labelled, name in named
-            if labelled is not None and labelled.front == self._front.identity
-        ]
-        return sorted(files, key=lambda file: file[0].batch)
+        self._place.prepare()
 
     def _forget(self) -> None:
         if not self._comes_again:
             Path(self._known).unlink(missing_ok=True)
             self.lock_path.unlink(missing_ok=True)
 
-    def _recorded(self) -> list[RecordedBatch]:
+    def _recorded(self, durable: int) -> list[RecordedBatch]:
+        found = self._place.recorded(durable, self._front.replay_from)
         return [
             RecordedBatch(file.batch, file.slot, partial(self._batch, file, name))
-            for file, name in self._files()
+            for file, name in found
         ]
 
     def _batch(self, labelled: LabelledFile, name: str, segment: int) -> PublishedBatch:
+        where = self._place.at(name)
         if self.items is Items.FILES:
-            names = [unit_name(str(self.directory / name))]
-            return units_batch(segment, labelled.batch, labelled.slot, names)
-        slots, values = _labels(self.directory / name, Format(labelled.suffix))
+            return units_batch(segment, labelled.batch, labelled.slot, [unit_name(where)])
+        slots, values = _labels(where, Format(labelled.suffix))
         return items_batch(segment, labelled.batch, slots, values)
-
-
-def _write_durably(path: Path, data: bytes | memoryview) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _table(rows: Any, fmt: Format) -> Any:
@@ -273,7 +281,7 @@ def _table(rows: Any, fmt: Format) -> Any:
 
 def _encoded(
     table: Any, labels: tuple[NDArray[np.int64], NDArray[np.uint64]] | None, fmt: Format
-) -> bytes | memoryview:
+) -> bytes:
     """The contents of a file; `labels` become columns of it."""
     if fmt is Format.JSON:
         columns: list[dict[str, int]] = [{}] * len(table)
@@ -296,20 +304,26 @@ def _encoded(
         table = table.append_column(VALUE_COLUMN, pa.array(labels[1].view(np.int64)))
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
-    return buffer.getbuffer()
+    return buffer.getvalue()
 
 
-def _labels(path: Path, fmt: Format) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _labels(where: str, fmt: Format) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """The labels of a file's rows, as `_encoded` wrote them."""
+    file = OpenedFile(STORES.files(where), where)
     if fmt is Format.JSON:
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [json.loads(line) for line in file.read().splitlines()]
         slots = np.array([row[SLOT_COLUMN] for row in rows], np.int64)
         signed = np.array([row[VALUE_COLUMN] for row in rows], np.int64)
     else:
         import pyarrow.parquet as pq
 
-        # ParquetFile takes the file as it is; a dataset would look for partitions in its path.
-        table = pq.ParquetFile(path).read(columns=[SLOT_COLUMN, VALUE_COLUMN])
+        table = pq.ParquetFile(file).read(columns=[SLOT_COLUMN, VALUE_COLUMN])
         slots = table.column(SLOT_COLUMN).to_numpy()
         signed = table.column(VALUE_COLUMN).to_numpy()
     return slots, np.ascontiguousarray(signed).view(np.uint64)
+
+
+def _path(where: str) -> Path:
+    if scheme(where):
+        raise ValueError(f"{where} is in a store: it has a location, and no path")
+    return Path(where)

@@ -25,7 +25,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fronts.batches import PublishedBatch, items_batch, units_batch
 from fronts.clock import ClockFault
-from fronts.core import MAX_WAITING_BATCHES, FrontCore, FrontStateError, SealedBatch
+from fronts.core import (
+    MAX_WAITING_BATCHES,
+    FrontCore,
+    FrontHeldError,
+    FrontStateError,
+    SealedBatch,
+)
 from tracker.client.closing import Closing
 from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError, UnavailableError
 from tracker.client.node import NodeClient
@@ -101,7 +107,8 @@ tracker has, the batches beyond that, in the order of their numbers."""
 class Node(Protocol):
     """What a front needs of `tracker.client.NodeClient`."""
 
-    def join(self, timeout_s: float) -> Joined: ...
+    def join(self, timeout_s: float, *, owner: str = "") -> Joined: ...
+    def check_join(self, timeout_s: float, *, owner: str = "") -> Joined: ...
     def segment(self, name: str) -> int: ...
     def join_front(self, front: str, segment: str, timeout_s: float) -> Grant: ...
     def commit(self, content: TickContent) -> Future[int]: ...
@@ -142,6 +149,7 @@ class Front(Closing):
         pass_over_late: bool = False,
         node: Node | None = None,
         known: str | os.PathLike[str] | None = None,
+        owner: str = "",
     ) -> None:
         """target: host:port of the tracker, or several; `front` names the front, and its node too
         unless `node_id` does; `clock` may be any, of a replay too, but labels of several fronts are
@@ -150,12 +158,13 @@ class Front(Closing):
         below where it may label now is left to be consumed late, and the rest is committed; if not given,
         the commit of the first such batch is refused and the front fails. known: a file beside what it
         publishes, by which a tracker that has lost what this front was acknowledged is refused when it
-        starts again."""
+        starts again. owner: names this run, so that it is not let in while another one's session lives."""
         self.front, self.segment = front, segment
         node_id = node_id or front
-        self.identity = front if node_id == front else f"{node_id}/{front}"
+        self.identity = front_identity(node_id, front)
         """Names the front among all that feed the pipeline; what its ack values are made from."""
         self._node = node or NodeClient(target, pipeline, node_id, kind=NodeKind.FRONT, known=known)
+        self._owner = owner
         self._clock = clock
         self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
         self._heartbeat_interval_ms = heartbeat_interval_ms
@@ -183,6 +192,18 @@ class Front(Closing):
 
     # --- starting and ending ----------------------------------------------------------------------
 
+    def check_alone(self, timeout_s: float) -> None:
+        """Raises FrontHeldError where another run of this front has a session with the tracker; changes
+        nothing. Raises RefusedError and UnavailableError as `start`."""
+        try:
+            self._node.check_join(timeout_s, owner=self._owner)
+        except RefusedError as error:
+            if error.refusal.code is not RefusalCode.CONFLICT:
+                raise
+            raise FrontHeldError(
+                f"front {self.identity!r} runs in another process: {error.refusal.message}"
+            ) from error
+
     def start(
         self,
         published: Sequence[PublishedBatch] | Recover = (),
@@ -200,7 +221,7 @@ class Front(Closing):
         UnavailableError, and RolledBackError if they contradict what the tracker has.
         """
         try:
-            joined = self._node.join(timeout_s)
+            joined = self._node.join(timeout_s, owner=self._owner)
             number = self._node.segment(self.segment)
             core = FrontCore(self.front, number, joined.spec.slack_ns)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
@@ -551,6 +572,11 @@ class Front(Closing):
             )
         if self._failure is not None:
             raise self._failure
+
+
+def front_identity(node_id: str, front: str) -> str:
+    """What a front of a node is called among all that feed the pipeline."""
+    return front if node_id == front else f"{node_id}/{front}"
 
 
 def _behind(error: Exception) -> str:

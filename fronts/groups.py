@@ -10,7 +10,8 @@ lock decides, which only one can have. So who lists wrongly, late or twice does 
 one, where readers find them. A member is a front of its own, under a name that is used once. Its lock
 file is locked for as long as its process lives: that is how the others know of it. When one is found
 that nobody holds, whoever finds it takes the dead member's place: it commits what that had published,
-and leaves in its name, so that min time waits for it no longer and no file is lost or counted twice.
+and leaves in its name, so that min time waits for it no longer and no file is lost or counted twice. In a store the
+members take turns (`fronts.turns`).
 
 *Partitions of a log.* A partition is a front, with a journal of its own (see `fronts.ranges`); all
 journals are in one directory, which all members see. When a partition becomes another member's, the one
@@ -28,23 +29,25 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Self, Unpack
-from urllib.parse import quote, unquote
+from functools import partial
+from typing import Any, Self, Unpack
+from urllib.parse import quote
 
 from fronts.core import FrontHeldError, FrontStateError
-from fronts.files import FileFront, PublishedFile
-from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, FrontFullError, MemberOptions
-from fronts.members import Membership, held_locks, meant_for
+from fronts.files import FileFront
+from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, MemberOptions
+from fronts.members import meant_for, membership_in
 from fronts.ranges import RangeFront
+from fronts.renames import Renames
+from fronts.turns import Turns
 from tracker.client.closing import Closing
-from tracker.client.errors import LowmarkError, RefusedError, UnavailableError
-from tracker.core.model import RefusalCode
+from tracker.client.errors import LowmarkError
+from tracker.files import STORES, FilesError, child, scheme, text_of
 
 POLL_INTERVAL_MS = 200
 """How often a member looks for work, and for members that have come or are gone."""
-FILES_PER_POLL = 1_000
-"""Files that a member takes at most before it looks again who is alive."""
+STORED_POLL_INTERVAL_MS = 1_000
+"""The same, of files in a store, where each look is paid for."""
 ANYONE_AFTER_MS = 10_000
 """A file that has been there for so long is taken by whoever sees it: its member may be stuck."""
 MAX_PARTITIONS = 1_000
@@ -127,131 +130,88 @@ class FileGroup(_Group):
         directory: str | os.PathLike[str],
         *,
         member: str | None = None,
-        poll_interval_ms: float = POLL_INTERVAL_MS,
+        poll_interval_ms: float | None = None,
         anyone_after_ms: float = ANYONE_AFTER_MS,
         **options: Unpack[MemberOptions],
     ) -> None:
-        """source: where whole files appear, by a rename; names that begin with `.` or `_` are passed
-        over. directory: where they are labelled, in the same file system. member: begins this
-        member's name, which is made unique; the host's name and process if not given. All members
-        have the same group, segment and directories. The rest as for `FileFront`."""
-        self.source = Path(os.path.abspath(source))
-        self.directory = Path(os.path.abspath(directory))
-        self._target, self._pipeline, self._segment = target, pipeline, segment
-        self._anyone_after_s = anyone_after_ms / 1000
-        self._options = options
+        """source: where whole files appear, on this machine by a rename; names that begin with `.` or `_`
+        are passed over. directory: where they are labelled, in the same file system or store. member: begins
+        this member's name, which is made unique; the host's name and process if not given.
+        poll_interval_ms: how often the source is listed, POLL_INTERVAL_MS if not given, in a store
+        STORED_POLL_INTERVAL_MS. All members have the same group, segment and directories. The rest as for
+        `FileFront`."""
+        self.source = STORES.location(os.fspath(source))
+        self.location = STORES.location(os.fspath(directory))
+        """Of the labelled files."""
         run = f"{member or _this_process()}.{time.time_ns():x}"
-        self._front = self._front_of(group, f"{group}/{run}")
+        in_store = bool(scheme(self.location))
+        if in_store != bool(scheme(self.source)):
+            raise ValueError(
+                f"{self.source} and {self.location} are not in one file system or store, so that files cannot "
+                f"be moved from the one to the other"
+            )
+        if poll_interval_ms is None:
+            poll_interval_ms = STORED_POLL_INTERVAL_MS if in_store else POLL_INTERVAL_MS
+
+        def front_of(name: str, **more: Any) -> FileFront:
+            return FileFront(
+                target, pipeline, name, segment, text_of(self.location), **more, **options
+            )
+
+        self._share: Renames | Turns
+        if in_store:
+            who = f"group {group!r}: member {run!r}"
+            self._share = Turns(self.source, partial(front_of, group), run, who)
+        else:
+            self._share = Renames(
+                self.source,
+                self.location,
+                group,
+                f"{group}/{run}",
+                front_of,
+                anyone_after_ms / 1000,
+            )
         super().__init__(group, self.name, poll_interval_ms)
-        self._members = [self.name]
-        self._taken = 0
 
     @property
     def name(self) -> str:
-        """This member's front."""
-        return self._front.front.identity
+        """This member; on this machine, its front."""
+        return self._share.name
 
     @property
     def taken(self) -> int:
         """How many files this member has published."""
-        return self._taken
+        return self._share.taken
 
     @property
     def members(self) -> list[str]:
-        """The members that were alive when this one last looked, by name."""
-        return list(self._members)
+        """The members that were alive when this one last looked, by name; in a store this one, if it is its
+        turn."""
+        return list(self._share.members)
 
     def close(self) -> None:
         """Leaves the group: what it published is committed, and the other members take what is left.
+        In a store the group's front stays, and min time waits until a member runs it again (`leave`).
         Raises what made it fail, and as `FileFront.leave`."""
         super().close()
-        self._front.leave()
+        self._share.close()
+
+    def leave(self) -> None:
+        """Leaves the group as its last member: min time waits for it no longer. Raises as `close`, and
+        LowmarkError where another member runs the group's front."""
+        super().close()
+        self._share.leave()
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _front_of(self, group: str, name: str) -> FileFront:
-        return FileFront(
-            self._target, self._pipeline, name, self._segment, self.directory,
-            lock_directory=self.directory / f".{quote(group, safe='')}", comes_again=False,
-            **self._options,
-        )  # fmt: skip
-
     def _join(self, timeout_s: float) -> None:
-        self.source.mkdir(parents=True, exist_ok=True)
-        self._front.start(timeout_s)
+        self._share.begin(timeout_s)
 
     def _work(self) -> None:
-        self._members = self._look_around()
-        self._take_all()
+        self._share.look(self._stopping)
 
     def _end(self) -> None:
-        if self._failure is None:
-            self._look_around()  # nobody may be left to do it
-        else:
-            self._front.close()  # so that the others take its place
-
-    def _look_around(self) -> list[str]:
-        """Who is alive; takes the place of those who are not."""
-        alive = [self.name]
-        own = self._front.lock_path
-        for path, fd in held_locks(own.parent, ".*.lock", but=own):
-            name = unquote(path.name[1 : -len(".lock")])
-            if fd is None:
-                alive.append(name)
-            else:
-                self._leave_for(name, fd)
-        return sorted(alive)
-
-    def _leave_for(self, name: str, lock_fd: int) -> None:
-        """Commits what a member that is gone had published, and leaves for it. When that does not
-        succeed, the next look tries again, or another member's."""
-        front = self._front_of(self.group, name)
-        try:
-            front.start_locked(lock_fd)
-            front.leave()
-            log.warning("group %r: member %r has died; %r left for it", self.group, name, self.name)
-        except (LowmarkError, FrontStateError, OSError) as error:
-            if isinstance(error, RefusedError) and error.refusal.code is RefusalCode.COMPLETE:
-                # The pipeline waits for nobody: the member had left, but for its lock file.
-                front.lock_path.unlink(missing_ok=True)
-            else:
-                log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
-        finally:
-            front.close()
-
-    def _take_all(self) -> None:
-        now_s = time.time()
-        taken = 0
-        for path, since_s in self._listed():
-            if self._stopping.is_set() or taken >= FILES_PER_POLL:
-                return
-            mine = meant_for(path.name, self._members) == self.name
-            if (mine or now_s - since_s >= self._anyone_after_s) and self._take(path):
-                taken += 1
-
-    def _listed(self) -> list[tuple[Path, float]]:
-        """The files that wait, by name, with the time (seconds since 1970) at which they were last
-        written or renamed."""
-        listed = []
-        with os.scandir(self.source) as entries:
-            for entry in entries:
-                if entry.name[0] not in "._":
-                    try:
-                        if entry.is_file():
-                            listed.append((Path(entry.path), entry.stat().st_ctime))
-                    except FileNotFoundError:
-                        continue  # taken meanwhile
-        return sorted(listed)
-
-    def _take(self, path: Path) -> PublishedFile | None:
-        try:
-            file = self._front.take(path)
-        except (FrontFullError, UnavailableError) as error:
-            log.warning("group %r: member %r waits: %s", self.group, self.name, error)
-            return None
-        if file is not None:
-            self._taken += 1
-        return file
+        self._share.end(failed=self._failure is not None)
 
 
 class PartitionGroup(_Group):
@@ -273,13 +233,14 @@ class PartitionGroup(_Group):
         **options: Unpack[MemberOptions],
     ) -> None:
         """directory: of the journals; the same for all members, on a file system whose locks hold
-        between them. partitions: lists all partitions, `MAX_PARTITIONS` at most; one that is no longer
+        between them, or in a store. partitions: lists all partitions, `MAX_PARTITIONS` at most; one that is no longer
         listed takes leave. ends: the end of each partition that is asked for, as an offset, exclusive.
         member: this member's name, the host's name and process if not given. The rest as for
         `RangeFront`."""
         super().__init__(group, member or _this_process(), poll_interval_ms)
-        self.directory = Path(os.path.abspath(directory))
-        self._membership = Membership(self.directory / "members", self._member)
+        self.location = STORES.location(os.fspath(directory))
+        """Of the journals."""
+        self._membership = membership_in(child(self.location, "members"), self._member)
         self._target, self._pipeline, self._segment = target, pipeline, segment
         self._partitions, self._ends = partitions, ends
         self._first = dict(first or {})
@@ -333,14 +294,15 @@ class PartitionGroup(_Group):
         name = quote(partition, safe="")
         front = RangeFront(
             self._target, self._pipeline, f"{self.group}/{partition}", self._segment,
-            self.directory / f"{name}.ranges", first=self._first, **self._options,
+            text_of(child(self.location, f"{name}.ranges")), first=self._first, **self._options,
         )  # fmt: skip
         try:
             self._fronts[partition] = front.start(lock_timeout_s=0.0)
             self._troubles.pop(partition, None)
         except FrontHeldError:
-            return  # by the member that had it: it looks again soon
-        except (LowmarkError, FrontStateError, OSError) as error:
+            front.close()  # the member that had it looks again soon
+        except (LowmarkError, FrontStateError, FilesError, OSError) as error:
+            front.close()
             self._trouble(partition, f"is not taken yet: {error}")
 
     def _publish(self) -> None:

@@ -45,7 +45,7 @@ from tracker.client.topics import (
     check_ends,
 )
 from tracker.core.model.slots import LOWEST_SLOT, slot_start_ns
-from tracker.files import STORES, scheme
+from tracker.files import child, text_of
 
 POLL_INTERVAL_MS = 100
 """How often the brokers are asked: two requests each time."""
@@ -188,7 +188,8 @@ class KafkaFront:
         idle_s: float = IDLE_S,
         **options: Unpack[FrontOptions],
     ) -> None:
-        """topics: a local or mounted directory, which the readers see too; the front's journal is in it.
+        """topics: a directory, local, mounted or in a store, which the readers see too; the front's journal is
+        in it.
         brokers: of the topic; an own `Topic` instead needs none. begin: where the first run of all
         begins, at the earliest record that is there, or behind the latest; later runs go on where the
         last one was. timestamps: the records' own, for which they are read, are their slots; idle_s: then
@@ -204,7 +205,7 @@ class KafkaFront:
             self._records = KafkaRecords(self.topic.name, brokers)
         self._idle_s = idle_s
         self._times: TimedTopic | None = None
-        self._place = local_place(str(topics), pipeline, self.topic.name)
+        self._place = TopicPlace(os.fspath(topics), pipeline, self.topic.name)
         self._directory = self._place.front(segment)
         self._owner, self._segment, self._begin = f"front {front}", segment, begin
         self._clock: Clock = options.get("clock", time.time_ns)
@@ -212,7 +213,8 @@ class KafkaFront:
         self._front_options = FrontOptions(**options)
         self._front_options["clock"] = lambda: self._looked_ns
         self._make_front: Callable[[TopicClaim], RangeFront] = lambda claim: RangeFront(
-            target, pipeline, front, segment, f"{self._directory}/{quote(front, safe='')}.ranges",
+            target, pipeline, front, segment,
+            text_of(child(self._directory, f"{quote(front, safe='')}.ranges")),
             first=claim.begins, **self._front_options,
         )  # fmt: skip
         self._poll_interval_s = poll_interval_ms / 1000
@@ -398,7 +400,7 @@ class KafkaGroup(PartitionGroup):
         as for `KafkaFront` and `PartitionGroup`. Asks the brokers, and claims the topic; raises
         BrokerAwayError, TopicError."""
         self._topic, self._clock = _topic(topic, brokers), clock
-        self._place = local_place(str(topics), pipeline, self._topic.name)
+        self._place = TopicPlace(os.fspath(topics), pipeline, self._topic.name)
         self._looked_ns, self._is_away = clock(), False
         found = self._topic.ends()
         begins = self._topic.earliest().ends if begin == "earliest" else found.ends
@@ -429,16 +431,6 @@ class KafkaGroup(PartitionGroup):
             self._is_away = True
         else:
             self._is_away = False
-
-
-def local_place(directory: str, pipeline: str, topic: str) -> TopicPlace:
-    """Where a front keeps what it labels. Raises LowmarkError where that is not a file system."""
-    where = STORES.location(directory)
-    if scheme(where):
-        raise LowmarkError(
-            f"the front of topic {topic!r} keeps its journal in a local or mounted directory, not in {where}"
-        )
-    return TopicPlace(where, pipeline, topic)
 
 
 def _topic(topic: str | Topic, brokers: Brokers | None) -> Topic:

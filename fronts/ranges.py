@@ -4,42 +4,32 @@
         front.publish({"orders/0": 48, "orders/1": 9})
 
 Whoever writes the log, or looks how far it has come, reports its ends; what is new since the last time is
-one batch, under one slot. It is recorded in a journal, a local file, and then committed. The journal is the
-front's durable record, and where readers find the slots of what they read. A record that was written
+one batch, under one slot. It is recorded in a journal, a local file or a log in a store, and then committed. The
+journal is the front's durable record, and where readers find the slots of what they read. A record that was written
 and not reported before the front was killed is in the first batch of the next run.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Unpack
 
 from fronts.batches import PublishedBatch, ranges_batch
-from fronts.core import RolledBackError
-from fronts.durable import DurableFront, RecordedBatch, sync
+from fronts.durable import DurableFront, RecordedBatch
 from fronts.front import (
     PUBLISH_TIMEOUT_S,
     Front,
-    FrontFailedError,
     FrontOptions,
-    NotPublishedError,
     OpenBatch,
 )
+from fronts.journals import PRUNE_ABOVE_BYTES, journal_at
 from tracker.client import Admin
-from tracker.client.errors import LowmarkError
 from tracker.client.known import known_beside
-from tracker.consumers.durable import write_durably
-from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges, note, parse_note
-
-PRUNE_ABOVE_BYTES = 16 * 2**20
-"""A journal that is longer lets go of what is below min time: no reader needs it any more."""
-
-log = logging.getLogger("lowmark.front")
+from tracker.core.model.ranges import HIGHEST_OFFSET, NotedRanges
+from tracker.files import parent
 
 
 class RangeFront(DurableFront):
@@ -65,18 +55,25 @@ class RangeFront(DurableFront):
         min_time: Callable[[], int] | None = None,
         **options: Unpack[FrontOptions],
     ) -> None:
-        """journal: a local file, made if it is not there. first: where partitions begin, 0 if not
-        named. min_time: the segment's, asked of the tracker if not given. What the tracker acknowledged is
-        recorded beside the journal (rule 9). The rest as for `Front`."""
-        self.journal = Path(os.path.abspath(journal))
-        known = known_beside(self.journal.parent, pipeline, options.get("node_id") or front)
-        beneath = Front(target, pipeline, front, segment, known=known, **options)
-        super().__init__(beneath, self.journal, self.journal.with_name(f"{self.journal.name}.lock"))
+        """journal: a local or mounted file, or a directory of a store, made if it is not there. first:
+        where partitions begin, 0 if not named. prune_above_bytes: how long a local journal may become.
+        min_time: the segment's, asked of the tracker if not given. What the tracker acknowledged is recorded
+        beside the journal (rule 9). The rest as for `Front`. Raises FilesError where the store is out of
+        reach."""
+        self._journal = journal_at(os.fspath(journal), front, prune_above_bytes)
+        known = known_beside(parent(self._journal.where), pipeline, options.get("node_id") or front)
+        hold = self._journal.hold
+        beneath = Front(target, pipeline, front, segment, known=known, owner=hold.owner, **options)
+        super().__init__(beneath, self.journal, hold)
         self._first = dict(first or {})
         self._min_time = min_time or (lambda: _min_time(target, pipeline, segment))
-        self._prune_above_bytes = prune_above_bytes
         self._publishing = threading.Lock()
         self._ends: dict[str, int] = {}
+
+    @property
+    def journal(self) -> str:
+        """Where the journal is."""
+        return self._journal.where
 
     @property
     def ends(self) -> dict[str, int]:
@@ -96,11 +93,12 @@ class RangeFront(DurableFront):
 
             def send(batch: OpenBatch) -> PublishedBatch:
                 recorded = NotedRanges(batch.number, int(batch.slots[0]), new)
-                self._append(recorded)
+                self._journal.append(recorded, timeout_s)
                 return _batch(recorded, self._segment_number)
 
             number = self._publish_now(1, send, timeout_s)
             self._ends |= {partition: end for partition, _, end in new}
+            self._journal.prune(self._min_time)
             return number
 
     # --- inside -----------------------------------------------------------------------------------
@@ -118,72 +116,17 @@ class RangeFront(DurableFront):
                 new.append((partition, begin, end))
         return tuple(new)
 
-    # --- the journal ------------------------------------------------------------------------------
-
     def _prepare(self) -> None:
-        """What a killed run did not write to its end was not published."""
-        with open(self.journal, "a+b") as file:
-            file.seek(0)
-            whole = file.read().rfind(b"\n") + 1
-            file.truncate(whole)
-            os.fsync(file.fileno())
-        sync(self.journal.parent)
+        self._journal.prepare()
 
-    def _recorded(self) -> list[RecordedBatch]:
-        journal = self._read()
-        for batch in journal:
-            self._ends |= {partition: end for partition, _, end in batch.ranges}
-        return [RecordedBatch(each.number, each.slot, partial(_batch, each)) for each in journal]
-
-    def _read(self) -> list[NotedRanges]:
-        try:
-            return [parse_note(line) for line in self.journal.read_text().splitlines()]
-        except ValueError as error:
-            raise RolledBackError(f"{self.journal} is damaged: {error}; restore it") from None
-
-    def _append(self, recorded: NotedRanges) -> None:
-        """When it raises NotPublishedError, the journal is as it was."""
-        line = f"{note(recorded)}\n".encode()
-        with open(self.journal, "ab", buffering=0) as file:
-            before = file.seek(0, os.SEEK_END)
-            try:
-                if file.write(line) != len(line):
-                    raise OSError(f"{self.journal}: the disk took a part of a line only")
-                os.fsync(file.fileno())
-            except OSError as error:
-                try:
-                    file.truncate(before)
-                except OSError as worse:
-                    raise FrontFailedError(
-                        f"{self.journal} may hold a batch that cannot be taken back ({worse}); start "
-                        f"front {self._front.identity!r} again, which goes by what is there"
-                    ) from error
-                raise NotPublishedError(str(error)) from error
-        if before + len(line) > self._prune_above_bytes:
-            self._prune()
-
-    def _prune(self) -> None:
-        """Removes what no reader needs any more; what is left sets the next limit."""
-        try:
-            kept = _needed(self._read(), self._min_time())
-            contents = "".join(f"{note(batch)}\n" for batch in kept).encode()
-            write_durably(self.journal, contents)
-            self._prune_above_bytes = max(self._prune_above_bytes, 2 * len(contents))
-        except (OSError, LowmarkError) as error:
-            self._prune_above_bytes *= 2
-            log.warning("front %r: %s is not pruned: %s", self._front.identity, self.journal, error)
+    def _recorded(self, durable: int) -> list[RecordedBatch]:
+        batches, ends = self._journal.read()
+        self._ends |= ends
+        return [RecordedBatch(each.number, each.slot, partial(_batch, each)) for each in batches]
 
 
 def _batch(recorded: NotedRanges, segment: int) -> PublishedBatch:
     return ranges_batch(segment, recorded.number, recorded.slot, recorded.ranges)
-
-
-def _needed(recorded: Iterable[NotedRanges], min_time: int) -> list[NotedRanges]:
-    """The batches that are not complete, the last one, and those that hold a partition's end."""
-    batches = list(recorded)
-    ends = {partition: batch.number for batch in batches for partition, _, _ in batch.ranges}
-    last = {batches[-1].number, *ends.values()}
-    return [batch for batch in batches if batch.slot >= min_time or batch.number in last]
 
 
 def _min_time(target: str | Sequence[str], pipeline: str, segment: str) -> int:

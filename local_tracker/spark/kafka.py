@@ -25,6 +25,7 @@ from local_tracker.spark.ranges import (
     Pieces,
     PublishedPieces,
     RangesError,
+    journal_of,
     published_pieces,
 )
 from tracker.client.topics import TopicClaim, TopicError, TopicPlace
@@ -158,7 +159,8 @@ class _Journals(_Noted):
     def read_on(self) -> None:
         for name in self._place.files.names(self._directory):
             if name.endswith(".ranges") and name not in self._journals:
-                self._journals[name] = Journal(child(self._directory, name))
+                where = child(self._directory, name)
+                self._journals[name] = journal_of(self._place.files, where)
         for journal in self._journals.values():
             journal.read_on()
 

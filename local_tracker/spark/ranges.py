@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from tracker.core.model import Cells
 from tracker.core.model.ack_values import range_value
 from tracker.core.model.ranges import HIGHEST_OFFSET, parse_note
+from tracker.files import STORES, AwayError, Chain, Files, FilesError, Stores, scheme
 
 Pieces = Iterable[tuple[int, int, int | None]]
 """Parts of a range: (begin, end, slot), each end the next begin. Where the slot is None the offsets are
@@ -182,17 +184,23 @@ class PublishedRanges:
     """What range fronts (`fronts.ranges`) have recorded in their journals, for the readers of the log.
     Thread-safe."""
 
-    def __init__(self, *journals: str) -> None:
-        """journals: local files; one that is not there yet has nothing."""
-        self._journals = [Journal(path) for path in journals]
+    def __init__(self, *journals: str, stores: Stores = STORES) -> None:
+        """journals: local files, or directories of stores; one that is not there yet has nothing. stores:
+        what the program reaches."""
+        self._journals = [
+            journal_of(stores.files(where), where) for where in map(stores.location, journals)
+        ]
         self._lock = threading.Lock()
 
     def slots(self, partition: str, begin: int, end: int) -> Pieces:
         """The pieces of a range. Raises NotYetPublished where the front has not come so far, and
         RangesError where it never published a part of it, or has let go of it."""
         with self._lock:
-            for journal in self._journals:
-                journal.read_on()
+            try:
+                for journal in self._journals:
+                    journal.read_on()
+            except AwayError as error:
+                raise NotYetPublished(str(error)) from None
             found = [n for j in self._journals if (n := j.published.get(partition)) is not None]
         return published_pieces(found, partition, begin, end)
 
@@ -244,13 +252,48 @@ class PublishedPieces:
         ]
 
 
-class Journal:
-    """What a front's journal holds, by partition; reads what it has more than the last time, and anew when
-    it was replaced."""
+class Journal(ABC):
+    """What a front's journal holds, by partition."""
+
+    published: dict[str, PublishedPieces]
+
+    @abstractmethod
+    def read_on(self) -> None:
+        """Reads what it has more than the last time. Raises RangesError where it is damaged, AwayError."""
+
+
+def journal_of(files: Files, where: str) -> Journal:
+    """The journal at a location among files."""
+    return StoredJournal(files, where) if scheme(where) else JournalFile(where)
+
+
+class StoredJournal(Journal):
+    """A log in a store: a look costs a listing, and each new batch is read once."""
+
+    def __init__(self, files: Files, where: str) -> None:
+        self.published = {}
+        self._where, self._chain, self._read = where, Chain(files, where), 0
+
+    def read_on(self) -> None:
+        try:
+            new = [number for number in self._chain.numbers() if number > self._read]
+            records = self._chain.read(new)
+        except AwayError:
+            raise
+        except FilesError as error:
+            raise RangesError(str(error)) from None
+        for record in records:
+            if record.value is not None and "line" in record.value:
+                _publish(self.published, str(record.value["line"]), self._where)
+            self._read = record.number
+
+
+class JournalFile(Journal):
+    """A local or mounted file; it is read anew when it was replaced."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.published: dict[str, PublishedPieces] = {}
+        self.published = {}
         self._inode: int | None = None
         self._read_bytes = 0
 
@@ -266,11 +309,15 @@ class Journal:
             return
         self._read_bytes += len(whole) + len(newline)
         for line in whole.split(b"\n"):
-            if not line:
-                continue
-            try:
-                batch = parse_note(line.decode())
-            except ValueError as error:
-                raise RangesError(f"{self.path} is damaged: {error}") from None
-            for partition, begin, end in batch.ranges:
-                self.published.setdefault(partition, PublishedPieces()).add(begin, end, batch.slot)
+            if line:
+                _publish(self.published, line.decode(errors="replace"), self.path)
+
+
+def _publish(published: dict[str, PublishedPieces], line: str, where: str) -> None:
+    """Adds the batch that a line records. Raises RangesError where it records none."""
+    try:
+        batch = parse_note(line)
+    except ValueError as error:
+        raise RangesError(f"{where} is damaged: {error}") from None
+    for partition, begin, end in batch.ranges:
+        published.setdefault(partition, PublishedPieces()).add(begin, end, batch.slot)

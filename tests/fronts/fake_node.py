@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from tracker.client.errors import LowmarkError, TickRefusedError
+from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError
 from tracker.core.log import Grant, Joined
 from tracker.core.model import (
     Batch,
@@ -84,11 +84,18 @@ class FakeNode:
         self.tracker = tracker
         self.held: list[tuple[TickContent, Future[int]]] = []
         self.closed = False
+        self.owner = ""
         self.gone = False
 
-    def join(self, timeout_s: float) -> Joined:
+    def check_join(self, timeout_s: float, *, owner: str = "") -> Joined:
+        other = self.tracker.node
+        if other is not None and not other.closed and "" not in (owner, other.owner):
+            raise RefusedError(refusal(RefusalCode.CONFLICT))
+        return Joined(NodeKey("f", self.tracker.incarnation), SPEC, (), 0, ())
+
+    def join(self, timeout_s: float, *, owner: str = "") -> Joined:
         self.tracker.incarnation += 1
-        self.tracker.node = self
+        self.tracker.node, self.owner = self, owner
         last = () if self.tracker.last is None else (self.tracker.last,)
         return Joined(NodeKey("f", self.tracker.incarnation), SPEC, last, 0, ())
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fronts import files
+from fronts import places
 from fronts.core import FrontStateError, RolledBackError
 from fronts.files import SLOT_COLUMN, VALUE_COLUMN, FileFront, PublishedFile
 from fronts.front import FrontFailedError
@@ -158,7 +158,7 @@ def test_a_file_of_which_it_is_unknown_whether_it_stays_ends_the_run(
 ) -> None:
     """After the rename readers may have it: it is not withdrawn, and the next run commits it."""
     front = directory.start(format="json")
-    monkeypatch.setattr(files, "sync", _fails_for_directories)
+    monkeypatch.setattr(places, "sync", _fails_for_directories)
     with pytest.raises(FrontFailedError, match="may not survive a power failure"):
         front.write(ROWS)
     monkeypatch.undo()

@@ -19,6 +19,7 @@ from local_tracker.spark.ranges import (
     ranges,
 )
 from tests.cluster.children import until
+from tests.files.s3 import s3_bucket
 from tests.fronts.fake_node import WAIT_S, FakeTracker
 from tests.fronts.fake_topic import FakeRecords, FakeTopic
 from tracker.client.errors import LowmarkError
@@ -33,7 +34,8 @@ class Kafka:
     """A tracker, a topic and a clock, and the runs of a front over them."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.topic, self.tracker = directory, FakeTopic(), FakeTracker()
+        self.topic, self.tracker = FakeTopic(), FakeTracker()
+        self.topics = str(directory / "topics")
         self.now_ns = 10
         self.fronts: list[KafkaFront] = []
 
@@ -50,7 +52,7 @@ class Kafka:
                 front,
                 "in",
                 self.topic,
-                self.directory / "topics",
+                self.topics,
                 poll_interval_ms=poll_interval_ms,
                 **options,
                 **more,
@@ -59,7 +61,7 @@ class Kafka:
         return self.fronts[-1].start(WAIT_S)
 
     def reader(self, topic_id: str | None = None) -> OffsetRanges:
-        place = TopicPlace(str(self.directory / "topics"), "p", "orders")
+        place = TopicPlace(self.topics, "p", "orders")
         return TopicLabels(place, "in", topic_id).ranges()
 
     def close(self) -> None:
@@ -148,7 +150,7 @@ def test_removed_records_are_not_labelled_and_those_removed_later_count_as_read(
 ) -> None:
     kafka.topic.begins, kafka.topic.now = {0: 4}, {0: 9}
     kafka.start()
-    place = TopicPlace(str(kafka.directory / "topics"), "p", "orders")
+    place = TopicPlace(kafka.topics, "p", "orders")
     reader = TopicLabels(place, "in").ranges(from_earliest=True)
     # By the time that the query begins, the records 4 and 5 have been removed too.
     offsets = '{"orders":{"0":6}}', '{"orders":{"0":9}}'
@@ -270,6 +272,17 @@ def test_the_next_run_by_timestamps_reads_on_where_the_last_one_was(kafka: Kafka
     assert front.late == 1
 
 
-def test_the_journal_of_a_front_needs_a_file_system(kafka: Kafka) -> None:
-    with pytest.raises(LowmarkError, match="local or mounted directory"):
-        KafkaFront("unused:1", "p", "f", "in", kafka.topic, "s3://bucket/topics")
+def test_the_labels_of_a_topic_may_be_in_a_store(kafka: Kafka) -> None:
+    with s3_bucket() as bucket:
+        kafka.topics = f"{bucket}/topics"
+        front = kafka.start("a/front")
+        kafka.topic.now = {0: 3}
+        front.look()
+        assert [piece[:2] for piece in kafka.reader().slots("orders/0", 0, 3)] == [(0, 3)]
+        front.close()
+        kafka.topic.now = {0: 5}
+        kafka.start("a/front")
+        read = kafka.reader().slots("orders/0", 0, 5)
+        assert [piece[:2] for piece in read] == [(0, 3), (3, 5)]
+        kafka.close()
+        kafka.fronts.clear()

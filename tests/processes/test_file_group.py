@@ -13,6 +13,7 @@ import pytest
 import tracker
 from fronts.groups import FileGroup
 from fronts.members import meant_for
+from fronts.renames import Renames
 from tests.cluster.children import WAIT_S, now_slot, until
 from tests.processes.group_member import GROUP
 from tests.processes.shared import SharedDirectory
@@ -86,13 +87,14 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     ).start(WAIT_S)  # fmt: skip
     # As if the process were gone: nothing reaches the tracker any more, and then the lock is free.
     killed = threading.Event()
-    monkeypatch.setattr(member._front.front._node, "commit", lambda content: NeverDone(killed))
+    share = renames(member)
+    monkeypatch.setattr(share._front.front._node, "commit", lambda content: NeverDone(killed))
     shared.put_files(3)
     until(lambda: not shared.waiting(), "it publishes")
     member._stopping.set()
     assert member._thread is not None
     member._thread.join(WAIT_S)
-    member._front._release()
+    share._front._release()
     shared.come("b")
     subscriber = shared.embedded.subscriber("p")
     first = min(
@@ -105,7 +107,12 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     later = now_slot() + 1
     assert subscriber.wait_until(later, timeout_s=WAIT_S)
     killed.set()
-    member._front.front.close(timeout_s=0)
+    share._front.front.close(timeout_s=0)
+
+
+def renames(member: FileGroup) -> Renames:
+    assert isinstance(member._share, Renames)
+    return member._share
 
 
 class NeverDone:
@@ -143,7 +150,7 @@ def test_two_members_that_take_one_file_do_not_both_get_it(shared: Shared) -> No
         ).start(WAIT_S)
         for name in ("a", "b")
     ]  # fmt: skip
-    taken = [member._take(shared.source / "0.json") for member in members]
+    taken = [renames(member)._take(shared.source / "0.json") for member in members]
     assert [file is None for file in taken] == [False, True]
     shared.consume()
     shared.flush()

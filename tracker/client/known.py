@@ -20,7 +20,7 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from tracker.client.errors import LowmarkError
-from tracker.files import STORES, Files, FilesError, Stores, child, scheme
+from tracker.files import STORES, Files, FilesError, Stores, child, scheme, text_of
 
 RECORDED_EVERY_S = 10.0
 """In an object store: how much time lies between two requests that record, at least."""
@@ -34,10 +34,10 @@ log = logging.getLogger("lowmark.node")
 
 
 def known_beside(record: str | os.PathLike[str], pipeline: str, node_id: str) -> str:
-    """The file of a node beside its durable record, which is a directory, here or in a store: hidden from
-    who reads that."""
+    """The file of a node beside its durable record, a directory by its path or location: hidden from who
+    reads that. As a text, of which `location` makes the location."""
     name = blake2b(f"{pipeline}\0{node_id}".encode(), digest_size=8).hexdigest()
-    return child(os.fspath(record), f".lowmark-{name}.known")
+    return text_of(child(os.fspath(record), f".lowmark-{name}.known"))
 
 
 def known_at(where: str | os.PathLike[str], stores: Stores = STORES) -> Known:

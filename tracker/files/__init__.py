@@ -1,5 +1,6 @@
 """Files wherever they are: on this machine, or in an object store (docs/object-stores.md)."""
 
+from tracker.files.chain import Chain, Record, TakenOverError
 from tracker.files.interface import (
     AwayError,
     End,
@@ -9,11 +10,20 @@ from tracker.files.interface import (
     Requests,
 )
 from tracker.files.local import LocalFiles
-from tracker.files.locations import child, location, location_of, parent, parents, scheme
+from tracker.files.locations import (
+    child,
+    location,
+    location_of,
+    parent,
+    parents,
+    scheme,
+    text_of,
+)
 from tracker.files.opened import OpenedFile
 from tracker.files.stores import STORES, Stores
 
 __all__ = [
-    "STORES", "AwayError", "End", "Files", "FilesError", "LocalFiles", "NotExclusiveError",
-    "OpenedFile", "Requests", "Stores", "child", "location", "location_of", "parent", "parents", "scheme",
+    "STORES", "AwayError", "Chain", "End", "Files", "FilesError", "LocalFiles", "NotExclusiveError",
+    "OpenedFile", "Record", "Requests", "Stores", "TakenOverError", "child", "location", "location_of", "parent",
+    "parents", "scheme", "text_of",
 ]  # fmt: skip

@@ -43,6 +43,11 @@ def location_of(scheme: str, authority: str, path: str) -> str:
     return one_scheme(scheme, authority) + re.sub("/+", "/", path).rstrip("/")
 
 
+def text_of(where: str) -> str:
+    """The text that means a location: the inverse of `location`."""
+    return where.replace("%", "%25") if scheme(where) else where
+
+
 def scheme(where: str) -> str:
     """The scheme of a location; empty for a path of this machine."""
     return "" if where.startswith("/") else where.partition(":")[0]

@@ -1,0 +1,146 @@
+"""How the members of a group share the files of a directory on this machine: by renaming them.
+
+The rename that labels a file decides whose it is; one member can make it, so that who lists wrongly, late or twice
+does no harm. Each member is a front of its own, which the others see by its lock file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote, unquote
+
+from fronts.core import FrontStateError
+from fronts.files import FileFront, PublishedFile
+from fronts.front import FrontFullError
+from fronts.members import held_locks, meant_for
+from tracker.client.errors import LowmarkError, RefusedError, UnavailableError
+from tracker.core.model import RefusalCode
+
+FILES_PER_POLL = 1_000
+"""Files that a member takes at most before it looks again who is alive."""
+
+log = logging.getLogger("lowmark.front")
+
+
+class MakeFront(Protocol):
+    def __call__(
+        self, name: str, *, lock_directory: str = ..., comes_again: bool = ...
+    ) -> FileFront: ...
+
+
+class Renames:
+    """One member's part. For one thread, but for `taken` and `members`."""
+
+    def __init__(
+        self,
+        source: str,
+        directory: str,
+        group: str,
+        name: str,
+        make: MakeFront,
+        anyone_after_s: float,
+    ) -> None:
+        """name: of this member's front; make: makes a member's front; anyone_after_s: how long a file waits
+        for the member that it is meant for."""
+        self.group, self.taken = group, 0
+        self._source, self._directory, self._make = Path(source), directory, make
+        self._anyone_after_s = anyone_after_s
+        self._front = self._front_of(name)
+        self.members = [self.name]
+
+    @property
+    def name(self) -> str:
+        return self._front.front.identity
+
+    def begin(self, timeout_s: float) -> None:
+        """Raises as `FileFront.start`."""
+        self._source.mkdir(parents=True, exist_ok=True)
+        self._front.start(timeout_s)
+
+    def look(self, stopping: threading.Event) -> None:
+        self.members = self._look_around()
+        self._take_all(stopping)
+
+    def end(self, *, failed: bool) -> None:
+        if failed:
+            self._front.close()  # so that the others take its place
+        else:
+            self._look_around()  # nobody may be left to do it
+
+    def close(self) -> None:
+        """Raises as `FileFront.leave`."""
+        self._front.leave()
+
+    leave = close
+
+    def _front_of(self, name: str) -> FileFront:
+        locks = f"{self._directory}/.{quote(self.group, safe='')}"
+        return self._make(name, lock_directory=locks, comes_again=False)
+
+    def _look_around(self) -> list[str]:
+        """Who is alive; takes the place of those who are not."""
+        alive = [self.name]
+        own = self._front.lock_path
+        for path, fd in held_locks(own.parent, ".*.lock", but=own):
+            name = unquote(path.name[1 : -len(".lock")])
+            if fd is None:
+                alive.append(name)
+            else:
+                self._leave_for(name, fd)
+        return sorted(alive)
+
+    def _leave_for(self, name: str, lock_fd: int) -> None:
+        """Commits what a member that is gone had published, and leaves for it. When that does not
+        succeed, the next look tries again, or another member's."""
+        front = self._front_of(name)
+        try:
+            front.start_locked(lock_fd)
+            front.leave()
+            log.warning("group %r: member %r has died; %r left for it", self.group, name, self.name)
+        except (LowmarkError, FrontStateError, OSError) as error:
+            if isinstance(error, RefusedError) and error.refusal.code is RefusalCode.COMPLETE:
+                # The pipeline waits for nobody: the member had left, but for its lock file.
+                front.lock_path.unlink(missing_ok=True)
+            else:
+                log.warning("group %r: can't leave for member %r yet: %s", self.group, name, error)
+        finally:
+            front.close()
+
+    def _take_all(self, stopping: threading.Event) -> None:
+        now_s = time.time()
+        taken = 0
+        for path, since_s in self._listed():
+            if stopping.is_set() or taken >= FILES_PER_POLL:
+                return
+            mine = meant_for(path.name, self.members) == self.name
+            if (mine or now_s - since_s >= self._anyone_after_s) and self._take(path):
+                taken += 1
+
+    def _listed(self) -> list[tuple[Path, float]]:
+        """The files that wait, by name, with the time (seconds since 1970) at which they were last
+        written or renamed."""
+        listed = []
+        with os.scandir(self._source) as entries:
+            for entry in entries:
+                if entry.name[0] not in "._":
+                    try:
+                        if entry.is_file():
+                            listed.append((Path(entry.path), entry.stat().st_ctime))
+                    except FileNotFoundError:
+                        continue  # taken meanwhile
+        return sorted(listed)
+
+    def _take(self, path: Path) -> PublishedFile | None:
+        try:
+            file = self._front.take(path)
+        except (FrontFullError, UnavailableError) as error:
+            log.warning("group %r: member %r waits: %s", self.group, self.name, error)
+            return None
+        if file is not None:
+            self.taken += 1
+        return file

@@ -1,0 +1,116 @@
+"""How the members of a group share the files of a directory in a store: they take turns.
+
+In a store a file is copied and then deleted, so two members that tried for one file could both have it. So the group
+is one front there, and one member at a time runs it: the one that the tracker has a session of. The others ask the
+tracker, and touch nothing; when the session ends, one of them goes on with the front, by its log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from fronts.core import FrontHeldError
+from fronts.files import FileFront
+from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, FrontFullError
+from tracker.client.errors import LowmarkError, UnavailableError
+from tracker.files import STORES, AwayError, child, text_of
+
+FILES_PER_LOOK = 1_000
+"""Files that are taken at most before the source is listed again."""
+ASKED_EVERY_S = 1.0
+"""How often a member whose turn it is not asks whether it is."""
+
+log = logging.getLogger("lowmark.front")
+
+
+class Turns:
+    """One member's part. For one thread, but for `taken` and `members`."""
+
+    def __init__(self, source: str, make: Callable[[], FileFront], name: str, who: str) -> None:
+        """source: the location of the directory whose files are taken; make: the group's front, for one run
+        of it; who: names group and member in the log."""
+        self.name, self.taken = name, 0
+        self._source, self._make, self._who = source, make, who
+        self._files = STORES.files(source)
+        self._front: FileFront | None = None
+        self._asks_at = 0.0
+        self._no_files: set[str] = set()  # names in the source that are folders
+        self._trouble = ""  # what was reported last
+
+    @property
+    def members(self) -> list[str]:
+        return [] if self._front is None else [self.name]
+
+    def begin(self, timeout_s: float = JOIN_TIMEOUT_S) -> None:
+        """Runs the front from now on, if no other member does. Raises as `FileFront.start`."""
+        self._asks_at = time.monotonic() + ASKED_EVERY_S
+        front = self._make()
+        try:
+            front.start(timeout_s, lock_timeout_s=0.0)
+        except FrontHeldError:
+            front.close()
+        except BaseException:
+            front.close()
+            raise
+        else:
+            self._front = front
+            self._report("")
+
+    def look(self, stopping: threading.Event) -> None:
+        """Takes what there is, if it is this member's turn."""
+        try:
+            if self._front is None:
+                if time.monotonic() >= self._asks_at:
+                    self.begin()
+            else:
+                self._take_all(self._front, stopping)
+        except FrontFailedError as error:
+            self._report(f"starts the front again: {error}")
+            self.close()
+        except (AwayError, UnavailableError, FrontFullError) as error:
+            self._report(f"waits: {error}")
+
+    def _take_all(self, front: FileFront, stopping: threading.Event) -> None:
+        names = self._files.names(self._source)
+        self._no_files.intersection_update(names)
+        taken = 0
+        for name in sorted(set(names) - self._no_files):
+            if stopping.is_set() or taken >= FILES_PER_LOOK:
+                return
+            if name[0] in "._":
+                continue
+            if front.take(text_of(child(self._source, name))) is None:
+                self._no_files.add(name)
+            else:
+                taken += 1
+                self.taken += 1
+                self._report("")
+
+    def end(self, *, failed: bool) -> None:
+        """What was published is committed by `close`, or by the next member."""
+        if failed:
+            self.close()
+
+    def leave(self) -> None:
+        """The group's front leaves for good; this member's turn or not, it must be running it."""
+        if self._front is None:
+            raise LowmarkError(
+                f"{self._who} does not run the group's front, so it cannot leave for it"
+            )
+        self._front.leave()
+        self._front = None
+
+    def close(self) -> None:
+        """This member's turn is over: another one goes on, and min time waits for that."""
+        if self._front is not None:
+            self._front.close()
+            self._front = None
+
+    def _report(self, what: str) -> None:
+        """Logs what keeps the front, once as long as it is the same."""
+        if what and what != self._trouble:
+            log.warning("%s %s", self._who, what)
+        self._trouble = what

@@ -1,0 +1,184 @@
+"""The range front whose journal is in an object store: one record a batch, and readers find the slots there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fronts.core import FrontHeldError, RolledBackError
+from fronts.front import FrontFailedError
+from fronts.ranges import RangeFront
+from local_tracker.spark.ranges import NotYetPublished, PublishedRanges, RangesError
+from tests.files.s3 import s3_bucket
+from tests.fronts.fake_node import WAIT_S, FakeTracker
+from tests.fronts.in_store import Killed, counted, killed_at, requests_of
+from tracker.core.model.ack_values import range_value
+from tracker.files import STORES, child
+
+
+class Log:
+    """A tracker, a clock, a journal in a bucket, and the runs of a front with it."""
+
+    def __init__(self, where: str) -> None:
+        self.where, self.tracker = where, FakeTracker()
+        self.now_ns = self.min_time = 0
+        self.runs: list[RangeFront] = []
+
+    def start(self, timeout_s: float = WAIT_S) -> RangeFront:
+        front = RangeFront(
+            "unused:1", "p", "f", "in", self.where, clock=lambda: self.now_ns,
+            heartbeat_interval_ms=1, node=self.tracker.connect(), min_time=lambda: self.min_time,
+        )  # fmt: skip
+        self.runs.append(front)
+        return front.start(timeout_s)
+
+    def kill(self) -> None:
+        assert self.tracker.node is not None
+        self.tracker.node.crash(False)
+        self.tracker.holding = False
+
+    def reader(self) -> PublishedRanges:
+        return PublishedRanges(self.where)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    with s3_bucket() as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def make(bucket: str, request: pytest.FixtureRequest) -> Iterator[Callable[[], Log]]:
+    made: list[Log] = []
+
+    def one() -> Log:
+        made.append(Log(f"{bucket}/{request.node.name}/{len(made)}.ranges"))
+        return made[-1]
+
+    yield one
+    for log in made:
+        log.tracker.release()
+        for front in log.runs:
+            front.front.close(timeout_s=0)
+
+
+def test_readers_find_the_slots_at_a_known_price(make: Callable[[], Log]) -> None:
+    log = make()
+    reader = log.reader()
+    with pytest.raises(NotYetPublished):
+        reader.slots("a", 0, 1)
+    front = log.start()
+    before = counted(log.where)
+    for slot, end in ((5, 3), (6, 4), (9, 10)):
+        log.now_ns = slot * 10
+        front.publish({"a": end})
+    assert counted(log.where) - before == 3, "a request a batch"
+    before = counted(log.where)
+    assert reader.slots("a", 0, 10) == [(0, 3, 5), (3, 4, 6), (4, 10, 9)]
+    assert counted(log.where) - before == 1 + 2 * 4, "a listing, two for each record"
+    before = counted(log.where)
+    with pytest.raises(NotYetPublished, match=r"offsets up to 11 .* those up to 10"):
+        reader.slots("a", 5, 11)
+    assert counted(log.where) - before == 1
+    assert front.wait_durable(WAIT_S)
+    assert log.tracker.created[0] == (5, range_value("a", 0, 3), 3)
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_killed_at_its_one_request(make: Callable[[], Log], arrives: bool) -> None:
+    log = make()
+    front = log.start()
+    front.publish({"a": 3})
+    assert front.wait_durable(WAIT_S)
+    log.now_ns = 50
+    with killed_at(log.where, 0, arrives=arrives), pytest.raises(Killed):
+        front.publish({"a": 9})
+    log.kill()
+    log.now_ns = 90
+    front = log.start()
+    assert front.ends == {"a": 9 if arrives else 3}
+    front.publish({"a": 10})
+    assert front.wait_durable(WAIT_S)
+    first = [(5, range_value("a", 3, 9), 6), (9, range_value("a", 9, 10), 1)]
+    assert log.tracker.created[1:] == (first if arrives else [(9, range_value("a", 3, 10), 7)])
+    assert [slot for *_, slot in log.reader().slots("a", 3, 10)] == ([5, 9] if arrives else [9])
+
+
+def test_two_runs_do_not_label_the_same_offsets(make: Callable[[], Log]) -> None:
+    log = make()
+    first = log.start()
+    first.publish({"a": 3})
+    with pytest.raises(FrontHeldError):
+        log.start(timeout_s=0.0)
+    assert log.tracker.node is not None and first.wait_durable(WAIT_S)
+    log.tracker.node.owner = ""  # it was cut off, which it does not know
+    second = log.start()
+    with pytest.raises(FrontFailedError, match="taken over by another process"):
+        first.publish({"a": 5})
+    second.publish({"a": 7})
+    assert second.wait_durable(WAIT_S)
+    assert log.tracker.created[1:] == [(0, range_value("a", 3, 7), 4)]
+
+
+def test_what_is_below_min_time_goes_when_the_journal_is_long(
+    make: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 10)
+    log = make()
+    front = log.start()
+    reader = log.reader()
+    front.publish({"quiet": 1})
+    for number in range(40):
+        log.now_ns, log.min_time = number * 10, number - 5
+        front.publish({"a": number + 1})
+        if number % 5 == 0:
+            assert reader.slots("a", max(0, number - 5), number + 1)
+    assert len(STORES.files(log.where).names(log.where)) < 40
+    with pytest.raises(RangesError, match="below min time"):
+        log.reader().slots("a", 0, 40)
+    assert front.wait_durable(WAIT_S)
+    log.kill()
+    front = log.start()
+    assert front.ends == {"quiet": 1, "a": 40}
+    assert front.publish({"a": 41}) == 41
+
+
+def test_pruning_whose_answer_is_lost_loses_nothing(
+    make: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fronts.journals.PRUNE_ABOVE_RECORDS", 3)
+    log = make()
+    front = log.start()
+    monkeypatch.setattr(STORES.files(log.where), "_pauses_s", ())
+    for number in range(4):
+        log.now_ns, log.min_time = number * 10, number
+        sent = 0
+
+        def lost_but_the_batch(send: Callable[[], Any]) -> Any:
+            nonlocal sent
+            sent += 1
+            answer = send()
+            if sent > 1:
+                raise ConnectionError("no answer")
+            return answer
+
+        with requests_of(log.where, lost_but_the_batch):
+            front.publish({"a": number + 1})
+    front.publish({"a": 9})
+    assert front.wait_durable(WAIT_S)
+    log.kill()
+    assert log.start().ends == {"a": 9}
+
+
+def test_a_journal_that_is_not_the_trackers_is_refused(make: Callable[[], Log]) -> None:
+    log = make()
+    front = log.start()
+    front.publish({"a": 3})
+    front.publish({"a": 5})
+    assert front.wait_durable(WAIT_S)
+    log.kill()
+    STORES.files(log.where).delete(child(log.where, "000000000003.json"))
+    with pytest.raises(RolledBackError, match="restore"):
+        log.start()
