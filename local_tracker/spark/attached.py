@@ -49,7 +49,7 @@ class AttachedQuery(Followed):
         creates: Sequence[str] = (),
         sink: str | None = None,
         rows: Mapping[str, str] | None = None,
-        ranges: Mapping[str, OffsetRanges] | None = None,
+        ranges: Mapping[str, OffsetRanges | Sequence[OffsetRanges]] | None = None,
         untracked: Sequence[str] = (),
         first_batch: int | None = None,
         first_versions: Mapping[str, int] | None = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from fronts.files import FileFront, PublishedFile
 from fronts.front import Front
+from fronts.kafka import KafkaFront
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.model import Cells, TickContent, Unit
@@ -26,7 +27,7 @@ def file_front(
     )  # fmt: skip
 
 
-def start_all(*fronts: Front | FileFront) -> None:
+def start_all(*fronts: Front | FileFront | KafkaFront) -> None:
     """Starts fronts of which none is granted anything before all have joined."""
     with ThreadPoolExecutor() as pool:
         for started in [pool.submit(front.start) for front in fronts]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracker
+from fronts.kafka import KafkaFront
 from fronts.ranges import RangeFront
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import Follower, FollowerLimits, Stopping, TrackingError
@@ -18,6 +19,8 @@ from local_tracker.spark.logs import CheckpointLog, LogError
 from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 from tests.cluster.children import WAIT_S, discard, until
 from tests.cluster.tracker import lowmark
+from tests.fronts.fake_topic import FakeTopic
+from tests.fronts.support import start_all
 from tests.spark.support import Attach
 from tracker.client import LowmarkError
 from tracker.client.embedded import EmbeddedTracker
@@ -572,5 +575,38 @@ def test_the_command_follows_ranges_of_offsets(running: EmbeddedTracker, tmp_pat
         assert nothing.returncode == 2
         assert "--reads, --ranges, or both" in nothing.stderr
         front.leave()
+    with running.subscriber("log") as subscriber:
+        assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def test_the_command_follows_a_query_that_reads_topics(
+    running: EmbeddedTracker, tmp_path: Path
+) -> None:
+    """Two of them, by one source; their fronts have recorded in a directory what they label."""
+    checkpoint, topics = tmp_path / "cp", str(tmp_path / "topics")
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    running.register(PipelineSpec("log", ("parse",), fronts=("orders", "returns")))
+    fronts = []
+    for name in ("orders", "returns"):
+        topic = FakeTopic(name)
+        front = KafkaFront(running.target, "log", name, "parse", topic, topics)
+        fronts.append((topic, front))
+    start_all(*(front for _, front in fronts))
+    for topic, front in fronts:
+        topic.now = {0: 7}
+        front.leave()
+    offsets = json.dumps({"orders": {"0": 7}, "returns": {"0": 7}})
+    (checkpoint / "offsets/0").write_text(f'v1\n{{"batchTimestampMs":1700000000000}}\n{offsets}')
+    (checkpoint / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    command = (
+        "attach", "--target", running.target, "--pipeline", "log", "--node-id", "parse",
+        "--checkpoint", str(checkpoint), "--once", "--topic", "0=parse:orders",
+    )  # fmt: skip
+    nowhere = lowmark(*command)
+    assert nowhere.returncode == 2 and "needs --topics" in nowhere.stderr
+    told = lowmark(*command, "--topic", "0=parse:returns", "--topics", topics)
+    assert told.returncode == 0, told.stderr
     with running.subscriber("log") as subscriber:
         assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +21,7 @@ from tracker.files import FilesError
 
 if TYPE_CHECKING:
     from local_tracker.spark.attached import AttachedQuery
+    from local_tracker.spark.ranges import OffsetRanges
 
 ATTACH_LOOK_INTERVAL_S = 0.5
 """How often `attach` looks whether following has failed."""
@@ -32,6 +34,17 @@ Ranges = Annotated[
         help="SOURCE=SEGMENT:JOURNAL: the number of a source whose offsets number its records, "
         "their segment, and the journal of the front that labels them"
     ),
+]
+Topic = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="SOURCE=SEGMENT:TOPIC: a Kafka topic that a source reads, by its number, and the segment of the "
+        "topic's records; may be repeated, for one source too"
+    ),
+]
+Topics = Annotated[
+    str | None,
+    typer.Option(help="the directory in which it is recorded what is labelled of Kafka topics"),
 ]
 Starting = Annotated[
     list[str] | None,
@@ -53,6 +66,14 @@ def attach(
         typer.Option(help="the segment of its input files, or DIRECTORY=SEGMENT for each source"),
     ] = None,
     ranges: Ranges = None,
+    topic: Topic = None,
+    topics: Topics = None,
+    from_earliest: Annotated[
+        bool,
+        typer.Option(
+            "--from-earliest", help="the query began to read its topics at startingOffsets=earliest"
+        ),
+    ] = False,
     creates: Annotated[
         list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
     ] = None,
@@ -88,8 +109,13 @@ def attach(
     from local_tracker.spark.attached import AttachedQuery
     from local_tracker.spark.follow import TrackingError
 
-    if not reads and not ranges:
-        raise typer.BadParameter("what the query reads must be told: --reads, --ranges, or both")
+    if not reads and not ranges and not topic:
+        raise typer.BadParameter(
+            "tell what the query reads: --reads, --ranges, or both; topics by --topic"
+        )
+    sources: dict[str, OffsetRanges | Sequence[OffsetRanges]] = {
+        **_ranges(ranges or []), **_topics(topic or [], topics, pipeline, from_earliest)
+    }  # fmt: skip
     ended = threading.Event()
     when_told_to_end(ended.set)
     if not once and not _wait_begun(checkpoint, node_id, ended):
@@ -97,7 +123,7 @@ def attach(
     try:
         followed = AttachedQuery(
             target, pipeline, node_id, checkpoint,
-            reads=_reads(reads or []), ranges=_ranges(ranges or []), creates=creates or (), sink=sink,
+            reads=_reads(reads or []), ranges=sources, creates=creates or (), sink=sink,
             rows=name_values("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
             first_versions=_versions(starting or []), take_over=take_over,
         ).start()  # fmt: skip
@@ -143,16 +169,41 @@ def _reads(given: list[str]) -> str | dict[str, str]:
     return given[0] if len(given) == 1 and "=" not in given[0] else name_values("--reads", given)
 
 
-def _ranges(given: list[str]) -> dict[str, Any]:
+def _ranges(given: list[str]) -> dict[str, OffsetRanges]:
     from local_tracker.spark.ranges import OffsetRanges, PublishedRanges
 
     sources = {}
     for number, where in name_values("--ranges", given).items():
-        segment, colon, journal = where.partition(":")
-        if not colon or not journal:
-            raise typer.BadParameter(f"--ranges {number}={where!r} is not SOURCE=SEGMENT:JOURNAL")
+        segment, journal = _of_segment("--ranges", number, where, "JOURNAL")
         sources[number] = OffsetRanges(segment, PublishedRanges(journal).slots)
     return sources
+
+
+def _topics(
+    given: list[str], topics: str | None, pipeline: str, from_earliest: bool
+) -> dict[str, Sequence[OffsetRanges]]:
+    """By the numbers of the sources: what is recorded of the topics that each reads."""
+    from local_tracker.spark.kafka import topic_ranges
+
+    found: dict[str, list[OffsetRanges]] = {}
+    for text in given:
+        ((number, where),) = name_values("--topic", [text]).items()
+        segment, topic = _of_segment("--topic", number, where, "TOPIC")
+        if topics is None:
+            raise typer.BadParameter(
+                f"--topic {text} needs --topics, the directory in which its front, or the query that writes "
+                f"it, records what it labels"
+            )
+        labels = topic_ranges(topics, pipeline, topic, segment, from_earliest=from_earliest)
+        found.setdefault(number, []).append(labels)
+    return {number: tuple(labels) for number, labels in found.items()}
+
+
+def _of_segment(option: str, source: str, where: str, what: str) -> tuple[str, str]:
+    segment, colon, name = where.partition(":")
+    if not colon or not segment or not name:
+        raise typer.BadParameter(f"{option} {source}={where!r} is not SOURCE=SEGMENT:{what}")
+    return segment, name
 
 
 def _versions(given: list[str]) -> dict[str, int]:
