@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from tests.cluster.children import until
 from tests.core.driver import Cluster
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.insight.freshness import NONE_MS, Lag
-from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.model import Cells, PipelineSpec, RefusalCode, Refused, TickContent, TimeKind
 from tracker.service import sampling
 from tracker.service.sampling import Sampler, lags
 
@@ -75,6 +77,24 @@ def test_levels_are_shown_and_told_to_scripts() -> None:
         assert whole["lag_ms"] == 0 and whole["windows"][0]["lag"]["p99_ms"] >= 0
         shown = run(running, "freshness", "-p", "two", "--within", "1").stdout
         assert "the whole pipeline" in shown and "within 1 s" in shown
+
+
+def test_where_slots_are_numbers_they_are_shown_as_such() -> None:
+    with tracker.embedded() as running:
+        running.register(replace(TWO_SEGMENTS, time=TimeKind.NUMBER))
+        node = joined_front(running.node("two", "front", "front"))
+        done(node.commit(TickContent(created=Cells.of([(0, 20, 7, 1)]))))
+        done(node.commit(promise(60)))
+        until(lambda: told(running)[-1]["lag_slots"] == 40, "it is sampled")
+        shown = run(running, "freshness", "-p", "two", "--within", "50").stdout
+        assert "40 slots" in shown and "within 50 slots" in shown and "100.0 %" in shown
+        assert not re.search(r"[0-9] s\b", shown.replace("min", ""))
+        refused = run(running, "freshness", "-p", "two", "--clock")
+        assert refused.exit_code == 2 and "no clock counts" in refused.output
+
+
+def told(running: EmbeddedTracker) -> list[dict[str, Any]]:
+    return list(run_json(running, "freshness", "-p", "two")["segments"])
 
 
 def until_sampled(running: EmbeddedTracker) -> dict[str, Any]:

@@ -7,14 +7,19 @@ from typing import Annotated
 import typer
 
 from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, connect, show
-from tracker.cli.render.freshness import freshness_json, freshness_table
+from tracker.cli.render.freshness import freshness_json, freshness_table, within_ms
+from tracker.core.model import TimeKind
 
 
 def freshness(
     pipeline: PipelineName,
     within: Annotated[
         float | None,
-        typer.Option(min=0, help="seconds: show the share of time in which a lag was within it"),
+        typer.Option(
+            min=0,
+            help="seconds, or slots where these are numbers: show the share of time in which a lag was "
+            "within it",
+        ),
     ] = None,
     clock: Annotated[
         bool, typer.Option("--clock", help="behind the clock, not behind the fronts' promises")
@@ -25,6 +30,11 @@ def freshness(
     """Show how far each segment's min time is behind, now and over the last 5 minutes and hour: half of
     the time, 95 and 99 of 100 times, at most. As one process has seen it since it was started."""
     with connect(target) as admin:
-        segments = admin.freshness(pipeline, int((within or 0) * 1000))
-    document = {"pipeline": pipeline, "segments": [freshness_json(s) for s in segments]}
-    show(as_json, document, freshness_table(segments, within, clock))
+        spec = admin.pipeline(pipeline).spec
+        if clock and spec.time is TimeKind.NUMBER:
+            raise typer.BadParameter(
+                f"the slots of pipeline {pipeline!r} are numbers, which no clock counts: leave --clock out"
+            )
+        segments = admin.freshness(pipeline, within_ms(within or 0, spec))
+    document = {"pipeline": pipeline, "segments": [freshness_json(s, spec) for s in segments]}
+    show(as_json, document, freshness_table(segments, within, clock, spec))

@@ -8,13 +8,22 @@ from typing import Any
 from rich.table import Table
 
 from tracker.core.insight.freshness import NONE_MS, Level, SegmentFreshness
-from tracker.view.pipelines import span_text
+from tracker.core.model import PipelineSpec, TimeKind
+from tracker.view.pipelines import slots_text, span_text
 
 
-def freshness_json(segment: SegmentFreshness) -> dict[str, Any]:
-    """A segment's levels; null where there is nothing to compare."""
+def within_ms(within: float, spec: PipelineSpec) -> int:
+    """So many seconds, or slots where the pipeline's are numbers, as the tracker compares them."""
+    return int(within * (spec.slack_ns / 1e6 if spec.time is TimeKind.NUMBER else 1e3))
+
+
+def freshness_json(segment: SegmentFreshness, spec: PipelineSpec) -> dict[str, Any]:
+    """A segment's levels; null where there is nothing to compare. Where slots are numbers, milliseconds are
+    as if each lasted the pipeline's slack, and the last lag is told in slots too."""
+    numbers = spec.time is TimeKind.NUMBER and segment.now.lag_ms != NONE_MS
     return {
         "segment": segment.segment or None,
+        "lag_slots": _slots(segment.now.lag_ms, spec) if numbers else None,
         "lag_ms": _known(segment.now.lag_ms),
         "age_ms": _known(segment.now.age_ms),
         "windows": [
@@ -40,26 +49,38 @@ def _known(milliseconds: int) -> int | None:
 
 
 def freshness_table(
-    segments: tuple[SegmentFreshness, ...], within: float | None, clock: bool
+    segments: tuple[SegmentFreshness, ...], within: float | None, clock: bool, spec: PipelineSpec
 ) -> Table:
-    """A line for each segment and window. within: seconds, with the share of time in it as a column.
-    clock: behind the clock, not behind the promises."""
+    """A line for each segment and window. within: seconds, or slots where these are numbers, with the share
+    of time in it as a column. clock: behind the clock, not behind the promises."""
     table = Table("segment", "now", "window", "p50", "p95", "p99", "most")
     if within is not None:
-        table.add_column(f"within {within:g} s", justify="right")
+        table.add_column(
+            f"within {within:g} {'slots' if spec.time is TimeKind.NUMBER else 's'}", justify="right"
+        )
     for segment in segments:
         name = segment.segment or "the whole pipeline"
-        now = _text(segment.now.age_ms if clock else segment.now.lag_ms)
+        now = _text(segment.now.age_ms if clock else segment.now.lag_ms, spec)
         for index, window in enumerate(segment.windows):
             level = window.age if clock else window.lag
             row = [name, now] if index == 0 else ["", ""]
             row.append(span_text(window.seconds * 10**9).replace(".00", "").replace(".0", ""))
-            row += [_text(v) for v in (level.p50_ms, level.p95_ms, level.p99_ms, level.most_ms)]
+            row += [
+                _text(v, spec) for v in (level.p50_ms, level.p95_ms, level.p99_ms, level.most_ms)
+            ]
             if within is not None:
                 row.append(f"{100 * level.within:.1f} %" if level.samples else "-")
             table.add_row(*row)
     return table
 
 
-def _text(milliseconds: int) -> str:
-    return "-" if milliseconds == NONE_MS else span_text(milliseconds * 10**6)
+def _text(milliseconds: int, spec: PipelineSpec) -> str:
+    if milliseconds == NONE_MS:
+        return "-"
+    if spec.time is TimeKind.NUMBER:
+        return slots_text(_slots(milliseconds, spec), spec)
+    return span_text(milliseconds * 10**6)
+
+
+def _slots(milliseconds: int, spec: PipelineSpec) -> int:
+    return round(milliseconds * 10**6 / spec.slack_ns)
