@@ -13,9 +13,9 @@ import pytest
 
 import tracker
 from tests.cluster.children import WAIT_S, Running, now_slot, until
-from tests.connectors.conftest import BUCKET
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.s3 import KEY, REGION, SECRET, S3Server
+from tests.connectors.parts.together import BUCKET
 from tests.files.specification import *  # noqa: F403
 from tests.files.stores import Store
 from tracker.core.model import Cells, PipelineSpec, TickContent, Unit
@@ -24,7 +24,7 @@ from tracker.core.model.slots import FOREVER
 from tracker.core.model.units import parse_file_name, unit_name
 from tracker.files import Stores, child
 
-pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where the server is built first
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * FETCH_TIMEOUT_S)]  # it may be built first
 
 KILLS = 3
 FILES_A_RUN = 5

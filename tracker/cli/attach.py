@@ -46,6 +46,18 @@ Topics = Annotated[
     str | None,
     typer.Option(help="the directory in which it is recorded what is labelled of Kafka topics"),
 ]
+FromEarliest = Annotated[
+    bool,
+    typer.Option(
+        "--from-earliest", help="the query began to read its topics at startingOffsets=earliest"
+    ),
+]
+Untracked = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="what min time is to pass: a source by its number, or a directory of its files"
+    ),
+]
 Starting = Annotated[
     list[str] | None,
     typer.Option(
@@ -68,12 +80,7 @@ def attach(
     ranges: Ranges = None,
     topic: Topic = None,
     topics: Topics = None,
-    from_earliest: Annotated[
-        bool,
-        typer.Option(
-            "--from-earliest", help="the query began to read its topics at startingOffsets=earliest"
-        ),
-    ] = False,
+    from_earliest: FromEarliest = False,
     creates: Annotated[
         list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
     ] = None,
@@ -85,12 +92,7 @@ def attach(
         list[str] | None,
         typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
     ] = None,
-    untracked: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="what min time is to pass: a source by its number, or a directory of its files"
-        ),
-    ] = None,
+    untracked: Untracked = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="end another query that is followed under this node id"),
