@@ -25,7 +25,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +38,7 @@ from fronts.front import JOIN_TIMEOUT_S, FrontFailedError, MemberOptions
 from fronts.members import meant_for, membership_in
 from fronts.ranges import RangeFront
 from fronts.renames import Renames
+from fronts.rounds import Rounds
 from fronts.turns import Turns
 from tracker.client.closing import Closing
 from tracker.client.errors import LowmarkError
@@ -61,10 +61,10 @@ class _Group(Closing):
 
     def __init__(self, group: str, member: str, poll_interval_ms: float) -> None:
         self.group, self._member = group, member
-        self._poll_interval_s = poll_interval_ms / 1000
-        self._failure: LowmarkError | None = None
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._rounds = Rounds(
+            f"lowmark-group-{member}", poll_interval_ms / 1000, self._work,
+            f"group {group!r}: member {member!r} goes on no more", self._end,
+        )  # fmt: skip
 
     @abstractmethod
     def _join(self, timeout_s: float) -> None: ...
@@ -80,41 +80,23 @@ class _Group(Closing):
     @property
     def failure(self) -> LowmarkError | None:
         """Why this member goes on no more, if so; the others take its place."""
-        return self._failure
+        return self._rounds.failure
 
     def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
         """Joins the group. Raises FrontStateError if another process has the member's name, and as
         `Front.start`."""
         self._join(timeout_s)
-        self._thread = threading.Thread(
-            target=self._run, name=f"lowmark-group-{self._member}", daemon=True
-        )
-        self._thread.start()
+        self._rounds.start()
         return self
 
     def close(self) -> None:
         """Leaves the group. Raises what made this member fail."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._failure is not None:
-            raise self._failure
+        self._rounds.stop()
+        if self.failure is not None:
+            raise self.failure
 
     def __enter__(self) -> Self:
-        return self if self._thread is not None else self.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.wait(self._poll_interval_s):
-                self._work()
-        except Exception as error:
-            self._failure = LowmarkError(
-                f"group {self.group!r}: member {self._member!r} goes on no more: {error}"
-            )
-            self._failure.__cause__ = error
-            log.error("%s", self._failure)
-        finally:
-            self._end()
+        return self if self._rounds.has_begun else self.start()
 
 
 class FileGroup(_Group):
@@ -208,10 +190,10 @@ class FileGroup(_Group):
         self._share.begin(timeout_s)
 
     def _work(self) -> None:
-        self._share.look(self._stopping)
+        self._share.look(self._rounds.stopping)
 
     def _end(self) -> None:
-        self._share.end(failed=self._failure is not None)
+        self._share.end(failed=self.failure is not None)
 
 
 class PartitionGroup(_Group):
@@ -285,7 +267,7 @@ class PartitionGroup(_Group):
             else:
                 front.leave()
         for partition in sorted(mine - set(self._fronts)):
-            if self._stopping.is_set():
+            if self._rounds.stopping.is_set():
                 return
             self._take(partition)
 

@@ -34,6 +34,7 @@ from fronts.groups import POLL_INTERVAL_MS as GROUP_POLL_INTERVAL_MS
 from fronts.groups import PartitionGroup
 from fronts.kafka_times import Records, TimedEnds, TimedRecord, TimedTopic
 from fronts.ranges import RangeFront
+from fronts.rounds import Rounds
 from tracker.client.errors import LowmarkError, UnavailableError
 from tracker.client.topics import (
     BrokerAwayError,
@@ -217,13 +218,13 @@ class KafkaFront:
             text_of(child(self._directory, f"{quote(front, safe='')}.ranges")),
             first=claim.begins, **self._front_options,
         )  # fmt: skip
-        self._poll_interval_s = poll_interval_ms / 1000
+        self._rounds = Rounds(
+            f"lowmark-kafka-{self.topic.name}", poll_interval_ms / 1000, self._try,
+            f"{self._owner} labels topic {self.topic.name!r} no more, and min time is held",
+        )  # fmt: skip
         self._front: RangeFront | None = None
         self._claim: TopicClaim | None = None
-        self._stopping = threading.Event()
         self._looking = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._failure: LowmarkError | None = None
         self._is_away = False
 
     @property
@@ -245,7 +246,7 @@ class KafkaFront:
     @property
     def failure(self) -> LowmarkError | None:
         """Why the front labels nothing more, if so: min time is held then."""
-        return self._failure
+        return self._rounds.failure
 
     def start(self, timeout_s: float = JOIN_TIMEOUT_S) -> Self:
         """Claims the topic, joins, and begins to label. Raises TopicError where the topic belongs to
@@ -265,10 +266,7 @@ class KafkaFront:
         except BaseException:
             self._front.close()
             raise
-        self._thread = threading.Thread(
-            target=self._run, name=f"lowmark-kafka-{self.topic.name}", daemon=True
-        )
-        self._thread.start()
+        self._rounds.start()
         return self
 
     def look(self) -> None:
@@ -288,8 +286,8 @@ class KafkaFront:
     def leave(self) -> None:
         """Labels what is there by now, and ends the front for good: min time waits for it no longer.
         Raises as `look`, and what made the front fail."""
-        self._stop()
-        if self._failure is None:
+        self._rounds.stop()
+        if self.failure is None:
             self.look()
             if self._times is not None:
                 ends = self.topic.ends().ends
@@ -301,16 +299,16 @@ class KafkaFront:
 
     def close(self) -> None:
         """Ends this run: min time waits for the front to be started again. Raises what made it fail."""
-        self._stop()
+        self._rounds.stop()
         if self._front is not None:
             self._front.close()
         if self._records is not None:
             self._records.close()
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def __enter__(self) -> Self:
-        return self if self._thread is not None else self.start()
+        return self if self._rounds.has_begun else self.start()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -322,11 +320,6 @@ class KafkaFront:
         if self._front is None:
             raise FrontStateError(f"{self._owner} has not been started; call start() first")
         return self._front
-
-    def _stop(self) -> None:
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
 
     def _label(self, found: TopicEnds) -> None:
         assert self._claim is not None and self._front is not None
@@ -349,17 +342,6 @@ class KafkaFront:
             self._running.publish(each.ends)
         if times.merge.floor > LOWEST_SLOT:
             self._looked_ns = max(self._looked_ns, slot_start_ns(times.merge.floor, slack_ns))
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.wait(self._poll_interval_s):
-                self._try()
-        except Exception as error:
-            self._failure = LowmarkError(
-                f"{self._owner} labels topic {self.topic.name!r} no more, and min time is held: {error}"
-            )
-            self._failure.__cause__ = error
-            log.error("%s", self._failure)
 
     def _try(self) -> None:
         """One look; what passes is said once, and tried again."""

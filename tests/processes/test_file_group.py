@@ -91,9 +91,7 @@ def test_a_member_that_died_after_it_published_is_committed_for(
     monkeypatch.setattr(share._front.front._node, "commit", lambda content: NeverDone(killed))
     shared.put_files(3)
     until(lambda: not shared.waiting(), "it publishes")
-    member._stopping.set()
-    assert member._thread is not None
-    member._thread.join(WAIT_S)
+    member._rounds.stop()
     share._front._release()
     shared.come("b")
     subscriber = shared.embedded.subscriber("p")
