@@ -27,7 +27,7 @@ from typing import Any
 
 from local_tracker.spark.logs import LogError
 from local_tracker.spark.table_units import TableRefused, Taken
-from tracker.files import Files
+from tracker.files import End, Files
 
 MAX_COMMIT_BYTES = 1 << 30
 """The largest commit that is read."""
@@ -131,15 +131,15 @@ class DeltaTable:
         """A commit; None where there is none. Raises LogError where it is not what Delta writes, and
         TableRefused where the table's commits are not all here."""
         path = self._path(version)
-        size = self._files.size(path)
-        if size is None:
+        last = self._files.read_end(path, _BLOCK_BYTES)
+        if last is None:
             return None
-        if size > MAX_COMMIT_BYTES:
+        if last.size > MAX_COMMIT_BYTES:
             raise LogError(
-                f"{path} has {size} bytes; commits of {MAX_COMMIT_BYTES} at most are read"
+                f"{path} has {last.size} bytes; commits of {MAX_COMMIT_BYTES} at most are read"
             )
         reading = _Reading(version, self.location)
-        for line in self._lines(path, size):
+        for line in self._lines(path, last):
             try:
                 reading.take(json.loads(line))
             except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
@@ -170,12 +170,13 @@ class DeltaTable:
     def _path(self, version: int) -> str:
         return f"{self._directory}/{version:020d}.json"
 
-    def _lines(self, path: str, size: int) -> Iterator[bytes]:
-        rest, begin = b"", 0
+    def _lines(self, path: str, last: End) -> Iterator[bytes]:
+        """Of a file whose last bytes have been read, all of them if it is short."""
+        rest, begin, size = b"", 0, last.size
         while begin < size:
-            block = self._files.read(path, begin, min(size, begin + _BLOCK_BYTES))
-            if not block:
-                raise LogError(f"{path} changed while it was being read")
+            block = last.data
+            if len(block) < size:
+                block = self._files.read(path, begin, min(size, begin + _BLOCK_BYTES))
             begin += len(block)
             *lines, rest = (rest + block).split(b"\n")
             if len(rest) > MAX_ACTION_BYTES:
@@ -358,7 +359,7 @@ class DeltaWriter:
     def _commit(self, batch: int) -> Commit | None:
         if self._end < 0:
             self._begin = self._end = self._table.newest() + 1
-        while (commit := self._table.find(self._end)) is not None:
+        while batch not in self._found and (commit := self._table.find(self._end)) is not None:
             self._take(commit)
             self._end += 1
         # A query's batches are in the order of versions: what is older than all that is known is before.

@@ -36,6 +36,8 @@ from tracker.files import AwayError
 
 _LISTING_EVERY_S = 0.5  # batch ids may skip: the directory is listed now and then
 _POLLS_PER_LISTING = 30  # at least, where requests cost
+_LOOKS_A_BATCH = 10  # at what a query reports, each of which takes its JVM's time
+_LONGEST_PAUSE_S = 0.25  # between these
 _ALIVE_EVERY_S = 0.2
 _MAX_RELABELS = 5
 _RETRY_AFTER_S = 1.0
@@ -102,12 +104,12 @@ class Follower:
         *,
         one_query: bool = True,
         first_batch: int = 0,
-        progress: Callable[[], object] | None = None,
+        progress: Callable[[], tuple[int, str] | None] | None = None,
     ) -> None:
         """joined: what the tracker has answered the node, or would answer it. one_query: the batches of a node
         are those of one query, whose checkpoint must be there. first_batch: where a query begins that
-        the tracker has nothing of. progress: what is another after each batch, asked of the query itself,
-        where its files cost requests. Raises TrackingError where checkpoint and tracker don't fit."""
+        the tracker has nothing of. progress: the batch that the query itself has reported last, and when,
+        asked where its files cost requests. Raises TrackingError where checkpoint and tracker don't fit."""
         self.name, self._one_query, self._first_batch = name, one_query, first_batch
         self.failure: TrackingError | None = None
         self._node, self._checkpoint, self._ticks = node, checkpoint, ticks
@@ -244,17 +246,19 @@ class Follower:
             _Due(_ALIVE_EVERY_S),
             _Due(max(_LISTING_EVERY_S, _POLLS_PER_LISTING * longest_s)),
         )
-        pause_s, looked_at = first_s, None
+        pause_s, found_s = first_s, time.monotonic()
+        looked_at: tuple[int, str] | None = None
         try:
             while not self._stopping.is_set():
                 # Looked up before the batches: what is over when the query has ended is all there is.
                 ended = self._ending.is_set() or (alive.is_due() and not self._is_active())
                 lists = ended or listing.is_due()
-                progress = self._progress() if self._progress else None
+                reported = self._progress() if self._progress else None
                 found: list[int] = []
-                if lists or progress is None or progress != looked_at:
+                if lists or self._progress is None or reported != looked_at:
                     found = self._answered(partial(self._next_batches, lists))
-                    looked_at = None if found else progress
+                    if not (found and reported and found[-1] < reported[0]):
+                        looked_at = reported  # there is nothing more up to there
                 for batch in found:
                     record = self._answered(partial(self._ticks.read, batch))
                     self._records.put((batch, record))
@@ -263,11 +267,22 @@ class Follower:
                 if ended:
                     self._read_all = True
                     return
-                pause_s = first_s if found or self._progress else min(2 * pause_s, longest_s)
-                if not found:
-                    self._ending.wait(pause_s)
+                if found:
+                    pause_s, found_s = self._first_pause_s(found_s), time.monotonic()
+                    continue
+                self._ending.wait(pause_s)
+                if not self._progress:
+                    pause_s = min(2 * pause_s, longest_s)
         finally:
             self._records.put(None)
+
+    def _first_pause_s(self, found_s: float) -> float:
+        """Between looks for the next batch, where the last one was found at `found_s`."""
+        first_s = self._checkpoint.files.POLL_S[0]
+        if not self._progress:
+            return first_s
+        batch_s = time.monotonic() - found_s
+        return max(first_s, min(batch_s / _LOOKS_A_BATCH, _LONGEST_PAUSE_S))
 
     def _answered(self, ask: Callable[[], _T]) -> _T:
         """What the store of the logs answers, however long it is away. Raises Stopping."""

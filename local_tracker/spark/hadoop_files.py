@@ -27,7 +27,7 @@ from tracker.files import (
     parent,
     scheme,
 )
-from tracker.files.interface import UNFINISHED, PartialError, check_size
+from tracker.files.interface import UNFINISHED, End, PartialError, check_size
 
 _AT_CLOSE = ("s3", "gs")
 """Schemes whose files appear when they are closed, and whole."""
@@ -123,34 +123,40 @@ class HadoopFiles(Files):
         with _translated(path):
             return self._fs.getFileStatus(self._path(path))
 
-    def _size(self, path: str) -> int:
+    def _file_status(self, path: str) -> Any:
         status = self._status(path)
         if status.isDirectory():
             raise FileNotFoundError(path)
-        return int(status.getLen())
+        return status
+
+    def _size(self, path: str) -> int:
+        return int(self._file_status(path).getLen())
 
     def _read(self, path: str, begin: int, end: int) -> bytes:
         with _translated(path):
-            stream = self._fs.open(self._path(path))
-            try:
-                stream.seek(begin)
-                return bytes(stream.readNBytes(end - begin))
-            finally:
-                stream.close()
+            return _part(self._fs.open(self._path(path)), begin, end - begin)
 
     def _read_whole(self, path: str, most_bytes: int) -> bytes:
-        size = self._size(path)
-        self.requests.count("read")
+        status = self._file_status(path)
+        size = int(status.getLen())
         check_size(path, size, most_bytes)
-        with _translated(path):
-            stream = self._fs.open(self._path(path))
-            try:
-                data = bytes(stream.readNBytes(most_bytes))
-            finally:
-                stream.close()
+        data = self._read_as_of(status, path, 0, most_bytes)
         if len(data) < size:
             raise PartialError(f"{len(data)} bytes of {size} came")
         return data
+
+    def _read_end(self, path: str, most_bytes: int) -> End:
+        status = self._file_status(path)
+        size = int(status.getLen())
+        data = self._read_as_of(status, path, max(0, size - most_bytes), most_bytes)
+        return self._checked_end(size, most_bytes, data)
+
+    def _read_as_of(self, status: Any, path: str, begin: int, most_bytes: int) -> bytes:
+        """Bytes of a file whose status is known, for which S3A then does not ask once more."""
+        self.requests.count("read")
+        with _translated(path):
+            opening = self._fs.openFile(self._path(path)).withFileStatus(status)
+            return _part(opening.build().get(), begin, most_bytes)
 
     def _create(self, path: str, data: bytes) -> None:
         if self._scheme in _AT_CLOSE:
@@ -245,6 +251,16 @@ class HadoopFiles(Files):
     def _make_directory(self, path: str) -> None:
         with _translated(path):
             self._fs.mkdirs(self._path(path))
+
+
+def _part(stream: Any, begin: int, most_bytes: int) -> bytes:
+    """The bytes of an open file from `begin` on, so many at most; closes it."""
+    try:
+        if begin:
+            stream.seek(begin)
+        return bytes(stream.readNBytes(most_bytes))
+    finally:
+        stream.close()
 
 
 def _write(stream: Any, data: bytes) -> None:

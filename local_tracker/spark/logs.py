@@ -18,13 +18,13 @@ All reading goes through `tracker.files`, so the logs may be wherever Spark writ
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tracker.core.model.units import canonical_name
-from tracker.files import STORES, Files, FilesError, Stores, child
+from tracker.files import STORES, End, Files, FilesError, Stores, child
 
 MAX_ENTRY_BYTES = 64 * 2**20
 """The largest entry that is read whole; of a compaction only the needed lines are read."""
@@ -33,6 +33,7 @@ MAX_LINE_BYTES = 1 << 20
 """The longest line of a log: one file's name and size."""
 
 _BLOCK_BYTES = 1 << 16
+_KEPT_OFFSETS = 2
 _COMPACT = ".compact"
 
 
@@ -73,6 +74,10 @@ class CheckpointLog:
         """root: the location as `Stores.location` writes it. Raises FilesError where it is out of reach."""
         self.stores, self.root = stores, stores.location(location)
         self.files = stores.files(self.root)
+        self._newest_over = -1
+        """Of the batches that were found to be over."""
+        self._kept: dict[int, BatchOffsets] = {}
+        """The last entries that were read of batches that are over, which nobody writes anew."""
 
     @cached_property
     def query_id(self) -> str:
@@ -88,7 +93,9 @@ class CheckpointLog:
 
     def committed(self) -> list[int]:
         """The batches that are over, as far as they are still logged, in order."""
-        return sorted(_numbers(self.files.names(f"{self.root}/commits")))
+        over = sorted(_numbers(self.files.names(f"{self.root}/commits")))
+        self._newest_over = max([self._newest_over, *over[-1:]])
+        return over
 
     def readable(self) -> list[int]:
         """The batches that are over and whose input is known: it lies between two entries of the
@@ -98,7 +105,10 @@ class CheckpointLog:
         return [b for b in self.committed() if b in planned and (b > first or b == 0)]
 
     def is_committed(self, batch: int) -> bool:
-        return self.files.size(f"{self.root}/commits/{batch}") is not None
+        is_over = self.files.size(f"{self.root}/commits/{batch}") is not None
+        if is_over:
+            self._newest_over = max(self._newest_over, batch)
+        return is_over
 
     def planned(self) -> list[int]:
         """The batches whose input is fixed, as far as they are still logged, in order."""
@@ -106,6 +116,8 @@ class CheckpointLog:
 
     def offsets(self, batch: int) -> BatchOffsets:
         """The entry of one batch. Raises LogError if it was purged or cannot be read."""
+        if (kept := self._kept.get(batch)) is not None:
+            return kept
         path = f"{self.root}/offsets/{batch}"
         version, header, lines = self._offset_entry(path)
         timestamp_ms = _integer(header.get("batchTimestampMs"), f"batchTimestampMs in {path}")
@@ -114,7 +126,10 @@ class CheckpointLog:
             name, text = (str(index), line) if version == "v1" else _named(line, path)
             sources[name] = None if text == "-" else text
         text = "\n".join([str(timestamp_ms), *lines])
-        return BatchOffsets(batch, timestamp_ms, sources, text)
+        offsets = BatchOffsets(batch, timestamp_ms, sources, text)
+        if batch <= self._newest_over:
+            self._kept = dict([*self._kept.items(), (batch, offsets)][-_KEPT_OFFSETS:])
+        return offsets
 
     def settings(self, batch: int) -> dict[str, Any]:
         """The Spark settings that a batch was planned with, of those that Spark notes. Raises LogError
@@ -142,7 +157,8 @@ class CheckpointLog:
 
         Raises LogError if there must be one and it has been purged.
         """
-        if batch > 0 and self.files.size(f"{self.root}/offsets/{batch - 1}") is not None:
+        path = f"{self.root}/offsets/{batch - 1}"
+        if batch > 0 and (batch - 1 in self._kept or self.files.size(path) is not None):
             return self.offsets(batch - 1)
         earlier = [number for number in self.planned() if number < batch]
         if earlier:
@@ -188,7 +204,7 @@ class CheckpointLog:
         whole = next((n for n in compactions if n >= last), max(compactions, default=-1))
         if whole >= 0:
             path = f"{directory}/{whole}{_COMPACT}"
-            for line, where in _lines_backwards(self.files, path, self.files.size(path) or 0):
+            for line, where in _lines_backwards(self.files, path) or ():
                 entry = _file_entry(line, where)
                 if _integer(entry.get("batchId"), f"batchId in {where}") <= last:
                     yield entry["path"]
@@ -225,9 +241,8 @@ class CheckpointLog:
     def _source_entry(self, source: str, number: int) -> list[str]:
         """The files of entry `number` of a source's log."""
         directory = f"{self.root}/sources/{source}"
-        if (size := self.files.size(f"{directory}/{number}")) is not None:
-            lines = _lines_backwards(self.files, f"{directory}/{number}", size)
-        else:
+        lines = _lines_backwards(self.files, f"{directory}/{number}")
+        if lines is None:
             lines = self._compacted(directory, number)
         names: list[str] = []
         for line, path in lines:
@@ -245,9 +260,9 @@ class CheckpointLog:
             n for n in _numbers(self.files.names(directory), compact=True) if n >= number
         )
         for compaction in later:
-            path = f"{directory}/{compaction}{_COMPACT}"
-            if (size := self.files.size(path)) is not None:
-                return _lines_backwards(self.files, path, size)
+            lines = _lines_backwards(self.files, f"{directory}/{compaction}{_COMPACT}")
+            if lines is not None:
+                return lines
         raise LogError(f"{directory} has no entry {number}, nor a compaction that holds it")
 
     def _whole(self, path: str) -> str:
@@ -264,18 +279,23 @@ class SinkLog:
         """Raises FilesError where the location is out of reach."""
         self.directory = child(stores.location(location), "_spark_metadata")
         self._files = stores.files(self.directory)
+        self._last_read: tuple[int, tuple[str, ...]] | None = None
+        """The batch whose entry was read last, and its names: nobody writes an entry anew."""
 
     def created(self, batch: int) -> tuple[str, ...]:
         """The names of the files that the sink committed for a batch; none if it has no entry.
 
         Raises LogError if the entry has been purged, or the batches before a compaction have.
         """
+        if self._last_read is not None and self._last_read[0] == batch:
+            return self._last_read[1]
         path = f"{self.directory}/{batch}"
-        if (size := self._files.size(path)) is not None:
-            return tuple(self._added(path, size, frozenset())[::-1])
-        compaction = path + _COMPACT
-        if (size := self._files.size(compaction)) is not None:
-            return tuple(self._added(compaction, size, self._listed_before(batch))[::-1])
+        added = self._added(path, frozenset)
+        if added is None:
+            added = self._added(path + _COMPACT, lambda: self._listed_before(batch))
+        if added is not None:
+            self._last_read = batch, tuple(added[::-1])
+            return self._last_read[1]
         compactions = _numbers(self._files.names(self.directory), compact=True)
         if any(number > batch for number in compactions):
             raise LogError(
@@ -287,6 +307,8 @@ class SinkLog:
 
     def has(self, batch: int) -> bool:
         """Whether there is an entry of the batch, be it of no file; Spark writes one for each."""
+        if self._last_read is not None and self._last_read[0] == batch:
+            return True
         path = f"{self.directory}/{batch}"
         return any(self._files.size(name) is not None for name in (path, path + _COMPACT))
 
@@ -303,19 +325,24 @@ class SinkLog:
         return frozenset(listed)
 
     def _listed(self, path: str) -> list[str]:
-        size = self._files.size(path)
-        if size is None:
+        names = self._added(path, frozenset)
+        if names is None:
             raise LogError(
                 f"{path} has been purged, so what a later compaction adds to it cannot be told; "
                 f"follow a query before it is that far ahead, or raise "
                 f"spark.sql.streaming.fileSink.log.cleanupDelay"
             )
-        return self._added(path, size, frozenset())
+        return names
 
-    def _added(self, path: str, size: int, stop_at: frozenset[str]) -> list[str]:
-        """The files that an entry adds, last first, up to one that was listed before."""
+    def _added(self, path: str, listed_before: Callable[[], frozenset[str]]) -> list[str] | None:
+        """The files that an entry adds, last first, up to one that was listed before; None if it does not
+        exist."""
+        lines = _lines_backwards(self._files, path)
+        if lines is None:
+            return None
         names: list[str] = []
-        for line, where in _lines_backwards(self._files, path, size):
+        stop_at = listed_before()
+        for line, where in lines:
             entry = _file_entry(line, where)
             if entry["path"] in stop_at:
                 break
@@ -324,17 +351,23 @@ class SinkLog:
         return names
 
 
-def _lines_backwards(files: Files, path: str, size: int) -> Iterator[tuple[str, str]]:
-    """The lines of an entry after its version line, last first, each with the path for messages."""
-    is_short = size <= _BLOCK_BYTES
-    first = files.read(path, 0, size if is_short else 3)
-    version = first[:3]
+def _lines_backwards(files: Files, path: str) -> Iterator[tuple[str, str]] | None:
+    """The lines of an entry after its version line, last first, each with the path for messages; None if
+    it does not exist."""
+    last = files.read_end(path, _BLOCK_BYTES)
+    return None if last is None else _backwards(files, path, last)
+
+
+def _backwards(files: Files, path: str, last: End) -> Iterator[tuple[str, str]]:
+    """The same, of an entry whose last bytes have been read."""
+    is_whole = len(last.data) == last.size
+    version = last.data[:3] if is_whole else files.read(path, 0, 3)
     if version not in (b"v1", b"v1\n"):
         raise LogError(f"{path} has version {version!r}: known is v1")
-    rest, end = b"", size
+    rest, end = b"", last.size
     while end > 0:
         begin = max(0, end - _BLOCK_BYTES)
-        block = first if is_short else files.read(path, begin, end)
+        block = last.data if end == last.size else files.read(path, begin, end)
         rest, *lines = (block + rest).split(b"\n")
         if len(rest) > MAX_LINE_BYTES:
             raise LogError(f"{path} has a line longer than {MAX_LINE_BYTES} bytes")

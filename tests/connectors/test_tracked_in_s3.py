@@ -23,6 +23,9 @@ from tracker.core.model.units import unit_name
 
 pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched first
 
+REQUESTS_A_BATCH = {"read": 8, "list": 1}
+"""Of a batch of one file in and one file out, and of asking whether it is durable."""
+
 
 class Lake:
     """A pipeline over a folder of the bucket: a front, `parse`, and whoever reads what that writes."""
@@ -89,6 +92,23 @@ def test_what_a_query_reads_and_writes_there_is_told(lake: Lake) -> None:
     again.stop()
     names = SinkLog(f"{lake.root}/out", lake.stores).created(0)
     assert all(name.startswith(f"s3://{BUCKET}/") for name in names) and names
+
+
+def test_a_batch_is_told_by_so_many_requests(lake: Lake) -> None:
+    """However long it takes: the query itself says when it is over."""
+    slots = range(1, 6)
+    lake.publish(slots[0], 0)
+    query = lake.start()
+    query.processAllAvailable()
+    counted = query.checkpoint.stores.requests
+    before = counted()[f"s3://{BUCKET}"]
+    for slot in slots[1:]:
+        lake.publish(slot, slot)
+        query.processAllAvailable()
+    after = counted()[f"s3://{BUCKET}"]
+    for kind, most in REQUESTS_A_BATCH.items():
+        assert after[kind] - before[kind] <= most * len(slots[1:]), (before, after)
+    query.stop()
 
 
 def test_an_idle_query_sends_next_to_nothing(lake: Lake) -> None:

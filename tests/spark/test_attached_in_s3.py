@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,18 +10,21 @@ import pytest
 from aiobotocore.httpsession import AIOHTTPSession
 
 from local_tracker.spark.attached import AttachedQuery
-from tests.cluster.children import WAIT_S
+from local_tracker.spark.follow import Follower
+from local_tracker.spark.logs import CheckpointLog
+from tests.cluster.children import WAIT_S, until
 from tests.files.s3 import s3_bucket
-from tests.spark.test_attached import Logs, await_open_slots, running
+from tests.spark.test_attached import AnyTicks, FullNode, Logs, await_open_slots, running
 from tracker.client.embedded import EmbeddedTracker
-from tracker.core.model import Cells, TickContent
+from tracker.core.log import Joined
+from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.units import unit_name
 from tracker.files import STORES, Files, Stores
 
 __all__ = ["running"]
 
-REQUESTS_A_BATCH = 16
+REQUESTS_A_BATCH = 9
 """What docs/object-stores.md says of a batch of one file in and one file out, at most."""
 
 AT_START = 20
@@ -117,3 +121,43 @@ def test_a_batch_costs_so_many_requests(
     assert counted["write"] <= RECORDS
     assert (len(sent) - AT_START) / batches <= REQUESTS_A_BATCH, counted
     assert counted["list"] <= AT_START
+
+
+class Reports:
+    """A query's own, as it is asked."""
+
+    def __init__(self) -> None:
+        self.newest: tuple[int, str] | None = None
+        self._asked = threading.Semaphore(0)
+
+    def __call__(self) -> tuple[int, str] | None:
+        self._asked.release()
+        return self.newest
+
+    def wait_asked(self, times: int) -> None:
+        for _ in range(times):
+            assert self._asked.acquire(timeout=WAIT_S)
+
+
+def test_nothing_is_asked_of_the_store_before_the_query_reports(in_s3: LogsInS3) -> None:
+    """Then all batches up to the one that it reports are told, by what each of them takes."""
+    reports, checkpoint = Reports(), CheckpointLog(f"{in_s3.bucket}/q/cp")
+    follower = Follower(
+        "parse", FullNode(), checkpoint, AnyTicks(),  # type: ignore[arg-type]
+        Joined(NodeKey("parse", 1), PipelineSpec("p", ("parse",)), (), 0, ()),
+        is_active=lambda: True, on_failure=lambda error: None, progress=reports,
+    )  # fmt: skip
+    follower.start()
+    reports.wait_asked(3)  # by then the first listing is over
+    before = checkpoint.files.requests.counted()
+    in_s3.batch(0, 1)
+    reports.wait_asked(5)
+    assert checkpoint.files.requests.counted() == before
+    assert follower.last_durable_batch == -1
+    in_s3.batch(1, 2)
+    reports.newest = (1, "now")
+    until(lambda: follower.last_durable_batch == 1)
+    reports.wait_asked(5)
+    after = checkpoint.files.requests.counted()
+    assert (after["read"] - before["read"], after["list"] - before["list"]) == (2, 0)
+    assert follower.close(WAIT_S)

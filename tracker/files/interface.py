@@ -159,10 +159,10 @@ class Files(ABC):
 
     def read_end(self, path: str, most_bytes: int) -> End | None:
         """The last `most_bytes` of a file, or all of it if it is shorter; None if it does not exist."""
-        size = self.size(path)
-        if size is None:
+        try:
+            return self._tried("read", path, lambda: self._read_end(path, most_bytes))
+        except FileNotFoundError:
             return None
-        return End(size, self.read(path, max(0, size - most_bytes), size))
 
     def create(self, path: str, data: bytes) -> None:
         """Writes a file, or replaces it, as a whole; durable on return."""
@@ -250,6 +250,21 @@ class Files(ABC):
 
     @abstractmethod
     def _read_whole(self, path: str, most_bytes: int) -> bytes: ...
+
+    def _read_end(self, path: str, most_bytes: int) -> End:
+        """By two requests, of which the caller has counted one."""
+        size = self._size(path)
+        if size == 0 or most_bytes == 0:
+            return End(size, b"")
+        self.requests.count("read")
+        return self._checked_end(size, most_bytes, self._read(path, max(0, size - most_bytes), size))
+
+    @staticmethod
+    def _checked_end(size: int, most_bytes: int, data: bytes) -> End:
+        """Raises PartialError where bytes are missing."""
+        if len(data) != min(size, most_bytes):
+            raise PartialError(f"{len(data)} bytes of {min(size, most_bytes)} came")
+        return End(size, data)
 
     @abstractmethod
     def _create(self, path: str, data: bytes) -> None: ...
