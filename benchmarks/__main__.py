@@ -17,9 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Budget, Curve, Figure, Finding, table
+from benchmarks.figures import Budget, Curve, Finding, Skipped, table
 from benchmarks.machine import described, machine
 from scripts.summary import BUILD, ROOT, finish
+from tests.spark_versions.environments import EnvironmentFailed, environment
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Section:
     budgets: tuple[Budget, ...]
     most_s: int
     """It is ended, and has failed, after this long in a full run."""
+    pyspark: str = ""
+    """The version of PySpark in whose environment it runs, if another than this one's."""
 
 
 _ALL = tuple(Budget)
@@ -47,6 +50,8 @@ SECTIONS = (
     Section("elastic", "latency while shards come and go", _LONGER, 900),
     Section("peers", "what else there is, on the same input", (Budget.FULL,), 1800),
     Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 3600),
+    Section("spark_s3", "the same over files on an S3 server", _LONGER, 1200),
+    Section("spark_delta", "the same over Delta tables on an S3 server", _LONGER, 1200, "4.1"),
 )
 
 
@@ -69,9 +74,15 @@ def main() -> int:
         curves += [{"section": section.name, **curve} for curve in found["curves"]]
         print(table(found["figures"]), flush=True)
     barred = [figure for figure in figures if "bar" in figure]
-    missed = [figure["name"] for figure in barred if not figure["met"]]
+    missed = [figure["name"] for figure in barred if figure["told"] and not figure["met"]]
+    unclear = [figure["name"] for figure in barred if not figure["told"]]
+    skipped = [figure for figure in figures if "skipped" in figure]
     for name in missed:
         print(f"bench: not met: {name}")
+    for name in unclear:
+        print(f"bench: cannot tell, the interval spans the bar: {name}")
+    for figure in skipped:
+        print(f"bench: skipped: {figure['name']}: {figure['skipped']}")
     for name in failed:
         print(f"bench: no figures, the benchmark failed: {name}")
     return finish(
@@ -81,7 +92,9 @@ def main() -> int:
             "budget": options.budget.value,
             "figures": len(figures),
             "bars": len(barred),
-            "met": len(barred) - len(missed),
+            "met": len(barred) - len(missed) - len(unclear),
+            **({"cannot_tell": len(unclear)} if unclear else {}),
+            **({"skipped": len(skipped)} if skipped else {}),
             "failed": ",".join(failed) or "none",
             "seconds": round(time.monotonic() - began),
         },
@@ -108,11 +121,17 @@ def _chosen(only: Sequence[str], budget: Budget) -> Iterator[Section]:
 def _run_apart(section: Section, budget: Budget) -> dict[str, Any] | None:
     """What a benchmark finds in a process of its own, which no other one has warmed or filled."""
     print(f"\n{section.name}: {section.what}", flush=True)
+    try:
+        python = str(environment(section.pyspark)) if section.pyspark else sys.executable
+    except EnvironmentFailed as error:
+        return {"figures": [Skipped(section.what, str(error)).as_data()], "curves": []}
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory:
         found = Path(directory) / "found.json"
-        command = [sys.executable, "-m", "benchmarks", "--only", section.name]
+        command = [python, "-m", "benchmarks", "--only", section.name]
         command += ["--budget", budget.value, "--write", str(found)]
-        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        # What this process has set for its own Spark is not of another one.
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+        process = subprocess.Popen(command, cwd=ROOT, env=kept, start_new_session=True)
         try:
             status = process.wait(section.most_s)
         except subprocess.TimeoutExpired:
@@ -131,7 +150,7 @@ def _run_apart(section: Section, budget: Budget) -> dict[str, Any] | None:
 def _run_here(name: str, budget: Budget, write: Path) -> int:
     BUILD.mkdir(exist_ok=True)
     found: list[Finding] = list(import_module(f"benchmarks.{name}").find(budget))
-    figures = [item.as_data() for item in found if isinstance(item, Figure)]
+    figures = [item.as_data() for item in found if not isinstance(item, Curve)]
     curves = [item.as_data() for item in found if isinstance(item, Curve)]
     write.write_text(json.dumps({"figures": figures, "curves": curves}))
     return 0

@@ -7,6 +7,7 @@ machine does then falls on both.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,13 +46,15 @@ class Bar:
 @dataclass(frozen=True)
 class Figure:
     """One line of the table. `values`: one for each run, in `unit` ("" for a ratio); `against`: what it
-    was compared with, or how it was measured."""
+    was compared with, or how it was measured. by_interval: the bar is met or missed only where the
+    interval of the values does not span it."""
 
     name: str
     values: tuple[float, ...]
     unit: str = ""
     against: str = ""
     bar: Bar | None = None
+    by_interval: bool = False
 
     @property
     def median(self) -> float:
@@ -61,6 +64,14 @@ class Figure:
     def met(self) -> bool:
         """Whether the median meets the bar; a figure without one has none to miss."""
         return self.bar is None or self.bar.holds(self.median)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the values say if the bar is met; else their interval spans it."""
+        if self.bar is None or not self.by_interval:
+            return True
+        low, high = interval(self.values)
+        return self.bar.holds(low) == self.bar.holds(high)
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -74,8 +85,21 @@ class Figure:
             "against": self.against,
         }
         if self.bar is not None:
-            data |= {"bar": str(self.bar), "met": self.met}
+            data |= {"bar": str(self.bar), "met": self.met, "told": self.is_told}
+        if self.by_interval:
+            data["interval"] = list(interval(self.values))
         return data
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A line of the table for what could not be run here, and why."""
+
+    name: str
+    why: str
+
+    def as_data(self) -> dict[str, Any]:
+        return {"name": self.name, "skipped": self.why}
 
 
 @dataclass(frozen=True)
@@ -99,12 +123,24 @@ class Curve:
         }
 
 
-Finding = Figure | Curve
+Finding = Figure | Skipped | Curve
+
+_TWO_SIDED_95 = 1.96
 
 
 def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
     """One for each pair of runs."""
     return tuple(a / b for a, b in zip(over, under, strict=True))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the middle of what the values are taken from lies, with 95 %: by the signed ranks of their
+    differences from it (Hodges and Lehmann's interval), which a few wild values move little."""
+    number = len(values)
+    middles = sorted((values[i] + values[j]) / 2 for i in range(number) for j in range(i, number))
+    deviation = math.sqrt(number * (number + 1) * (2 * number + 1) / 24)
+    left_out = max(0, math.floor(len(middles) / 2 - _TWO_SIDED_95 * deviation))
+    return middles[left_out], middles[-1 - left_out]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -122,6 +158,12 @@ def shown(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.{2 if abs(value) < 10 else 1}f}"
 
 
+def _verdict(figure: dict[str, Any]) -> str:
+    if not figure.get("told", True):
+        return "cannot tell"
+    return "met" if figure["met"] else "**not met**"
+
+
 def table(figures: Sequence[dict[str, Any]]) -> str:
     """Figures, as `as_data` gives them, as a table in Markdown."""
     lines = [
@@ -129,12 +171,15 @@ def table(figures: Sequence[dict[str, Any]]) -> str:
         "|---|---|---|---|---|",
     ]
     for figure in figures:
+        if "skipped" in figure:
+            lines.append(f"| {figure['name']} | skipped | | | {figure['skipped']} |")
+            continue
         unit = f" {figure['unit']}" if figure["unit"] else ""
         spread = f"{shown(figure['low'])} – {shown(figure['high'])} ({figure['runs']})"
-        if "bar" in figure:
-            bar = f"{figure['bar']}{unit}: {'met' if figure['met'] else '**not met**'}"
-        else:
-            bar = ""
+        if "interval" in figure:
+            low, high = figure["interval"]
+            spread += f"; 95 %: {low:.3f} – {high:.3f}"
+        bar = f"{figure['bar']}{unit}: {_verdict(figure)}" if "bar" in figure else ""
         lines.append(
             f"| {figure['name']} | {shown(figure['median'])}{unit} | {spread} | {bar} "
             f"| {figure['against']} |"

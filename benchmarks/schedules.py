@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.figures import Bar, Budget, Figure
 from scripts.summary import ROOT
-from tests.simulation.progress import PROGRESS, SIMULATED, Progress, add_up, commit
+from tests.simulation.progress import PROGRESS, SIMULATED, Progress, add_up
+from tests.simulation.progress import commit as now
 
 MILLION = 1_000_000
 RECORDED = Path(__file__).with_name("recorded_schedules.json")
@@ -24,7 +25,7 @@ RECORDED = Path(__file__).with_name("recorded_schedules.json")
 def find(budget: Budget) -> Iterable[Figure]:
     total, _ = add_up(Progress(PROGRESS).done(range(1 << 62), None))
     run, failed = total.schedules, total.kinds.total()
-    of = f"code {commit()[:12]}"
+    of = f"code {now()[:12]}"
     recorded = json.loads(RECORDED.read_text())
     recorded_run = sum(each["schedules"] for each in recorded)
     if recorded_run > run:
@@ -50,4 +51,4 @@ def _changed_since(commit: str) -> str:
     if said.returncode or commit.endswith("+"):
         return "which is not at hand: nobody can say what has changed since"
     changed = len(said.stdout.split())
-    return f"{changed or 'none'} of the simulated files changed since"
+    return f"{changed or 'none'} of the simulated files changed up to {now()[:12]}"

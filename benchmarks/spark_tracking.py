@@ -19,7 +19,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def _figures(case: Case, costs: dict[str, list[Cost]]) -> Iterable[Figure]:
         pairs = [(a[1], b[1]) for a, b in zip(tracked, plain, strict=True)]
         used = tuple(a / b for a, b in pairs if min(a, b) > 0)
         bar = BARS[case.workload, way] if case.barred else None
-        yield Figure(f"{case}: {way} / untracked", passed, "", against, bar)
+        yield Figure(f"{case}: {way} / untracked", passed, "", against, bar, bar is not None)
         if used:
             yield Figure(f"... by processor time: {way} / untracked", used, "", "all processes")
 
@@ -160,13 +160,15 @@ def main() -> None:
             spark.stop()
 
 
-def session(cores: int, directory: str) -> SparkSession:
-    """Spark as it comes, but for what it shows and where it leaves things."""
+def session(cores: int, directory: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Spark as it comes, but for what it shows, where it leaves things, and the settings."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[{cores}]")
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
     spark = (
-        SparkSession.builder.master(f"local[{cores}]")
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         .config("spark.sql.warehouse.dir", f"{directory}/warehouse")

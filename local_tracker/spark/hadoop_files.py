@@ -44,6 +44,7 @@ _THERE = (
     "org.apache.hadoop.fs.FileAlreadyExistsException",
     "org.apache.hadoop.fs.s3a.RemoteFileChangedException",
 )
+_OF_A_FUTURE = "java.util.concurrent.ExecutionException"
 _FORBIDDEN = (
     "java.nio.file.AccessDeniedException",
     "org.apache.hadoop.security.AccessControlException",
@@ -297,8 +298,16 @@ def _translated(where: str) -> Iterator[None]:
 
 
 def _class(error: Py4JJavaError) -> str:
-    return str(error.java_exception.getClass().getName())
+    return str(_thrown(error).getClass().getName())
 
 
 def _message(error: Py4JJavaError) -> str:
-    return f"{_class(error).rpartition('.')[2]}: {error.java_exception.getMessage()}"[:300]
+    return f"{_class(error).rpartition('.')[2]}: {_thrown(error).getMessage()}"[:300]
+
+
+def _thrown(error: Py4JJavaError) -> Any:
+    """Of a future, what it failed with."""
+    thrown = error.java_exception
+    if str(thrown.getClass().getName()) == _OF_A_FUTURE and thrown.getCause() is not None:
+        return thrown.getCause()
+    return thrown

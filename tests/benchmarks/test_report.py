@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import SECTIONS
-from benchmarks.figures import Bar, Curve, Figure, percentile, ratios, shown, table
+from benchmarks.figures import (
+    Bar,
+    Curve,
+    Figure,
+    Skipped,
+    interval,
+    percentile,
+    ratios,
+    shown,
+    table,
+)
 from benchmarks.machine import described, machine
 from benchmarks.plot import plot
 from benchmarks.report import PAGE, filled_page
@@ -29,6 +39,32 @@ def test_a_table_says_what_is_not_met() -> None:
     slow, fast = table([SLOW.as_data(), FAST.as_data()]).splitlines()[2:]
     assert "6.00 ms" in slow and "4.00 – 9.00 (3)" in slow and "**not met**" in slow
     assert "0.9" in fast and "≥ 0.7: met" in fast
+
+
+def test_a_bar_within_the_interval_is_neither_met_nor_missed() -> None:
+    bar = Bar(1.02)
+    around = Figure("copy", tuple(0.97 + 0.01 * n for n in range(10)), bar=bar, by_interval=True)
+    below = Figure("copy", tuple(0.97 + 0.001 * n for n in range(10)), bar=bar, by_interval=True)
+    above = Figure("copy", tuple(1.03 + 0.001 * n for n in range(10)), bar=bar, by_interval=True)
+    assert [figure.is_told for figure in (around, below, above)] == [False, True, True]
+    rows = table([figure.as_data() for figure in (around, below, above)]).splitlines()[2:]
+    verdicts = ("≤ 1.02: cannot tell", "≤ 1.02: met", "≤ 1.02: **not met**")
+    assert all(verdict in row for verdict, row in zip(verdicts, rows, strict=True))
+
+
+def test_one_wild_value_moves_an_interval_little() -> None:
+    """Of ten values, 1 to 10, the signed ranks leave out eight of 55 middles at each end."""
+    low, high = interval(range(1, 11))
+    assert (low, high) == (3.0, 8.0)
+    assert interval([*range(1, 24), 1000])[1] < 24
+    assert interval([1.0, 3.0]) == (1.0, 3.0)
+
+
+def test_what_cannot_be_run_has_a_row_with_the_reason() -> None:
+    (row,) = table([Skipped("a copy on S3", "there is no go on the PATH").as_data()]).splitlines()[
+        2:
+    ]
+    assert row == "| a copy on S3 | skipped | | | there is no go on the PATH |"
 
 
 def test_ratios_are_of_pairs() -> None:

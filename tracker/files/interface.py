@@ -257,7 +257,9 @@ class Files(ABC):
         if size == 0 or most_bytes == 0:
             return End(size, b"")
         self.requests.count("read")
-        return self._checked_end(size, most_bytes, self._read(path, max(0, size - most_bytes), size))
+        return self._checked_end(
+            size, most_bytes, self._read(path, max(0, size - most_bytes), size)
+        )
 
     @staticmethod
     def _checked_end(size: int, most_bytes: int, data: bytes) -> End:
