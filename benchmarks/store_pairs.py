@@ -5,7 +5,8 @@ and sink on the server. Compared is each batch with the one of that number in th
 its beginning to that of the next, so that whatever tracking does beside the query counts. The first batch,
 in which a query begins, is in the whole runs alone, as are the join before it, and the wait until the tracker
 has the last one. Requests are those that the server has answered, over whole runs. Pairs are run for as
-long as there is time.
+long as there is time. Batches of one pair share what else the machine did: the interval is to be trusted where
+it did nothing.
 """
 
 from __future__ import annotations
