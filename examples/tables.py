@@ -1,10 +1,11 @@
-"""Two tracked queries over a table: one writes it, the other reads it (docs/delta.md, docs/iceberg.md)."""
+"""Two tracked queries over a table: one writes it, the other reads it, and what is complete of it is read by
+a job (docs/delta.md, docs/iceberg.md)."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lowmark import Tracked, TrackedQuery
+from lowmark import CompletedReader, TableAsOf, Tracked, TrackedQuery
 
 
 def write_delta(tracked: Tracked, frame: DataFrame, table: str, checkpoint: str) -> TrackedQuery:
@@ -38,3 +39,30 @@ def read_iceberg(
     writer = frame.writeStream.format("parquet").option("path", out)
     writer = writer.option("checkpointLocation", checkpoint)
     return tracked.start(writer, node_id="read", reads="read")
+
+
+def write_batches(
+    tracked: Tracked, frame: DataFrame, table: str, fmt: str, checkpoint: str
+) -> TrackedQuery:
+    """Appends each batch to a Delta or Iceberg table from within a function, once."""
+    publish = tracked.writer(table, fmt)
+
+    def each_batch(rows: DataFrame, batch: int) -> None:
+        publish(rows.where("row >= 0"), batch)
+
+    writer = frame.writeStream.foreachBatch(each_batch).option("checkpointLocation", checkpoint)
+    return tracked.start(writer, node_id="write", reads="write", creates=["read"])
+
+
+def report_completed(
+    spark: SparkSession, target: str, pipeline: str, table: str, fmt: str, report: str, record: str
+) -> bool:
+    """Reports the rows of a table that have become complete since the last report, each once, by one version
+    of the table; False if none have."""
+    with CompletedReader(target, pipeline, "write", record, slot="slot") as reader:
+        taken = reader.take(TableAsOf(spark, table, fmt))
+        if taken is None:
+            return False
+        taken.frame.write.mode("overwrite").parquet(f"{report}/run={taken.run.number}")
+        taken.done()
+        return True

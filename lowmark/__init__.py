@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fronts.ranges import RangeFront
     from fronts.spark import SparkFront
     from local_tracker import acks
+    from local_tracker.spark.as_of import TableAsOf
     from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
     from local_tracker.spark.follow import FollowerLimits, TrackingError
     from local_tracker.spark.kafka import topic_ranges
@@ -126,6 +127,7 @@ _NAMES = {
     "fronts.kafka": ("KafkaFront", "KafkaGroup", "KafkaTopic"),
     "fronts.ranges": ("RangeFront",),
     "fronts.spark": ("SparkFront",),
+    "local_tracker.spark.as_of": ("TableAsOf",),
     "local_tracker.spark.completed": ("CompletedReader", "Taken", "slot_of_timestamp"),
     "local_tracker.spark.follow": ("FollowerLimits", "TrackingError"),
     "local_tracker.spark.kafka": ("topic_ranges",),
@@ -192,14 +194,14 @@ __all__ = [
     "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released",
     "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError", "RoutingInfo", "Run", "Runs",
     "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront", "SparkFront",
-    "StateError", "Subscriber", "Taken", "TickContent", "TickRefusedError", "TimeKind", "TopicEnds",
-    "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit", "Update",
-    "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value",
-    "child_values", "embedded", "file_name", "history", "load_pipeline", "note_commit",
-    "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
-    "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
-    "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",
-    "wait_complete", "write_durably",
+    "StateError", "Subscriber", "TableAsOf", "Taken", "TickContent", "TickRefusedError", "TimeKind",
+    "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError",
+    "Unit", "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks",
+    "add_delay", "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline",
+    "note_commit", "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value",
+    "root_values", "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns",
+    "slot_time", "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name",
+    "unit_value", "wait_complete", "write_durably",
 ]  # fmt: skip
 
 

@@ -6,6 +6,9 @@
             taken.frame.write.mode("overwrite").parquet(f"/data/report/run={taken.run.number}")
             taken.done()
 
+A table is read at one version, which is recorded with the run, so that a run that is given out again reads
+the same: `reader.take(TableAsOf(spark, "lake.orders", "delta"))`.
+
 Rows are told apart by their slots, in a column, and runs cut the slots at min times: what lies below min
 time is there and will not grow, so no row is missed and none is taken twice, in whatever order rows become
 visible. A row that can be seen already, and lies at min time or above, waits for a later run.
@@ -17,7 +20,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tracker.consumers.runs import Run, Runs
 
@@ -40,6 +43,17 @@ def between(frame: DataFrame, run: Run, slot: str | Column) -> DataFrame:
     """The rows of a run: those whose slot, a column of whole numbers, lies within it."""
     column = _functions().col(slot) if isinstance(slot, str) else slot
     return frame.where((column >= run.from_slot) & (column < run.to_slot))
+
+
+@runtime_checkable
+class Versioned(Protocol):
+    """What is read at one of its versions: a `TableAsOf`."""
+
+    def newest(self) -> int | None:
+        """The version that who reads it now would read; None where it has none yet."""
+
+    def load(self, version: int | None) -> DataFrame:
+        """All of it at a version; None: as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +89,25 @@ class CompletedReader:
         self._runs = Runs(target, pipeline, segment, record, since=since)
         self._slot = slot
 
-    def take(self, load: Callable[[], DataFrame]) -> Taken | None:
+    def take(self, load: Callable[[], DataFrame] | Versioned) -> Taken | None:
         """The rows completed since the last run that was done; None if no slot was completed. The last
         run again, if it was not done.
 
         load: makes the DataFrame. It is called after min time was asked for, since a DataFrame over files
-        has the files that were there when it was made. Raises what `Runs.begin` and `load` raise.
+        has the files that were there when it was made. Or a table: the run reads it at the version that was
+        the newest then, and again at that one if it was not done. Raises what `Runs.begin` and `load` raise.
         """
-        if not callable(load):
+        if not isinstance(load, Versioned) and not callable(load):
             raise TypeError(
                 f"take() makes the DataFrame itself, once it knows min time: one made before, such as "
                 f"this {type(load).__name__}, may lack files that are complete by then; pass a function, "
                 f"lambda: spark.read.parquet(...)"
             )
-        run = self._runs.begin()
+        run = self._runs.begin(load.newest if isinstance(load, Versioned) else None)
         if run is None:
             return None
-        return Taken(run, between(load(), run, self._slot), self._runs)
+        frame = load.load(run.version) if isinstance(load, Versioned) else load()
+        return Taken(run, between(frame, run, self._slot), self._runs)
 
     def close(self) -> None:
         self._runs.close()

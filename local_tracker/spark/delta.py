@@ -48,7 +48,8 @@ _OUTSIDE = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One version. adds: the number of files with new rows; removes: whether it takes rows away; batches:
-    by application, the number that it gives its transaction; table_id: where the commit sets it."""
+    by application, the number that it gives its transaction; table_id: where the commit sets it; note: what
+    its writer has added for people and programs (`userMetadata`)."""
 
     version: int
     adds: int
@@ -56,6 +57,7 @@ class Commit:
     batches: Mapping[str, int]
     table_id: str | None
     operation: str
+    note: str = ""
 
     def units(self, table_id: str) -> tuple[str, ...]:
         """The name of its unit; none where it adds no rows."""
@@ -333,8 +335,9 @@ class DeltaReader:
 class DeltaWriter:
     """The commits of one query to a table, by the numbers of its batches."""
 
-    def __init__(self, table: DeltaTable, query: str) -> None:
-        self._table, self._query = table, query
+    def __init__(self, table: DeltaTable, query: str, since: int = 0) -> None:
+        """since: the first version that may be the query's."""
+        self._table, self._query, self._since = table, query, since
         self._found: dict[int, Commit] = {}
         self._begin = self._end = -1
         """Versions begin <= v < end have been looked at."""
@@ -352,6 +355,11 @@ class DeltaWriter:
             self._table_id = self._table.table_id(commit.version)
         return commit.units(self._table_id)
 
+    def note(self, batch: int) -> str | None:
+        """What is noted in a batch's commit; None where it has none."""
+        commit = self._commit(batch)
+        return None if commit is None else commit.note
+
     def forget(self, batch: int) -> None:
         for earlier in [number for number in self._found if number <= batch]:
             del self._found[earlier]
@@ -363,7 +371,7 @@ class DeltaWriter:
             self._take(commit)
             self._end += 1
         # A query's batches are in the order of versions: what is older than all that is known is before.
-        while batch < min(self._found, default=batch + 1) and self._begin > 0:
+        while batch < min(self._found, default=batch + 1) and self._begin > self._since:
             self._begin -= 1
             self._take(self._table.commit(self._begin))
         found = self._found.get(batch)
@@ -394,7 +402,7 @@ class _Reading:
         self._adds, self._removes = 0, False
         self._batches: dict[str, int] = {}
         self._table_id: str | None = None
-        self._operation = ""
+        self._operation = self._note = ""
 
     def take(self, action: dict[str, Any]) -> None:
         if (add := action.get("add")) is not None:
@@ -407,6 +415,7 @@ class _Reading:
             self._table_id = str(metadata["id"])
         elif (info := action.get("commitInfo")) is not None:
             self._operation = str(info.get("operation", ""))
+            self._note = str(info.get("userMetadata") or "")
         elif (protocol := action.get("protocol")) is not None:
             self._check(protocol)
 
@@ -423,8 +432,9 @@ class _Reading:
 
     def commit(self) -> Commit:
         return Commit(
-            self._version, self._adds, self._removes, self._batches, self._table_id, self._operation
-        )
+            self._version, self._adds, self._removes, self._batches, self._table_id, self._operation,
+            self._note,
+        )  # fmt: skip
 
 
 def starting_version(options: Mapping[str, str]) -> int | None:

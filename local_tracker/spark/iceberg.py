@@ -33,6 +33,11 @@ MAX_BATCH_UNITS = 50_000
 """The most snapshots that one batch may consume. One tick consumes them all, and may hold 100,000 names."""
 
 _QUERY, _BATCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+QUERY, BATCH, NOTE = "lowmark.query", "lowmark.batch", "lowmark.note"
+"""In the summary of a snapshot of our own writer's: of which batch of which query it is, and what is noted of
+that. In small letters, since options are."""
+
+_MERGES = "commit.manifest-merge.enabled"
 _NO_SNAPSHOT = -1
 _HINT = "version-hint.text"
 
@@ -40,7 +45,7 @@ _HINT = "version-hint.text"
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One snapshot. parent: None for the first; added: the number of data files that it adds; query and
-    batch: of the streaming sink that wrote it, if one did."""
+    batch: of the streaming sink that wrote it, or of our own writer, if one did; note: of the latter."""
 
     id: int
     parent: int | None
@@ -48,6 +53,7 @@ class Snapshot:
     added: int
     query: str | None
     batch: int
+    note: str = ""
 
     @property
     def is_unit(self) -> bool:
@@ -97,6 +103,8 @@ class IcebergTable:
         self.snapshots: dict[int, Snapshot] = {}
         self.current: int | None = None
         self.uuid = ""
+        self.merges_manifests = True
+        """Whether a snapshot's manifests may be merged with older ones, but for a streaming sink's."""
 
     def refresh(self) -> None:
         """Asks again. Raises LogError for what are no metadata, TableRefused for those of another table."""
@@ -110,6 +118,7 @@ class IcebergTable:
             value = json.loads(text)
             uuid, current = str(value["table-uuid"]), value.get("current-snapshot-id")
             snapshots = [_snapshot(entry) for entry in value.get("snapshots", [])]
+            merges = str(value.get("properties", {}).get(_MERGES, "true")).lower() == "true"
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise LogError(
                 f"table {self.location} has no metadata of Iceberg's: {error!r}"
@@ -120,6 +129,7 @@ class IcebergTable:
                 f"snapshots are others than those that the query knows; start over, with an empty "
                 f"checkpoint and another node id"
             )
+        self.merges_manifests = merges
         self.uuid, self.current = uuid, None if current == _NO_SNAPSHOT else current
         self.snapshots = {snapshot.id: snapshot for snapshot in snapshots}
 
@@ -249,6 +259,11 @@ class IcebergWriter:
                 )
         return tuple(map(self._table.unit, found))
 
+    def note(self, batch: int) -> str | None:
+        """What is noted in a batch's snapshot; None where it has none. Raises as `names`."""
+        found = self._snapshots(batch)
+        return found[-1].note if found else None
+
     def forget(self, batch: int) -> None:
         """Nothing is kept."""
 
@@ -315,12 +330,14 @@ def is_table(location: str, files: Files) -> bool:
 
 def _snapshot(entry: dict[str, Any]) -> Snapshot:
     summary = entry.get("summary", {})
+    own = QUERY in summary
     parent = entry.get("parent-snapshot-id")
     return Snapshot(
         int(entry["snapshot-id"]),
         None if parent is None else int(parent),
         str(summary.get("operation", "")),
         int(summary.get("added-data-files", 0)),
-        summary.get(_QUERY),
-        int(summary.get(_BATCH, -1)),
+        summary.get(QUERY if own else _QUERY),
+        int(summary.get(BATCH if own else _BATCH, -1)),
+        str(summary.get(NOTE, "")),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
@@ -219,6 +220,26 @@ def sink_table(query: StreamingQuery, spark: SparkSession) -> TableSource | None
     if text.startswith("DeltaSink["):
         return TableSource("delta", text.removeprefix("DeltaSink[").removesuffix("]"))
     return _iceberg_source(sink, spark) if _is_iceberg(sink) else None
+
+
+def table_of(spark: SparkSession, table: str, fmt: str) -> TableSource | None:
+    """A table by its name in the session's catalogs or, with a `/`, by where it is; None where there is none
+    of that format. A Delta table need not be where it is said to be, yet."""
+    is_path = "/" in table
+    if fmt == "delta" and is_path:
+        return TableSource("delta", table)
+    try:
+        if fmt == "delta":
+            found = spark.sql(f"DESCRIBE DETAIL {table}").first()
+            is_delta = found is not None and found["format"] == "delta"
+            return TableSource("delta", str(found["location"])) if is_delta and found else None
+        frame = spark.read.format("iceberg").load(table) if is_path else spark.table(table)
+    except AnalysisException:
+        return None
+    leaf = frame._jdf.queryExecution().analyzed().collectLeaves().apply(0)
+    methods = {method.getName() for method in leaf.getClass().getMethods()}
+    is_iceberg = "table" in methods and _is_iceberg(leaf.table())
+    return _iceberg_source(leaf.table(), spark) if is_iceberg else None
 
 
 def _is_iceberg(table: Any) -> bool:

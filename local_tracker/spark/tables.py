@@ -43,6 +43,9 @@ class TableWriter(Protocol):
     def names(self, batch: int) -> tuple[str, ...]:
         """The units that it created."""
 
+    def note(self, batch: int) -> str | None:
+        """What our own writer has noted with the batch; None where the batch has not been committed."""
+
     def forget(self, batch: int) -> None:
         """Nobody asks for the batch again, nor for those before it."""
 
@@ -131,10 +134,10 @@ class Tables:
         untracked = self._untracked.get(location, ())
         reader: TableReader
         if source.format == "iceberg":
-            reader = IcebergReader(_iceberg_table(source, self._stores), untracked)
+            reader = IcebergReader(iceberg_table(source, self._stores), untracked)
         else:
             reader = DeltaReader(
-                DeltaTable(location, self._stores.files(location)),
+                delta_table(source, self._stores),
                 None if self._planned is None else source.options,
                 self._first.get(number),
                 untracked,
@@ -155,12 +158,12 @@ TABLE_FORMATS = ("delta", "iceberg")
 """Formats of tables whose logs are read, as Spark's `format()` knows them."""
 
 
-def table_writer(table: TableSource, stores: Stores, query: str) -> TableWriter:
-    """Of the table that a sink writes to, and of one query."""
+def table_writer(table: TableSource, stores: Stores, query: str, since: int = 0) -> TableWriter:
+    """Of the table that a sink writes to, and of one query. since: the first version of a Delta table that
+    may be the query's."""
     if table.format == "iceberg":
-        return IcebergWriter(_iceberg_table(table, stores), query)
-    location = stores.location(table.location)
-    return DeltaWriter(DeltaTable(location, stores.files(location)), query)
+        return IcebergWriter(iceberg_table(table, stores), query)
+    return DeltaWriter(delta_table(table, stores), query, since)
 
 
 def table_at(location: str, stores: Stores) -> TableSource | None:
@@ -172,7 +175,14 @@ def table_at(location: str, stores: Stores) -> TableSource | None:
     return TableSource("iceberg", where) if iceberg.is_table(where, files) else None
 
 
-def _iceberg_table(table: TableSource, stores: Stores) -> IcebergTable:
+def delta_table(table: TableSource, stores: Stores) -> DeltaTable:
+    """Its log."""
+    location = stores.location(table.location)
+    return DeltaTable(location, stores.files(location))
+
+
+def iceberg_table(table: TableSource, stores: Stores) -> IcebergTable:
+    """Its metadata, as its catalog knows them."""
     location, metadata = stores.location(table.location), table.metadata
     if metadata is None:
         metadata = partial(hadoop_metadata, location, stores.files(location))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from local_tracker.spark.each_batch import Calls, WritingQuery
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.kafka_sink import TopicSink
 from local_tracker.spark.logs import CheckpointLog
@@ -25,17 +26,6 @@ HEADER = "lowmark."
 """Begins the headers of a record: `lowmark.query`, `lowmark.batch`, `lowmark.slot.<segment>`."""
 
 _HEADERS = "headers"
-
-
-class WritingQuery(Protocol):
-    """What is asked of the query whose batch is written."""
-
-    @property
-    def checkpoint(self) -> CheckpointLog: ...
-    @property
-    def routes(self) -> Routes: ...
-    def slots_to_write(self, batch: int) -> tuple[dict[int, int], bool]: ...
-    def check_acks(self, batch: int, run: str) -> None: ...
 
 
 class TopicWriter:
@@ -62,22 +52,12 @@ class TopicWriter:
         self._lock = threading.RLock()
         self._sinks: dict[str, TopicSink] = {}  # that have been claimed, by query
         self._others: set[str] = set()  # queries that have not claimed it, and another one has
-        self._last_call: tuple[str, str, int] | None = None
+        self._calls = Calls(f"topic {topic!r}")
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Writes a batch's DataFrame, unless it has been written whole before. Raises TrackingError out of
         turn, TopicError where the topic is another query's, and as the query does that waits for slots."""
-        context = frame.sparkSession.sparkContext
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        run = context.getLocalProperty("spark.jobGroup.id")
-        if query_id is None or run is None:
-            raise TrackingError("a tracked.writer(...) is for use within foreachBatch only")
-        if self._last_call == (query_id, run, batch):
-            raise TrackingError(
-                f"the writer for topic {self.topic!r} was called twice in batch {batch}: make one "
-                f"tracked.writer(...) for each output"
-            )
-        self._last_call = query_id, run, batch
+        query_id, run = self._calls.begin(frame, batch)
         query = self._admitted_query(query_id)
         sink = self._claimed(query_id, query.routes, query.checkpoint)
         if sink.covered(batch) is not None:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -32,6 +33,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from local_tracker.spark import connect, jvm
 from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.compose import ComposeError, Evaluations
+from local_tracker.spark.each_batch import Calls
 from local_tracker.spark.follow import (
     Followed,
     Follower,
@@ -65,7 +67,13 @@ from local_tracker.spark.starting import (
     check_planned,
     topic_sink,
 )
-from local_tracker.spark.tables import TABLE_FORMATS, TableSource, table_writer
+from local_tracker.spark.table_names import TableNames
+from local_tracker.spark.table_writer import TableBatchWriter, WrittenTable
+from local_tracker.spark.tables import (
+    TABLE_FORMATS,
+    TableSource,
+    table_writer,
+)
 from local_tracker.spark.ticks import QueryTicks
 from local_tracker.spark.topic_writer import TopicWriter
 from local_tracker.spark.versions import check_version
@@ -113,6 +121,7 @@ class Tracked:
         self._tasks_acknowledge = False
         self._writers: dict[str, BatchWriter] = {}
         self._topic_writers: dict[str, TopicWriter] = {}
+        self._table_writers: dict[str, TableBatchWriter] = {}  # by the table's location
         self._admitted: dict[str, TrackedQuery | TrackingError] = {}
         self._changed = threading.Condition()
 
@@ -138,6 +147,16 @@ class Tracked:
         **options: str,
     ) -> TopicWriter: ...
     @overload
+    def writer(  # type: ignore[overload-overlap]  # as are these
+        self,
+        out: str,
+        fmt: Literal["delta"],
+        *,
+        creates: Sequence[str] | None = None,
+        partition_by: Sequence[str] = (),
+        **options: str,
+    ) -> TableBatchWriter: ...
+    @overload
     def writer(
         self,
         out: str,
@@ -155,16 +174,19 @@ class Tracked:
         creates: Sequence[str] | None = None,
         partition_by: Sequence[str] = (),
         **options: str,
-    ) -> BatchWriter | TopicWriter:
+    ) -> BatchWriter | TopicWriter | TableBatchWriter:
         """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
         batch's DataFrame as files in the directory `out`, each batch once (`published`); with `fmt`
-        "kafka", to the topic `out`, with headers that name query, batch and slots (`topic_writer`).
+        "kafka", to the topic `out`, with headers that name query, batch and slots (`topic_writer`); with
+        "delta", to the table of the name `out`, or, with a `/`, at that place (`table_writer`).
         `creates`: segments of the readers of `out`, if others than the query's. Raises TrackingError in a
         Spark Connect session."""
         if self._is_remote:
             raise connect.refuse_writer()
         if fmt.lower() == KAFKA:
             return self._topic_writer(out, creates, partition_by, options)
+        if fmt.lower() == "delta":
+            return self._table_writer(out, fmt.lower(), creates, partition_by, options)
         writer = BatchWriter(
             self._admitted_query, out, fmt, creates, partition_by, options, self._stores
         )
@@ -194,6 +216,30 @@ class Tracked:
             self._topic_writers[topic] = writer
         return writer
 
+    def _table_writer(
+        self,
+        out: str,
+        fmt: str,
+        creates: Sequence[str] | None,
+        partition_by: Sequence[str],
+        options: Mapping[str, str],
+    ) -> TableBatchWriter:
+        table = jvm.table_of(self.spark, out, fmt)
+        if table is None:
+            raise TrackingError(
+                f"there is no {fmt} table {out!r} to write to: make it first (CREATE TABLE {out} (...) USING "
+                f"{fmt}), or give the whole name, catalog.database.table"
+            )
+        with self._changed:
+            known = self._table_writers.get(self._stores.location(table.location))
+        written = WrittenTable(table, self._stores) if known is None else known.written
+        writer = TableBatchWriter(
+            self._admitted_query, written, out, creates, partition_by, options
+        )
+        with self._changed:
+            self._table_writers[written.location] = writer
+        return writer
+
     def start(
         self,
         writer: DataStreamWriter,
@@ -214,8 +260,8 @@ class Tracked:
     ) -> TrackedQuery:
         """Start a query and track it.
 
-        reads: the segment that its input files are in, or segments by directory, of files or a table, or
-        by Kafka topic; creates: the segments of the queries that read what its sink writes. rows: segments
+        reads: the segment that its input files are in, or segments by directory, of files or a table, by a
+        table's name, or by Kafka topic; creates: the segments of the queries that read what its sink writes. rows: segments
         whose items are rows instead of files, each with the column of the rows' slots, for all who write or
         read it. ranges: by number (`"0"`, in the order of the plan), sources that are not files and whose
         offsets number their records. emits: the name of the front that the query is of the one segment
@@ -290,6 +336,11 @@ class Tracked:
         `start` and `writer`. After a crash the next run tells what the last one published. Raises
         TrackingError; unless the message says that a run has been published, nothing was.
         """
+        if fmt.lower() in TABLE_FORMATS:
+            raise TrackingError(
+                f"job {node_id!r} is to write a {fmt} table, and jobs publish files: start a query with "
+                f"trigger(availableNow=True) instead, whose sink is the table"
+            )
         job = JobNode(
             self.target, self.pipeline, node_id, out, reads=reads, creates=creates, rows=rows,
             untracked=untracked, stores=self._stores,
@@ -327,9 +378,16 @@ class Tracked:
         untracked: Sequence[str],
         ranges: Mapping[str, OffsetRanges] | None,
     ) -> TopicReads:
-        return topic_reads(
-            sources or (), reads, untracked, ranges or {}, self._place, self._topic_id
-        )
+        given = sources or ()
+        read = topic_reads(given, reads, untracked, ranges or {}, self._place, self._topic_id)
+        if self._is_remote:
+            return read
+        where = TableNames(self.spark, self._stores, given)
+        reads = read.reads
+        if not isinstance(reads, str):
+            reads = {where.location(name): segment for name, segment in reads.items()}
+        untracked = tuple(where.location(name) for name in read.untracked)
+        return replace(read, reads=reads, untracked=untracked)
 
     def _place(self, topic: str) -> TopicPlace:
         """Where it is kept what is known of a topic."""
@@ -372,8 +430,8 @@ class Tracked:
                 raise _unreadable(planned.sink)
             return  # the sink itself is looked at once there is one
         with self._changed:
-            by: list[BatchWriter | TopicWriter] = [*self._writers.values()]
-            by += self._topic_writers.values()
+            by: list[BatchWriter | TopicWriter | TableBatchWriter] = [*self._writers.values()]
+            by += [*self._topic_writers.values(), *self._table_writers.values()]
         lacking = [c for c in creates if not any(w.creates is None or c in w.creates for w in by)]
         if lacking:
             raise TrackingError(
@@ -429,6 +487,9 @@ class Tracked:
             table = table_writer(sink, self._stores, query_id)
             outputs = (table_output(table, routes.creates),) if routes.creates else ()
         elif sink.startswith("ForeachBatch"):
+            with self._changed:
+                for writer in self._table_writers.values():
+                    writer.written.started(query_id)
             return partial(self._published_outputs, query_id, routes, checkpoint)
         elif routes.creates and topic is None:
             if not sink.startswith("FileSink["):
@@ -442,6 +503,10 @@ class Tracked:
     ) -> Iterator[Output]:
         with self._changed:
             writers, to_topics = [*self._writers.values()], [*self._topic_writers.values()]
+            to_tables = [*self._table_writers.values()]
+        for to_table in to_tables:
+            if (output := to_table.output(query_id, routes, checkpoint)) is not None:
+                yield output
         for to_topic in to_topics:
             numbers = to_topic.segments(routes)
             claimed = to_topic.resumed(query_id, routes, checkpoint) if numbers else None
@@ -690,21 +755,11 @@ class BatchWriter:
         self.creates = None if creates is None else tuple(creates)
         self._admitted_query, self._format = admitted_query, fmt
         self._partition_by, self._options = tuple(partition_by), dict(options)
-        self._last_call: tuple[str, str, int] | None = None
+        self._calls = Calls(self.batches.directory)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Publish a batch's DataFrame, unless it has been published before."""
-        context = frame.sparkSession.sparkContext
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        run = context.getLocalProperty("spark.jobGroup.id")
-        if query_id is None or run is None:
-            raise TrackingError("a tracked.writer(...) is for use within foreachBatch only")
-        if self._last_call == (query_id, run, batch):
-            raise TrackingError(
-                f"the writer for {self.batches.directory} was called twice in batch {batch}: make "
-                f"one tracked.writer(...) for each output"
-            )
-        self._last_call = query_id, run, batch
+        query_id, run = self._calls.begin(frame, batch)
         query = self._admitted_query(query_id)
         offsets = query.checkpoint.offsets(batch).text
 

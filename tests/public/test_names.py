@@ -25,14 +25,14 @@ NAMES = [
     "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released",
     "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError", "RoutingInfo", "Run", "Runs",
     "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront", "SparkFront",
-    "StateError", "Subscriber", "Taken", "TickContent", "TickRefusedError", "TimeKind", "TopicEnds",
-    "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit", "Update",
-    "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay", "child_value",
-    "child_values", "embedded", "file_name", "history", "load_pipeline", "note_commit",
-    "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
-    "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
-    "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",
-    "wait_complete", "write_durably",
+    "StateError", "Subscriber", "TableAsOf", "Taken", "TickContent", "TickRefusedError", "TimeKind",
+    "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError",
+    "Unit", "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks",
+    "add_delay", "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline",
+    "note_commit", "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value",
+    "root_values", "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns",
+    "slot_time", "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name",
+    "unit_value", "wait_complete", "write_durably",
 ]  # fmt: skip
 """A name that is taken away, or renamed, breaks programs of others: keep it for a release."""
 

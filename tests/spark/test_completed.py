@@ -45,6 +45,26 @@ def test_a_run_takes_its_slots_and_makes_the_frame_after_asking(
         taken.done()
         assert reader.take(load) is None and len(made) == 1
 
+    # What has versions is read at the one that was the newest then, and again at that one.
+    class Table:
+        newest_one = 3
+
+        def newest(self) -> int:
+            return self.newest_one
+
+        def load(self, version: int | None) -> DataFrame:
+            return rows.where("slot != 8") if version == 4 else rows
+
+    table = Table()
+    for version in (3, 4):
+        table.newest_one = version
+        with CompletedReader(
+            pipeline.target, pipeline.name, "read", tmp_path / "table.json", slot="slot"
+        ) as reader:
+            taken = reader.take(table)
+            assert taken is not None and taken.run.version == 3
+            assert [row["row"] for row in taken.frame.collect()] == [8, 9]
+
     # The same as docs/consumers.md shows it, over files.
     (program,) = [
         b.text for b in blocks(ROOT / "docs" / "consumers.md") if b.info == "python spark"

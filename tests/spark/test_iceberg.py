@@ -32,6 +32,7 @@ class Log:
         self.snapshots: list[dict[str, Any]] = []
         self.current: int | None = None
         self.uuid = UUID
+        self.properties: dict[str, str] = {}
         self.asked = 0
         self.table = IcebergTable("/data/t", self.metadata)
 
@@ -41,6 +42,7 @@ class Log:
             {
                 "format-version": 2, "table-uuid": self.uuid, "snapshots": self.snapshots,
                 "current-snapshot-id": -1 if self.current is None else self.current,
+                "properties": self.properties,
             }
         )  # fmt: skip
 

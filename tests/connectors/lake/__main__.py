@@ -1,4 +1,4 @@
-"""Runs the queries over tables: `python -m tests.connectors.lake [delta] [iceberg] [-k WORDS]`."""
+"""Runs the queries over tables: `python -m tests.connectors.lake [delta] [iceberg] [writer] [-k WORDS]`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from scripts.summary import ROOT
 from tests.connectors.lake.sessions import PYSPARK
 from tests.spark_versions.environments import environment
 
-FILES = {name: f"tests/connectors/lake/{name}_queries.py" for name in ("delta", "iceberg")}
+FILES = {
+    name: f"tests/connectors/lake/{name}_queries.py" for name in ("delta", "iceberg", "writer")
+}
 TEST_TIMEOUT_S = 400
 """Of one query over a table: each batch is some seconds of a JVM."""
 
 
 def run(names: Sequence[str], chosen: str = "", report: Path | None = None) -> int:
-    """Runs the files of these formats in the environment of their PySpark; returns the exit status. report:
+    """Runs the files of these names in the environment of their PySpark; returns the exit status. report:
     where pytest's goes. Raises EnvironmentFailed."""
     command = [
         str(environment(PYSPARK)), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
