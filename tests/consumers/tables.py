@@ -57,12 +57,13 @@ class DeltaPlace:
 class IcebergPlace:
     """An Iceberg table, written and read by pyiceberg."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **properties: str) -> None:
+        """properties: of the catalog, beside or instead of its usual ones."""
         from pyiceberg.catalog import load_catalog
 
         directory.mkdir(exist_ok=True)
         self.name = ICEBERG_TABLE
-        self.catalog = load_catalog("default", **iceberg_configuration(directory))
+        self.catalog = load_catalog("default", **{**iceberg_configuration(directory), **properties})
         if not self.catalog.table_exists(self.name):
             self.catalog.create_namespace_if_not_exists("db")
             self.catalog.create_table(self.name, ROWS.schema)

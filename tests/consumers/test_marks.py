@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from tests.consumers.tables import DeltaPlace, IcebergPlace, keys
+from tests.consumers.tables import ROWS, DeltaPlace, IcebergPlace, keys
+from tests.files.s3 import s3_bucket
 from tracker.consumers.delta_marks import DeltaMark
 from tracker.consumers.iceberg_marks import IcebergMark, default_tag
 from tracker.consumers.marks import Mark, MarkError, PeriodNames
@@ -309,3 +312,23 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, module, None)
         with pytest.raises(MarkError, match=rf"needs {module}.*pip install 'lowmark\[tables\]'"):
             mark(HOURS, "db.orders")
+
+
+# --- in a store -----------------------------------------------------------------------------------
+
+
+def test_tables_in_a_bucket_are_marked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    with s3_bucket() as bucket, ThreadPoolExecutor(WRITERS) as pool:
+        properties = {"warehouse": bucket, "s3.endpoint": os.environ["AWS_ENDPOINT_URL"]}
+        orders = IcebergPlace(tmp_path, **properties)
+        orders.append()
+        IcebergMark(HOURS, orders.name, orders.catalog).mark(hour(0), AT)
+        write_deltalake(f"{bucket}/delta", ROWS)
+        marks = [DeltaMark(HOURS, f"{bucket}/delta") for _ in range(WRITERS)]
+        for number in range(2):
+            list(pool.map(lambda mark, number=number: mark.mark(hour(number), AT), marks))
+        assert keys(orders.marks()) == [hour(0).key] and orders.rows("lowmark-2026-03-02T00") == 2
+        table = DeltaTable(f"{bucket}/delta")
+        assert table.version() == 2, "two periods, a commit each"
+        assert table.transaction_version("lowmark:orders/load/3600+0") == hour(1).from_slot

@@ -1,4 +1,5 @@
-"""Runs the queries over tables: `python -m tests.connectors.lake [delta] [iceberg] [writer] [-k WORDS]`."""
+"""Runs the queries over tables: `python -m tests.connectors.lake [delta] [iceberg] [mark] [writer]
+[-k WORDS]`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from tests.connectors.lake.sessions import PYSPARK
 from tests.spark_versions.environments import environment
 
 FILES = {
-    name: f"tests/connectors/lake/{name}_queries.py" for name in ("delta", "iceberg", "writer")
+    name: f"tests/connectors/lake/{name}_queries.py"
+    for name in ("delta", "iceberg", "mark", "writer")
 }
 TEST_TIMEOUT_S = 400
 """Of one query over a table: each batch is some seconds of a JVM."""

@@ -17,10 +17,14 @@ CATALOG = "ice"
 """The Iceberg catalog: directories below `<directory>/ice`."""
 
 
+SQL_CATALOG = "sql"
+"""The Iceberg catalog that programs without a JVM know, too: a file of SQLite in `<directory>`."""
+
+
 def lake_session(directory: Path, master: str = "local[2]", partitions: int = 2) -> SparkSession:
     """What Spark leaves behind, and its catalogs, are in `directory`."""
     settings = {
-        "spark.jars": spark_jars("delta", "iceberg"),
+        "spark.jars": spark_jars("delta", "iceberg", "sqlite-jdbc"),
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -28,7 +32,17 @@ def lake_session(directory: Path, master: str = "local[2]", partitions: int = 2)
         f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{CATALOG}.type": "hadoop",
         f"spark.sql.catalog.{CATALOG}.warehouse": str(directory / CATALOG),
+        f"spark.sql.catalog.{SQL_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{SQL_CATALOG}.type": "jdbc",
+        f"spark.sql.catalog.{SQL_CATALOG}.uri": f"jdbc:sqlite:{directory / SQL_CATALOG}.db",
+        f"spark.sql.catalog.{SQL_CATALOG}.warehouse": f"file://{directory / SQL_CATALOG}",
         # A commit of a few files is not worth fifty tasks.
         "spark.databricks.delta.snapshotPartitions": "1",
     }
     return make_session(Profile("lake", master, settings), directory)
+
+
+def sql_catalog(spark: SparkSession) -> dict[str, str]:
+    """The properties by which pyiceberg knows the SQL catalog."""
+    uri = spark.conf.get(f"spark.sql.catalog.{SQL_CATALOG}.uri") or ""
+    return {"type": "sql", "uri": uri.replace("jdbc:sqlite:", "sqlite:///")}
