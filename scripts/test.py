@@ -33,8 +33,9 @@ BESIDE = {
     "clients": ("client", "consumers", "dashboard", "docs", "explain", "faults", "public"),
     "systems": ("chart", "processes"),
     "matrix": ("spark_matrix",),
+    "rows": ("connectors/test_quick.py",),
 }
-"""By the name of a part, directories that run beside the rest of their layer. The parts of a layer take
+"""By the name of a part, directories and files of `tests` that run beside the rest of their layer. The parts of a layer take
 about as long as each other; they are more than there are cores where tests wait more than they compute."""
 LAYERS = ("pure", "processes", "spark", "connectors")
 LONG = "long"
@@ -83,12 +84,15 @@ def paths_of(layer: str) -> list[str]:
 
 
 def parts_of(layer: str) -> dict[str, list[str]]:
-    """What of a layer runs side by side: paths by the name of the part."""
-    beside = {name: part for part, names in BESIDE.items() for name in names}
+    """What of a layer runs side by side: paths by the name of the part, as arguments of pytest."""
+    beside = {name: f"{layer}-{part}" for part, names in BESIDE.items() for name in names}
     parts: dict[str, list[str]] = {layer: []}
     for path in paths_of(layer):
-        part = beside.get(Path(path).name)
-        parts.setdefault(f"{layer}-{part}" if part else layer, []).append(path)
+        parts.setdefault(beside.get(Path(path).name, layer), []).append(path)
+        for name, part in beside.items():
+            if name.startswith(f"{Path(path).name}/"):
+                parts[layer].append(f"--ignore=tests/{name}")
+                parts.setdefault(part, []).append(f"tests/{name}")
     # Without a path pytest would collect everything: a layer without tests has failed instead.
     return {name: paths for name, paths in parts.items() if paths}
 

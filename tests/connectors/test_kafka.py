@@ -136,6 +136,7 @@ def world(
     return world
 
 
+@pytest.mark.long
 def test_a_topic_is_read_to_its_end(world: World) -> None:
     world.produce(1, 2, 3)
     with world.front() as front:
@@ -149,6 +150,7 @@ def test_a_topic_is_read_to_its_end(world: World) -> None:
     query.stop()
 
 
+@pytest.mark.long
 def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
     with world.front() as front, Subscriber(world.target, world.name) as subscriber:
         world.start().stop()
@@ -164,6 +166,7 @@ def test_min_time_waits_for_what_is_labelled_and_not_read(world: World) -> None:
     assert world.copied() == [1]
 
 
+@pytest.mark.long
 def test_a_partition_is_added_while_the_query_runs(world: World) -> None:
     with world.front() as front:
         world.produce(1)
@@ -179,6 +182,7 @@ def test_a_partition_is_added_while_the_query_runs(world: World) -> None:
     query.stop()
 
 
+@pytest.mark.long
 def test_the_offsets_of_aborted_transactions_are_covered(world: World) -> None:
     producer = Producer(
         {
@@ -224,6 +228,7 @@ def test_a_group_shares_the_partitions_of_a_topic(world: World) -> None:
     until(lambda: world.open_items() == 0)
 
 
+@pytest.mark.long
 def test_a_topic_that_a_tracked_query_writes_is_read_to_its_end(world: World) -> None:
     world.produce(1, 2, 3)
     with world.front() as front:
@@ -239,6 +244,7 @@ def test_a_topic_that_a_tracked_query_writes_is_read_to_its_end(world: World) ->
     copy.stop()
 
 
+@pytest.mark.long
 def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
     world.produce(1)
     with world.front() as front, Subscriber(world.target, world.name) as subscriber:
@@ -255,6 +261,7 @@ def test_min_time_waits_for_what_was_written_and_not_read(world: World) -> None:
     assert world.copied() == [1]
 
 
+@pytest.mark.long
 def test_what_nobody_wrote_in_a_batch_keeps_no_reader_waiting(world: World) -> None:
     world.produce(1)
     with world.front() as front:
@@ -272,6 +279,7 @@ def test_what_nobody_wrote_in_a_batch_keeps_no_reader_waiting(world: World) -> N
     copy.stop()
 
 
+@pytest.mark.long
 def test_the_next_run_goes_on_behind_the_manifests(world: World) -> None:
     with world.front() as front:
         copy = world.start_second()
@@ -390,6 +398,7 @@ def test_records_are_labelled_by_their_own_timestamps(
     assert list(slots(f"{name}/1", 0, 2)) == [(0, 2, 1_020)]
 
 
+@pytest.mark.long
 def test_the_example_comes_to_its_end(
     spark: SparkSession, target: str, broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -423,6 +432,7 @@ def test_a_topic_without_a_segment_is_refused(world: World) -> None:
         world.tracked.start(world.copy(), node_id="copy", reads={"other": "parse"})
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_anew_is_refused(world: World) -> None:
     world.produce(1)
     with world.front():

@@ -12,6 +12,7 @@ import pytest
 from local_tracker.spark.versions import SUPPORTED_PYSPARK
 from scripts import summary
 from tests.connectors import __main__ as connectors
+from tests.connectors import suites
 from tests.connectors.connector import Connector
 from tests.connectors.kinds import CONNECTORS
 from tests.connectors.parts import jars
@@ -71,6 +72,35 @@ def test_a_run_is_ok_only_if_all_rows_ran_and_hold(
     assert code == (0 if "OK" in line else 1)
     document = json.loads((tmp_path / "t.json").read_text())
     assert document["outcomes"][0]["number"] == "1.1"
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "passed", "line"),
+    [
+        (0, 3, "t: OK rows=1 failed=0 false=0 lost=0 tests=3 seconds=0"),
+        (1, 3, "t: FAILED rows=1 failed=0 false=0 lost=0 tests=3 seconds=0 broken=tables"),
+        (0, 0, "t: FAILED rows=1 failed=0 false=0 lost=0 tests=0 seconds=0 broken=tables"),
+    ],
+    ids=["passed", "failed", "skipped"],
+)
+def test_tests_that_are_no_rows_fail_the_whole(
+    exit_code: int,
+    passed: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run(report: Path) -> int:
+        skipped = 3 - passed
+        report.write_text(f'<testsuite tests="3" failures="0" errors="0" skipped="{skipped}"/>')
+        return exit_code
+
+    monkeypatch.setattr(summary, "BUILD", tmp_path)
+    monkeypatch.setattr(suites, "BUILD", tmp_path)
+    done = suites.run_suites("t-tests", [suites.Suite("tables", run)])
+    connectors.report([Outcome("1.1", "a", "x")], "t", time.monotonic(), None, done)
+    assert capsys.readouterr().out.splitlines()[-1] == line
 
 
 def test_without_any_row_a_run_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,10 +27,10 @@ def test_a_directory_that_nobody_named_runs_with_the_processes(tmp_path: Path) -
     assert layers.layer_of(tmp_path / "connectors") == "connectors"
 
 
-def test_every_directory_that_runs_beside_others_is_one() -> None:
+def test_what_runs_beside_others_is_there_and_runs_once() -> None:
     beside = [name for names in layers.BESIDE.values() for name in names]
     assert len(set(beside)) == len(beside)
-    assert all((summary.ROOT / "tests" / name).is_dir() for name in beside)
+    assert all((summary.ROOT / "tests" / name).exists() for name in beside)
 
 
 def test_errors_outside_of_tests_count_as_failed(tmp_path: Path) -> None:
@@ -93,13 +93,16 @@ def test_each_directorys_time_is_kept(tmp_path: Path) -> None:
 
 def test_parts_of_a_layer_run_beside_each_other(tmp_path: Path) -> None:
     for layer in layers.LAYERS:
-        parts = layers.parts_of(layer)
-        assert sorted(path for paths in parts.values() for path in paths) == sorted(
-            layers.paths_of(layer)
-        )
+        arguments = [each for part in layers.parts_of(layer).values() for each in part]
+        files = {each.removeprefix("--ignore=") for each in arguments if each.startswith("--")}
+        directories = {each for each in arguments if (summary.ROOT / each).is_dir()}
+        assert sorted(directories) == sorted(layers.paths_of(layer))
+        assert set(arguments) == directories | files | {f"--ignore={file}" for file in files}
+        assert all((summary.ROOT / file).is_file() for file in files)
     processes = ["processes", "processes-clients", "processes-systems"]
     assert sorted(layers.parts_of("processes")) == processes
     assert layers.parts_of("spark")["spark-matrix"] == ["tests/spark_matrix"]
+    assert layers.parts_of("connectors")["connectors-rows"] == ["tests/connectors/test_quick.py"]
     reports = [tmp_path / "one.xml", tmp_path / "other.xml"]
     for report in reports:
         report.write_text(SUITE.format(3, 0, 0, 1))
