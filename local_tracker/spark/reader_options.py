@@ -83,7 +83,7 @@ class ReaderOptions:
         planned = checkpoint.planned()
         noted = _noted(checkpoint) if planned else {}
         for number, table in tables.items():
-            now = Read(starting_version(table.options), skips_changes(table.options))
+            now = _given(table)
             known = noted.get(number)
             if planned and planned[-1] > durable and known is not None:
                 now = Read(now.first, now.skips or known.skips)
@@ -118,10 +118,16 @@ class ReaderOptions:
 
     def _as_it_reads(self, source: Source) -> Source:
         read = self._reads.get(source.number)
-        if read is None or source.table is None:
+        # What is refused is not to be told from nothing: options that count are left as they are.
+        if read is None or source.table is None or read == _given(source.table):
             return source
         options = with_reading(source.table.options, read.first, skips=read.skips)
         return replace(source, table=replace(source.table, options=options))
+
+
+def _given(table: TableSource) -> Read:
+    """How a source reads by its own options."""
+    return Read(starting_version(table.options), skips_changes(table.options))
 
 
 def _noted(checkpoint: CheckpointLog) -> dict[str, Read]:

@@ -70,6 +70,12 @@ def test_the_version_that_a_query_began_with_counts_from_its_first_batch_on(quer
     assert query.start() == {"startingVersion": "5"}
 
 
+def test_a_version_that_no_log_records_is_left_for_those_who_refuse_it(query: Query) -> None:
+    assert query.start(startingVersion="latest") == {"startingVersion": "latest"}
+    query.plan(0)
+    assert query.start(startingVersion="latest") == {"startingVersion": "latest"}
+
+
 def test_that_a_query_began_with_the_table_as_it_was_counts_too(query: Query) -> None:
     query.start(maxFilesPerTrigger="1")
     query.plan(0)
