@@ -42,6 +42,7 @@ SUITES = (
     Suite("long tests of brokers and stores", run_long),
     Suite("queries over Delta tables", partial(run_tables, "delta")),
     Suite("queries over Iceberg tables", partial(run_tables, "iceberg")),
+    Suite("queries over tables that are marked", partial(run_tables, "mark")),
     Suite("queries that write tables by functions", partial(run_tables, "writer")),
 )
 
