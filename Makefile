@@ -66,13 +66,13 @@ elastic: setup java ## shards, fronts and Spark state come and go under load, an
 example-incremental: setup java ## an incremental job over late data, gated by min time and looking back; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.incremental $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-bench: setup java redis ## every bar of docs/performance.md, in fifteen minutes; ARGS="--only latency" chooses
+bench: setup java redis maven ## every bar of docs/performance.md, in fifteen minutes; ARGS="--only latency" chooses
 	@$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
 
 bench-quick: setup ## the bars that two minutes can show
 	@$(PYTHON_IN_VENV) -m benchmarks --budget quick $(ARGS)
 
-bench-full: setup java redis ## the bars with more rounds, growth, and others' trackers beside it
+bench-full: setup java redis maven ## the bars with more rounds, growth, and others' trackers beside it
 	@$(PYTHON_IN_VENV) -m benchmarks --budget full $(ARGS)
 
 chart: setup redis promtool ## render and check the Helm chart, run the Dockerfile in a chroot, upgrade the rendered pods under load
