@@ -13,7 +13,6 @@ composed from Spark's own logs (`logs`, `ticks`) and committed (`follow`).
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import tempfile
 import threading
@@ -23,30 +22,26 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import pyspark
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from local_tracker.spark import connect, jvm
+from local_tracker.spark.batch_writer import BatchWriter, save
 from local_tracker.spark.brokers import JvmTopic
-from local_tracker.spark.compose import ComposeError, Evaluations
-from local_tracker.spark.each_batch import Calls
+from local_tracker.spark.compose import Evaluations
 from local_tracker.spark.follow import (
-    Followed,
-    Follower,
     FollowerLimits,
-    Stopping,
     TrackingError,
 )
 from local_tracker.spark.hadoop_files import session_stores
 from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.kafka import TopicReads, topic_reads
-from local_tracker.spark.kafka_sink import Sweeper, TopicSink
-from local_tracker.spark.labels import FrontLabels, Promises
+from local_tracker.spark.kafka_sink import TopicSink
+from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import (
     Output,
@@ -57,7 +52,6 @@ from local_tracker.spark.outputs import (
     topic_output,
 )
 from local_tracker.spark.plans import Routes, Source
-from local_tracker.spark.published import PublishedBatches
 from local_tracker.spark.ranges import OffsetRanges
 from local_tracker.spark.starting import (
     KAFKA,
@@ -76,23 +70,20 @@ from local_tracker.spark.tables import (
 )
 from local_tracker.spark.ticks import QueryTicks
 from local_tracker.spark.topic_writer import TopicWriter
+from local_tracker.spark.tracked_query import TrackedQuery
 from local_tracker.spark.versions import check_version
 from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
-from tracker.client import Admin, NodeClient, SecureTarget
+from tracker.client import Admin, SecureTarget
 from tracker.client.topics import TopicPlace
-from tracker.core.log import Joined
-from tracker.files import Stores
 
-_DRAIN_TIMEOUT_S = 30.0
+__all__ = ["BatchWriter", "Tracked", "TrackedQuery"]
+
 _ADMISSION_TIMEOUT_S = 60.0
 _PLANNING_TIMEOUT_S = 60.0
 _PLANNING_POLL_S = 0.02
 _KEPT_RUNS = 1_000
 _MAX_RUNS_BYTES = 1 << 20
-_HEARTBEAT_INTERVAL_MS = 50
-
-log = logging.getLogger("lowmark.spark")
 
 
 class Tracked:
@@ -346,7 +337,7 @@ class Tracked:
             untracked=untracked, stores=self._stores,
         )  # fmt: skip
 
-        write = partial(_save, frame, fmt, partition_by, options)
+        write = partial(save, frame, fmt, partition_by, options)
         try:
             return job.run(frame.inputFiles(), write, job_id)
         finally:
@@ -580,208 +571,6 @@ class Tracked:
         raise outcome or TrackingError(
             f"query {query_id} uses tracked.writer(...) but was not started by tracked.start(...)"
         )
-
-
-class TrackedQuery(Followed):
-    """A running query and what follows it. Everything that a StreamingQuery offers is here too."""
-
-    def __init__(
-        self,
-        query: StreamingQuery,
-        node_id: str,
-        node: NodeClient,
-        admin: Admin,
-        ticks: QueryTicks,
-        joined: Joined,
-        limits: FollowerLimits,
-        front: str | None,
-        labels: FrontLabels | None,
-        sinks: Callable[[], list[TopicSink]] | None,
-    ) -> None:
-        """front, labels: of the front that the query is of what it emits, if it is one. sinks: the Kafka
-        topics that it has claimed to create there, if it may; closed with the query."""
-        for sink in sinks() if sinks else ():
-            sink.follow(ticks.checkpoint)
-        self._waiting = threading.Event()  # set when the query is to wait for nothing more
-        self.query, self.checkpoint = query, ticks.checkpoint
-        self._node, self._admin, self._ticks = node, admin, ticks
-        self._follower = Follower(
-            node_id, node, self.checkpoint, ticks, joined,
-            is_active=partial(_is_active, query), on_failure=lambda error: self._halt(),
-            limits=limits,
-            progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
-        )  # fmt: skip
-        self._front, self._closed = front, False
-        self._promises: Promises | None = None
-        self._follower.start()
-        self._sweeper = Sweeper(sinks, lambda: self.last_durable_batch) if sinks else None
-        if self._sweeper is not None:
-            self._sweeper.start()
-        if front is not None and labels is not None:
-            self._promises = Promises(
-                node, front, labels, time.time_ns, joined.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
-                self._give_up,
-            )  # fmt: skip
-            self._promises.start()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.query, name)
-
-    @property
-    def tracking_failure(self) -> TrackingError | None:
-        """Why the query was stopped, if tracking failed."""
-        return self.failure
-
-    def processAllAvailable(self) -> None:
-        """As in Spark; then also wait until the tracker has it all."""
-        with self._reasons():
-            self.query.processAllAvailable()
-        self.wait_durable()
-
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:
-        """As in Spark; raises TrackingError if the query was stopped because tracking failed."""
-        with self._reasons():
-            ended = self.query.awaitTermination(timeout)
-        if not self.query.isActive:
-            self._close()
-            if self.tracking_failure is not None:
-                raise self.tracking_failure
-        return ended
-
-    def exception(self) -> Exception | None:
-        """Why the query has ended: a failure of tracking, or Spark's own exception."""
-        return self.tracking_failure or self.query.exception()
-
-    def check_published(self, batch: int) -> None:
-        """Raises TrackingError if a batch had input and has not published what the query creates: for
-        when its function has returned, before Spark commits it."""
-        self._check_before_commit(lambda: self._ticks.check_published(batch))
-
-    def check_acks(self, batch: int, run: str) -> None:
-        """Raises TrackingError if what user code acknowledged in a batch cannot be counted: for
-        those who publish a batch, before they do."""
-        self._check_before_commit(lambda: self._ticks.check_acks(batch, run))
-
-    @property
-    def routes(self) -> Routes:
-        """Where its input comes from and its output goes."""
-        return self._ticks.routes
-
-    def slots_to_write(self, batch: int) -> tuple[dict[int, int], bool]:
-        """As `QueryTicks.slots_to_write`, for those who write while a batch goes on. Raises TrackingError
-        where the query emits as a front, or is stopped meanwhile."""
-        if self._front is not None:
-            raise TrackingError(
-                f"the query emits as front {self._front!r}, which is for files: leave out emits, or write files"
-            )
-        try:
-            return self._ticks.slots_to_write(batch, self._waiting)
-        except Stopping:
-            raise TrackingError(f"the query was stopped while batch {batch} waited") from None
-
-    def _check_before_commit(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except ComposeError as error:
-            self._refusal = TrackingError(str(error))
-            raise self._refusal from None
-
-    @contextmanager
-    def _reasons(self) -> Iterator[None]:
-        """Spark's exception gives way to the reason, where that is known."""
-        try:
-            yield
-        except StreamingQueryException:
-            if self._refusal is None:
-                raise
-            self._close()
-            raise self._refusal from None
-
-    def stop(self, *, leave: bool = False) -> None:
-        """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
-        away) is committed when the query is started again. leave: a query that emits from its state
-        ends for good, and its front holds min time no longer."""
-        self._halt()
-        self._close(leave=leave)
-
-    def _give_up(self, error: TrackingError) -> None:
-        """The tracker takes no promise of the query's front any more."""
-        self._refusal = error
-        self._halt()
-
-    def _halt(self) -> None:
-        """Stops the query, whose batch may be waiting for slots."""
-        self._waiting.set()
-        self.query.stop()
-
-    def _close(self, *, leave: bool = False) -> None:
-        if self._closed:
-            return  # what is in the checkpoint now is another run's
-        self._closed = True
-        clean = self._followed.close(_DRAIN_TIMEOUT_S)
-        if self._sweeper is not None:
-            self._sweeper.stop()
-        if self._promises is not None:
-            self._promises.stop()
-        if leave and clean and self._front is not None:
-            self._node.leave_front(self._front).result(_DRAIN_TIMEOUT_S)
-        if not clean and self._followed.failure is None:
-            log.warning(
-                "query %s has batches that are not durable in the tracker yet; they are committed "
-                "when it is started again", self.query.id,
-            )  # fmt: skip
-        self._node.close()
-        self._admin.close()
-
-
-def _is_active(query: StreamingQuery) -> bool:
-    return connect.is_active(query) if connect.is_remote(query) else bool(query.isActive)
-
-
-class BatchWriter:
-    """Publishes the DataFrame of each batch as files in a directory; made by `Tracked.writer`."""
-
-    def __init__(
-        self,
-        admitted_query: Callable[[str], TrackedQuery],
-        out: str,
-        fmt: str,
-        creates: Sequence[str] | None,
-        partition_by: Sequence[str],
-        options: Mapping[str, str],
-        stores: Stores,
-    ) -> None:
-        self.batches = PublishedBatches(out, stores)
-        self.creates = None if creates is None else tuple(creates)
-        self._admitted_query, self._format = admitted_query, fmt
-        self._partition_by, self._options = tuple(partition_by), dict(options)
-        self._calls = Calls(self.batches.directory)
-
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Publish a batch's DataFrame, unless it has been published before."""
-        query_id, run = self._calls.begin(frame, batch)
-        query = self._admitted_query(query_id)
-        offsets = query.checkpoint.offsets(batch).text
-
-        def write(directory: str) -> None:
-            _save(frame, self._format, self._partition_by, self._options, directory)
-            query.check_acks(batch, run)
-
-        def name_of(name: str, ordinal: int) -> str:
-            return f"b{batch:08d}-{query_id[:8]}-{name}"
-
-        self.batches.publish(query_id, batch, offsets, run, write, name_of)
-
-
-def _save(
-    frame: DataFrame,
-    fmt: str,
-    partition_by: Sequence[str],
-    options: Mapping[str, str],
-    directory: str,
-) -> None:
-    writer = frame.write.format(fmt).options(**options)
-    (writer.partitionBy(*partition_by) if partition_by else writer).save(directory)
 
 
 def _check_emits(emits: str | None, creates: Sequence[str], routes: Routes) -> None:
