@@ -32,7 +32,7 @@ def test_each_connector_has_a_row_and_each_such_row_a_connector() -> None:
     assert told == {kind.name: kind.pyspark for kind in CONNECTORS}
 
 
-def test_each_table_format_has_a_row() -> None:
+def test_each_file_of_queries_over_tables_has_a_row() -> None:
     commands = re.findall(r"`python -m tests.connectors.lake (\w+)`", "".join(r[4] for r in TABLE))
     assert sorted(commands) == sorted(FILES)
 
