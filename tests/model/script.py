@@ -1,8 +1,8 @@
 """What the nodes of the small model do: a front and a worker, each at home at another of two shards,
 three slots, a few items.
 
-The worker's steps cross the shards: of an item at slot 0 it makes a child at slot 1, and of that one a
-child at slot 2, which stays. Each step zeroes a cell of one shard and fills one of the other, which is
+The worker's steps cross the shards: of an item at slot 0 it makes a child at slot 1 and holds time there, and by
+the step that consumes the child it moves its hold to slot 2, where that stays. Each step zeroes a cell of one shard and fills one of the other, which is
 where a wrong cut announces too early. A *story* is a part of the script with or without a crash, small
 enough that every interleaving of it can be taken.
 """
@@ -12,7 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.cut.graph import SegmentGraph
-from tracker.core.model import Cells, Edge, FrontJoin, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model import (
+    Cells,
+    Edge,
+    FrontJoin,
+    Heartbeat,
+    HoldMove,
+    PipelineSpec,
+    TickContent,
+)
+from tracker.core.model.ack_values import hold_value
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 
@@ -21,6 +30,15 @@ PIPELINE = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), fronts=("F",))
 GRAPH = SegmentGraph(PIPELINE)
 ROUTING = RoutingTable.uniform(SHARDS, block_slots=1)
 LAST_PROMISE = 3
+
+
+def _homed_at(shard: int, kind: str) -> str:
+    return next(f"{kind}{n}" for n in range(99) if ROUTING.home("p", f"{kind}{n}") == shard)
+
+
+NODE_IDS = (_homed_at(0, "front"), _homed_at(1, "worker"))
+FIRST_TICK = (2, 1)
+"""Number of each node's first scripted tick: the front has joined by tick 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +51,24 @@ class Item:
     value: int
     created: tuple[int, int]
     consumed: tuple[int, int] | None
+    is_held: bool = False
+    """Whether its node holds time by it: its tick names where it stands, and its home makes the cells."""
 
 
 FRONT, WORKER = 0, 1
+HOLD = "h"
+
+
+def _hold_value(tick: int) -> int:
+    """Of the item by which the worker holds time from a tick on."""
+    return hold_value(NODE_IDS[WORKER], HOLD, 1, FIRST_TICK[WORKER] + tick)
+
+
 ITEMS = (
     Item(0, 0, 0xA1, (FRONT, 0), (WORKER, 0)),
     Item(1, 1, 0xB1, (WORKER, 0), (WORKER, 1)),
-    Item(1, 2, 0xB2, (WORKER, 1), None),
+    Item(1, 1, _hold_value(0), (WORKER, 0), (WORKER, 1), is_held=True),
+    Item(1, 2, _hold_value(1), (WORKER, 1), None, is_held=True),
 )
 PROMISE = (FRONT, 1)
 """The front's tick that promises `LAST_PROMISE`; it is handed over when what it created is durable."""
@@ -48,12 +77,17 @@ JOIN = TickContent(joins=(FrontJoin("F", 0),))
 
 def _content(node: int, tick: int) -> TickContent:
     def cells(which: list[Item]) -> Cells:
-        return Cells.of((i.segment, i.slot, i.value, 1) for i in which)
+        return Cells.of((i.segment, i.slot, i.value, 1) for i in which if not i.is_held)
 
     return TickContent(
         created=cells([i for i in ITEMS if i.created == (node, tick)]),
         consumed=cells([i for i in ITEMS if i.consumed == (node, tick)]),
         heartbeats=(Heartbeat("F", LAST_PROMISE),) if (node, tick) == PROMISE else (),
+        holds=tuple(
+            HoldMove(HOLD, item.segment, item.slot)
+            for item in ITEMS
+            if item.is_held and item.created == (node, tick)
+        ),
     )
 
 
@@ -63,14 +97,7 @@ SCRIPTS = tuple(
 )
 
 
-def _homed_at(shard: int, kind: str) -> str:
-    return next(f"{kind}{n}" for n in range(99) if ROUTING.home("p", f"{kind}{n}") == shard)
-
-
-NODE_IDS = (_homed_at(0, "front"), _homed_at(1, "worker"))
 HOMES = tuple(ROUTING.home("p", node_id) for node_id in NODE_IDS)
-FIRST_TICK = (2, 1)
-"""Number of each node's first scripted tick: the front has joined by tick 1."""
 FIRST_ENTRY = tuple(
     1 + (ROUTING.registrar("p") == home) + first
     for home, first in zip(HOMES, FIRST_TICK, strict=True)

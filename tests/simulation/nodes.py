@@ -42,6 +42,7 @@ from tracker.core.model import (
     Cells,
     FrontJoin,
     Heartbeat,
+    HoldMove,
     NodeKey,
     Refusal,
     RefusalCode,
@@ -474,7 +475,12 @@ class Node(Life):
             assert known is not None
             batch = Batch(known.scope, known.id, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
+        choices += self.bad_holds()
         self._commit_refused(*rng.choice(choices))
+
+    def bad_holds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        """Of one that holds time, what it cannot hold."""
+        return []
 
     def commit_just_below_min_time(self) -> None:
         """Commits what must be refused since its home has logged a min time beyond it."""
@@ -955,8 +961,10 @@ class WorkerNode(Node):
         for item in consumed:
             created += self._children(item)
         self.claimed = []
+        created, holds = self.put_aside(batch, consumed, created)
         self.world.step(consumed, created)
         content = step_content(batch, created=created, consumed=consumed)
+        content.holds = holds
         if not consumed[0].late and self._says_something_late(consumed[0].segment):
             content.consumed = read_only(self._with_a_late_one(content.consumed, consumed[0]))
         self.publish(content)
@@ -965,6 +973,12 @@ class WorkerNode(Node):
         self.busy = False
         self.sim.items_appeared(self.world)
         self.wake()
+
+    def put_aside(
+        self, batch: Batch, consumed: list[Item], created: list[Item]
+    ) -> tuple[list[Item], tuple[HoldMove, ...]]:
+        """What of the items that a step makes comes into being by it, and what the node holds for the rest."""
+        return created, ()
 
     def _says_something_late(self, segment: int) -> bool:
         story = self.sim.story

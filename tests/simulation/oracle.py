@@ -22,7 +22,7 @@ def standing(world: World) -> set[int]:
 def frontier(world: World) -> list[int]:
     """By segment the lowest slot at which there is, or can still come to be, an item.
 
-    It looks at every single item and front, and follows single edges until nothing changes. A
+    It looks at every single item, hold and front, and follows single edges until nothing changes. A
     pipeline whose declared fronts have not all joined is held at its first slot. It knows one
     generation of a pipeline; after a restart there is another world.
     """
@@ -33,6 +33,8 @@ def frontier(world: World) -> list[int]:
     for item in world.items:
         if item.slot < lows[item.segment]:
             lows[item.segment] = item.slot
+    for segment, slot in world.holds.values():
+        lows[segment] = min(lows[segment], slot)
     for front in world.fronts.values():
         if front.may_label_from is not None:
             lows[front.segment] = min(lows[front.segment], front.may_label_from)

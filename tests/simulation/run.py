@@ -41,6 +41,8 @@ FAULT_KINDS = (
     "merged_flushes", "batches_taken_up_again", "retried_tasks", "doubly_evaluated_batches",
     "stages_run_again_in_part", "repeated_batches", "batches_of_old_scopes", "zombies", "strangers",
     "witnesses",
+    # of what holds time
+    "holds_begun", "holds_moved", "holds_let_go", "holds_found_again", "holders_dying",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
     "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",

@@ -17,6 +17,7 @@ from tests.simulation.checkers import (
     has_arrived,
     what_is_left,
 )
+from tests.simulation.holders import HolderNode, holds_time
 from tests.simulation.local_trackers import (
     Actor,
     EagerWorker,
@@ -238,7 +239,7 @@ class Simulator(Processes):
             said = [s.running.process.min_times(name)
                     if s.running and name in self.registered else None
                     for s in self.shards]  # fmt: skip
-            parts.append(f"{name}: {len(world.items)} items, said {said}")
+            parts.append(f"{name}: {len(world.items)} items, {len(world.holds)} holds, said {said}")
             parts += [f"{n.name}: {len(n.window)} ticks under way, attached={n.attached}"
                       for n in self.nodes.values() if n.world is world and not n.settled]  # fmt: skip
         parts += [f"{actor.name} is not done" for actor in self.actors if not actor.settled]
@@ -264,6 +265,8 @@ class Simulator(Processes):
             self._begin_tree(plan, world)
         for name, reads in plan.workers if plan.kind != "eager" else ():
             kind = QueryNode if plan.kind == "queries" else WorkerNode
+            if holds_time(self.plan, plan):
+                kind = HolderNode
             self._add_node(kind(self, world, name, set(reads)), self.milliseconds(0, 3))
         for number in range(plan.visitors):
             visitor = VisitorNode(self, world, f"{plan.spec.name}-visitor{number}")

@@ -20,6 +20,8 @@ from tests.core.graphs import NumberedEdge, numbered_edges
 from tracker.core.model import PipelineSpec, SilentFront
 
 FrontId = tuple[str, str]
+HoldId = tuple[str, str]
+"""(node id, name of the hold)."""
 BatchId = tuple[str, int]
 """(node id, batch number)."""
 
@@ -67,6 +69,8 @@ class World:
     items: dict[Item, None] = field(default_factory=dict)
     late: dict[Item, None] = field(default_factory=dict)
     late_consumed: int = 0
+    holds: dict[HoldId, tuple[int, int]] = field(default_factory=dict)
+    """What nodes hold without an item in flight: (segment, slot)."""
     fronts: dict[FrontId, WorldFront] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     edges: list[NumberedEdge] = field(init=False)
@@ -120,6 +124,13 @@ class World:
                 self.ahead[item] = None
         for item in created:
             self.items[item] = None
+        self.version += 1
+
+    def hold(self, hold: HoldId, at: tuple[int, int] | None) -> None:
+        """A node has written down that it holds time there, or (None) nowhere any more."""
+        self.holds.pop(hold, None)
+        if at is not None:
+            self.holds[hold] = at
         self.version += 1
 
     def takeable(self, reads: set[int], *, late: bool = True) -> list[Item]:
@@ -263,7 +274,7 @@ class World:
     def at_rest(self) -> bool:
         """Whether nothing is left to take, and the tracker has accepted what it will accept."""
         ahead = any(item in self.ahead for items in self._unknown.values() for item in items)
-        return not self.items and not ahead and not self._published_only()
+        return not (self.items or self.holds or ahead or self._published_only())
 
     def _published_only(self) -> list[Item]:
         """What readers that run ahead may take of batches of evicted fronts. (Units they ask for.)"""
