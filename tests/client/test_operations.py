@@ -86,6 +86,27 @@ def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient
     assert reached(running, 20)
 
 
+def test_what_a_retired_node_holds_stays_held_or_is_let_go_of(
+    running: EmbeddedTracker, lost: NodeClient
+) -> None:
+    with NodeClient(running.target, "two", "lost") as again:
+        again.join(WAIT_S)
+        done(again.commit(consume(4, 44)))
+        again.hold("second", 3, "state", content=consume(3, 33))
+    assert run(running, "nodes", "retire", "lost", "-p", "two", "--yes").exit_code == 0
+    explained = run_json(running, "explain", "-p", "two")
+    (node,) = [each for each in explained["nodes"] if each["node_id"] == "lost"]
+    assert node["holds"] == [{"name": "state", "segment": "second", "slot": 3}]
+    assert (node["gone"], node["hold_count"]) == ("retired", 1)
+    text = run(running, "explain", "-p", "two").stdout
+    assert "holds segment second at" in text and "and is gone: nobody lets go of it" in text
+    assert "nodes retire lost --pipeline two --release-holds" in text
+    words = ["nodes", "retire", "lost", "-p", "two", "--release-holds"]
+    result = run(running, *words, "--yes")
+    assert result.exit_code == 0 and "let go of: slot 3 of second (state)" in result.stdout
+    assert running.subscriber("two").wait_until(7, "second", WAIT_S)
+
+
 def test_a_node_that_was_not_gone_hears_that_it_is_retired(
     running: EmbeddedTracker, front: NodeClient
 ) -> None:

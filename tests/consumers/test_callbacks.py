@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-from tests.client.support import WAIT_S, consume, create, done, promise
-from tracker.client import LowmarkError, NodeClient
+from tests.client.support import SECOND, WAIT_S, consume, create, done, promise
+from tracker.client import LowmarkError, NodeClient, TickRefusedError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import callbacks
 from tracker.consumers.callbacks import Notificator
+from tracker.core.model import TickContent
 
 
 def test_functions_run_in_the_order_of_times(running: EmbeddedTracker, node: NodeClient) -> None:
@@ -71,3 +73,88 @@ def test_it_runs_by_itself_and_is_bounded(
         done(node.commit(promise(10)))
         assert came.wait(WAIT_S)
     assert times.failure is None
+
+
+# --- holding times --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timers(running: EmbeddedTracker, node: NodeClient) -> Iterator[NodeClient]:
+    """A node that holds times for functions."""
+    with NodeClient(running.target, "two", "timers") as timers:
+        timers.join(WAIT_S)
+        yield timers
+
+
+def test_a_function_may_emit_at_its_time(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient
+) -> None:
+    """Min time of what it emits into waits for it, though nothing is open there."""
+    subscriber, seen = running.subscriber("two"), []
+
+    def emit(slot: int) -> TickContent:
+        seen.append(subscriber.min_time("second"))
+        return create(slot, 7, SECOND)
+
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        times.at(30, emit)
+        times.at(30, lambda slot: create(slot, 8, SECOND))
+        done(node.commit(promise(100)))
+        assert times.run(WAIT_S) == 2 and seen == [30]
+        assert timers.holds == {} and times.unfinished == []
+        done(node.commit(consume(30, 7, SECOND)))
+        assert subscriber.min_time("second") == 30, "the other one's item is open"
+        done(node.commit(consume(30, 8, SECOND)))
+        assert subscriber.wait_until(100, "second", WAIT_S)
+
+
+def test_what_fails_holds_its_time_on_and_so_does_what_a_dead_process_waited_for(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient
+) -> None:
+    subscriber = running.subscriber("two")
+
+    def fails(slot: int) -> None:
+        raise OSError("disk full")
+
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        times.at(20, fails)
+        times.at(40, print)
+        done(node.commit(promise(100)))
+        with pytest.raises(OSError, match="disk full"):
+            times.run(WAIT_S)
+    with NodeClient(running.target, "two", "timers") as again:
+        again.join(WAIT_S)
+        with Notificator(running.target, "two", "first", node=again, holds=["second"]) as times:
+            assert times.unfinished == [20, 40]
+            assert subscriber.min_time("second") == 20
+            for slot in times.unfinished:
+                times.at(slot, lambda slot: None)
+            assert times.run(WAIT_S) == 2
+    assert subscriber.wait_until(100, "second", WAIT_S)
+
+
+def test_a_function_may_ask_for_a_later_time_where_its_own_is_held(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient
+) -> None:
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        times.at(20, lambda slot: times.at(25, lambda later: create(later, 9, SECOND)))
+        done(node.commit(promise(100)))
+        assert times.run(WAIT_S) == 2
+    done(node.commit(consume(25, 9, SECOND)))
+    assert running.subscriber("two").wait_until(100, "second", WAIT_S)
+
+
+def test_a_time_that_is_over_can_be_held_no_more(
+    running: EmbeddedTracker, node: NodeClient, timers: NodeClient
+) -> None:
+    done(node.commit(promise(100)))
+    assert running.subscriber("two").wait_until(100, "second", WAIT_S)
+    with Notificator(running.target, "two", "first", node=timers, holds=["second"]) as times:
+        with pytest.raises(TickRefusedError, match=r"cannot begin at slot 20.*below slot 100"):
+            times.at(20, print)
+        assert times.waiting == 0
+
+
+def test_node_and_holds_go_together(running: EmbeddedTracker) -> None:
+    with pytest.raises(ValueError, match="go together"):
+        Notificator(running.target, "two", holds=["second"])

@@ -18,6 +18,8 @@ from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.worker import route
 from tests.local_tracker.fakes import FakeUplink
+from tracker.core.model import HoldMove
+from tracker.core.model.slots import FOREVER
 
 Rows = list[tuple[int, int, int, int]]
 BATCH = {
@@ -299,6 +301,105 @@ def test_fronts_join_promise_and_leave(uplink: FakeUplink) -> None:
     acks.leave_front("f")
     assert [h.slot for content, _ in uplink.flushes.values() for h in content.heartbeats] == [9]
     assert uplink.left_fronts == ["f"]
+
+
+# --- holding time ---------------------------------------------------------------------------------
+
+
+def held(uplink: FakeUplink) -> list[tuple[str, int, int]]:
+    """(name, segment, slot) of all that flushes have said of holds, in their order."""
+    return [
+        (move.name, move.segment, move.slot)
+        for number in uplink.order
+        for move in uplink.flushes[number][0].holds
+    ]
+
+
+def test_a_hold_begins_in_the_step_that_consumes_what_it_stands_for(uplink: FakeUplink) -> None:
+    with acks.step():
+        acks.consume("a", 5, 1)
+        task = acks.hold("b", 6, "job 7")
+    with acks.step():
+        acks.create("b", 6, 2)
+        task.move_to(8)
+    first, second = (uplink.flushes[number][0] for number in uplink.order)
+    assert (first.consumed.rows(), first.holds) == ([(0, 5, 1, 1)], (HoldMove("job 7", 1, 6),))
+    assert (second.created.rows(), second.holds) == ([(1, 6, 2, 1)], (HoldMove("job 7", 1, 8),))
+
+
+def test_a_block_that_ends_well_lets_go_of_its_hold(uplink: FakeUplink) -> None:
+    with acks.step():
+        acks.consume("a", 5, 1)
+        task = acks.hold("b", 6, "job 7")
+    with task:
+        task.move_to(7)
+    task.release()
+    assert held(uplink) == [("job 7", 1, 6), ("job 7", 1, 7), ("job 7", 1, FOREVER)]
+    assert acks.holds() == {}
+
+
+def test_a_block_that_fails_leaves_it_to_whoever_does_the_work_again(uplink: FakeUplink) -> None:
+    with acks.step():
+        acks.consume("a", 5, 1)
+        task = acks.hold("b", 6, "job 7")
+    with pytest.raises(RuntimeError, match="bad record"), task:
+        raise RuntimeError("bad record")
+    again = acks.holds()["job 7"]
+    assert (again.segment, again.name, again.slot) == ("b", "job 7", 6)
+    again.release()
+    assert acks.holds() == {}
+
+
+def test_a_step_that_fails_holds_nothing(uplink: FakeUplink) -> None:
+    with pytest.raises(RuntimeError, match="bad record"), acks.step():
+        acks.hold("b", 6, "job 7")
+        raise RuntimeError("bad record")
+    assert held(uplink) == []
+
+
+def test_a_hold_only_moves_up(uplink: FakeUplink) -> None:
+    with acks.step():
+        task = acks.hold("b", 6, "job 7")
+    with pytest.raises(acks.AckError, match=r"'job 7' stands at slot 6 .* cannot move back to 5"):
+        task.move_to(5)
+
+
+def test_a_micro_batch_holds_nothing_by_its_tasks(uplink: FakeUplink, in_task: InTask) -> None:
+    in_task(BATCH)
+
+    @acks.operator("holds")
+    def holds(batches: Iterator[int]) -> Iterator[int]:
+        for batch in batches:
+            acks.hold("b", 6, "job 7")
+            yield batch
+
+    with pytest.raises(acks.AckError, match="holds time in a micro-batch"):
+        list(holds(iter([1])))
+
+
+def test_a_local_tracker_of_an_older_release_is_not_sent_what_it_would_pass_over(
+    uplink: FakeUplink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = Server._hello
+    monkeypatch.setattr(
+        Server, "_hello", lambda self, *asked: answer(self, *asked) | {"holds": False}
+    )
+    older = pytest.raises(acks.HandOverError, match="of an older release, and knows of no holds")
+    with older, acks.step():
+        acks.hold("b", 6, "job 7")
+    with acks.step():
+        acks.consume("a", 5, 1)
+    assert len(uplink.order) == 1
+
+
+def test_what_user_code_holds_can_be_tested_without_any_tracker() -> None:
+    with acks.recording() as recorded:
+        with acks.step():
+            acks.consume("in", 5, 1)
+            task = acks.hold("out", 6, "job 7")
+        assert recorded.holds == {"job 7": HoldMove("job 7", 1, 6)}
+        task.release()
+    assert recorded.holds == {}
 
 
 def test_min_time_is_relayed_by_one_subscription(uplink: FakeUplink) -> None:

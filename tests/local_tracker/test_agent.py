@@ -598,3 +598,25 @@ def test_a_local_tracker_that_cannot_start_fails_the_worker_with_the_reason(
     breaks(monkeypatch, tmp_path)
     with pytest.raises(HandOverError, match=message), acks.step():
         acks.create("a", END, 3)
+
+
+def test_a_long_task_holds_its_input_until_it_is_done(
+    running: EmbeddedTracker, worker: None
+) -> None:
+    """It consumes at once, and min time waits for what it holds, without a word on what else is open."""
+    subscriber = running.subscriber("p")
+    with acks.step():
+        acks.consume("a", 5, 1)
+        task = acks.hold("a", 5, "job 7")
+    assert subscriber.wait_until(5, timeout_s=TIMEOUT_S)
+    assert subscriber.min_time() == 5
+    with task:
+        with acks.step():
+            acks.create("b", 5, 9)
+        task.move_to(700)
+        with acks.step():
+            acks.consume("b", 5, 9)
+        assert subscriber.wait_until(700, timeout_s=TIMEOUT_S)
+        assert subscriber.min_time() == 700
+        assert acks.holds()["job 7"].slot == 700
+    assert subscriber.wait_until(END, timeout_s=TIMEOUT_S)

@@ -13,7 +13,8 @@ from local_tracker.agent.spool import LastStep, Spool
 from local_tracker.core.window import Step
 from local_tracker.worker.protocol import HandOverError
 from tests.local_tracker.fakes import one_cell
-from tracker.core.model import Heartbeat
+from tracker.core.model import Heartbeat, HoldMove
+from tracker.core.model.slots import FOREVER
 
 
 def step(sender: str, number: int) -> Step:
@@ -96,6 +97,15 @@ def test_what_a_flush_was_sent_to_is_kept_with_it(tmp_path: Path) -> None:
         assert spool.above == {3: "another", 4: "another"}
         spool.close()
         spool = Spool(f"{tmp_path}/s")
+    spool.close()
+
+
+def test_what_a_step_holds_is_kept_with_it(tmp_path: Path) -> None:
+    spool = Spool(f"{tmp_path}/s")
+    moves = (HoldMove("job 7", 1, 6), HoldMove("job 8", 0, FOREVER))
+    spool.flush(1, (Step("v", 1, holds=moves), step("w", 4)))
+    spool = reopened(spool, tmp_path)
+    assert [each.holds for each in spool.pending[1]] == [moves, ()]
     spool.close()
 
 

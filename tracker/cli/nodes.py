@@ -19,9 +19,11 @@ from tracker.cli.common import (
 )
 from tracker.cli.render.nodes import loss_text, retired_json, retired_text
 from tracker.cli.slots import Slots, parse_segment_slots
-from tracker.client import Admin, Explanation
+from tracker.client import Admin, Explanation, LowmarkError, NodeClient
+from tracker.client.node import JOIN_TIMEOUT_S
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
-from tracker.core.model import Cells
+from tracker.core.model import Cells, TickContent
+from tracker.core.model.slots import FOREVER
 from tracker.view.explanations import node_text
 from tracker.view.model import cells_of, nodes_of
 
@@ -42,12 +44,17 @@ def retire(
         list[str] | None,
         typer.Option(help="SEGMENT=FROM..TO, or SEGMENT=SLOT: what is lost; may be repeated"),
     ] = None,
+    release_holds: Annotated[
+        bool, typer.Option("--release-holds", help="let go of what it holds, in its place")
+    ] = False,
     yes: Yes = False,
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Close a node that is gone for good; its fronts end with it. What it left open is waited for:
     others may still consume it. Or it is written off, where it is named.
+
+    What it holds stays held, until a node of its id comes back; or it is let go of here.
 
     Nobody can tell whose the open items are: lowmark explain shows which slots are open and which nodes
     are silent. What is open at the named slots is shown, and asked for, before it is given up.
@@ -73,7 +80,10 @@ def retire(
                 typer.echo(loss_text(segment, cells))
         if not yes:
             given_up = f" and give up {len(lost)} cells: nobody waits for their items any more"
-            typer.confirm(f"Close {node.key} for good{given_up if lost else ''}?", abort=True)
+            let_go = " and let go of what it holds" if release_holds and node.hold_count else ""
+            closing = f"Close {node.key} for good{let_go}{given_up if lost else ''}?"
+            typer.confirm(closing, abort=True)
+        released = _release(target, pipeline, node) if release_holds and node.hold_count else {}
         admin.retire(pipeline, node_id, _checksums(lost.values()))
         open_still = {
             (cell.segment, cell.slot)
@@ -82,9 +92,27 @@ def retire(
         }
     gone = [cell for at, cell in lost.items() if at not in open_still]
     stayed = [cell for at, cell in lost.items() if at in open_still]
-    show(as_json, retired_json(node_id, names, gone, stayed), retired_text(node_id, gone, stayed))
+    told = retired_json(node_id, names, gone, stayed, released)
+    show(as_json, told, retired_text(node_id, gone, stayed, released))
     if stayed:
         fail("some cells hold other items by now and stay; look again with lowmark explain")
+
+
+def _release(target: str, pipeline: str, node: NodeExplanation) -> dict[str, tuple[str, int]]:
+    """Lets go of all that a node holds, in its place: whoever ran under its id is closed by that. Returns
+    (segment, slot) by name."""
+    with NodeClient(target, pipeline, node.key.node_id, kind=node.kind) as client:
+        try:
+            client.join(take_over=True)
+            held = client.holds
+            released = {name: (hold.segment, hold.slot) for name, hold in held.items()}
+            if held:
+                moves = tuple(hold.at(FOREVER) for hold in held.values())
+                client.commit(TickContent(holds=moves))
+                client.flush(JOIN_TIMEOUT_S)
+        except LowmarkError as error:
+            fail(f"what {node.key.node_id} holds was not let go of: {error}")
+        return released
 
 
 def _find_node(admin: Admin, pipeline: str, node_id: str) -> NodeExplanation:

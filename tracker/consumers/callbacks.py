@@ -6,6 +6,14 @@
 
 A function runs once min time has reached its time, after all those of lower times that were asked for by then,
 and after those of the same time that were asked for before. It may ask for further times itself.
+
+Where it is to emit items at its time, a node holds that time for it, in the segments that are named:
+
+    with Notificator(target, "orders", "load", node=node, holds=["reports"]) as times:
+        times.at(slot, lambda slot: TickContent(created=report_of(slot)))
+
+From `at` on, min time of those segments does not pass the slot, until the function has returned and what it has
+returned is durable, in one tick with the end of the hold.
 """
 
 from __future__ import annotations
@@ -13,12 +21,16 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from tracker.client.closing import Closing
 from tracker.client.errors import ClosedError, LowmarkError
+from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
 from tracker.client.updates import slot_until
+from tracker.core.model import TickContent
+from tracker.core.model.slots import FOREVER
 
 MAX_CALLBACKS = 100_000
 """Functions that may wait in one notificator."""
@@ -26,7 +38,12 @@ _WAIT_S = 1.0
 """One wait for min time lasts at most this long: then it is looked whether an earlier time was asked for."""
 
 Callback = Callable[[int], object]
-"""Is given the time, a slot: everything below it is complete."""
+"""Is given the time, a slot: everything below it is complete. Where that is held, it may return a TickContent, to
+be committed by the node."""
+
+HOLD_PREFIX = "at/"
+"""How the holds of notificators are named: `at/<slot>/<segment>`."""
+_DURABLE_S = 60.0
 
 
 class Notificator(Closing):
@@ -34,14 +51,28 @@ class Notificator(Closing):
     thread, one thread runs them."""
 
     def __init__(
-        self, target: str | Sequence[str], pipeline: str, segment: str | None = None
+        self,
+        target: str | Sequence[str],
+        pipeline: str,
+        segment: str | None = None,
+        *,
+        node: NodeClient | None = None,
+        holds: Sequence[str] = (),
     ) -> None:
+        """node: one of the same pipeline that has joined, and holds the times of functions in the segments
+        `holds`; a program that ends leaves its holds to the next under this node id. Raises ValueError for one
+        without the other."""
+        if (node is None) != (not holds):
+            raise ValueError("node and holds go together: who holds times, and in which segments")
+        self._node, self._segments = node, tuple(holds)
         self.pipeline, self.segment = pipeline, segment
         self._subscriber = Subscriber(target, pipeline)
         self._heap: list[tuple[int, int, Callback]] = []
         self._asked = 0
         self._changed = threading.Condition()
         self._running = threading.Lock()
+        self._holding = threading.RLock()
+        """A time is taken and let go of by one at a time: else a hold might end that somebody has just taken up."""
         self._closed = False
         self._thread: threading.Thread | None = None
         self.failure: Exception | None = None
@@ -49,8 +80,35 @@ class Notificator(Closing):
 
     def at(self, when: int | datetime, function: Callback) -> None:
         """Asks for a call when everything before a moment, or below a slot, is complete; at once if it is
-        already. Raises LowmarkError if MAX_CALLBACKS wait; of a moment RefusedError, UnavailableError."""
+        already. Where times are held, this one is on return. Raises LowmarkError if MAX_CALLBACKS wait; of a
+        moment RefusedError, UnavailableError; and what `NodeClient.hold` raises, so TickRefusedError for a
+        time that can be held no more."""
         slot = when if isinstance(when, int) else slot_until(when, self._subscriber.slack_ns())
+        if self._node is None:
+            self._push(slot, function)
+            return
+        with self._holding:
+            before = self._node.holds
+            try:
+                for segment in self._segments:
+                    self._node.hold(segment, slot, _name(slot, segment))
+                self._push(slot, function)
+            except LowmarkError:
+                for name, hold in self._node.holds.items():
+                    if name not in before and name in self._names(slot):
+                        hold.release()
+                raise
+
+    @property
+    def unfinished(self) -> list[int]:
+        """The times that are held, those of an earlier process of the node as well: whoever comes back asks for
+        its functions at each of them again, since nobody else would let go of them."""
+        if self._node is None:
+            return []
+        parts = (name.split("/") for name in self._node.holds if name.startswith(HOLD_PREFIX))
+        return sorted({int(slot) for _, slot, *_ in parts})
+
+    def _push(self, slot: int, function: Callback) -> None:
         with self._changed:
             if len(self._heap) >= MAX_CALLBACKS:
                 raise LowmarkError(
@@ -96,11 +154,33 @@ class Notificator(Closing):
             if self._closed or not self._heap or self._heap[0][0] > complete:
                 return 0
             entry = self._heap[0]
-        entry[2](entry[0])
+        result = entry[2](entry[0])
+        if self._node is None:
+            self._remove(entry)
+        else:
+            with self._holding:
+                self._commit(self._node, entry[0], result)
+                self._remove(entry)
+        return 1
+
+    def _commit(self, node: NodeClient, slot: int, result: object) -> None:
+        """What a function has returned becomes durable, and with the last one of its time the time is let go of."""
+        content = result if isinstance(result, TickContent) else TickContent()
+        with self._changed:
+            is_last = sum(waiting == slot for waiting, _, _ in self._heap) == 1
+        names = self._names(slot) if is_last else []
+        held = [hold for name, hold in node.holds.items() if name in names]
+        moves = tuple(hold.at(FOREVER) for hold in held)
+        content = replace(content, holds=(*content.holds, *moves))
+        node.commit(content).result(_DURABLE_S)
+
+    def _names(self, slot: int) -> list[str]:
+        return [_name(slot, segment) for segment in self._segments]
+
+    def _remove(self, entry: tuple[int, int, Callback]) -> None:
         with self._changed:
             self._heap.remove(entry)
             heapq.heapify(self._heap)
-        return 1
 
     def start(self) -> None:
         """Runs functions in a thread of its own until `close`; what one raises ends it (`failure`)."""
@@ -119,10 +199,14 @@ class Notificator(Closing):
             self.failure = error
 
     def close(self) -> None:
-        """Runs nothing more; what waits is forgotten."""
+        """Runs nothing more; what waits is forgotten. What is held for it stays held (`unfinished`)."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._subscriber.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+
+
+def _name(slot: int, segment: str) -> str:
+    return f"{HOLD_PREFIX}{slot}/{segment}"

@@ -21,6 +21,8 @@ SHOWN_RANGES = 12
 """Ranges of slots that a text names of a segment."""
 SHOWN_WRITTEN_OFF = 10
 """Written-off cells that a text names, the last ones."""
+SHOWN_HOLDS = 5
+"""Of one node, those of the lowest slots."""
 
 
 def ranges_text(slots: Iterable[int], most: int = SHOWN_RANGES) -> str:
@@ -122,6 +124,11 @@ def node_json(node: NodeExplanation, names: tuple[str, ...]) -> dict[str, Any]:
         "last_batches": dict(node.last_batches),
         "refused": node.refused,
         "waits": [said_of(wait, names) for wait in node.waits],
+        "holds": [
+            {"name": held.name, "segment": names[held.segment], "slot": held.slot}
+            for held in node.holds
+        ],
+        "hold_count": node.hold_count,
     }
 
 
@@ -249,7 +256,17 @@ def node_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
         text += f", {'is refused:' if wait.kind is WaitKind.REFUSED else 'waits for'} {wait.text}"
     if node.fronts:
         text += f", fronts {', '.join(node.fronts)}"
-    return text
+    return text + holds_text(node, names)
+
+
+def holds_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
+    """What a node holds, the lowest first."""
+    if not node.hold_count:
+        return ""
+    shown = node.holds[:SHOWN_HOLDS]
+    told = ", ".join(f"slot {held.slot} of {names[held.segment]} ({held.name})" for held in shown)
+    more = node.hold_count - len(shown)
+    return f", holds {told}" + (f" and {more} more" if more else "")
 
 
 def _written_off(explanation: Explanation) -> Iterator[str]:

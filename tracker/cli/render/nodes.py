@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from tracker.core.insight.explain import OpenCell
 from tracker.view.explanations import cell_json, ranges_text
+
+Released: TypeAlias = Mapping[str, tuple[str, int]]
+"""By name of a hold that was let go of: its segment, and the slot where it stood."""
 
 
 def loss_text(segment: str, cells: Sequence[OpenCell]) -> str:
@@ -16,9 +19,13 @@ def loss_text(segment: str, cells: Sequence[OpenCell]) -> str:
     return f"to be written off in {segment}: {items} items; open slots: {at}"
 
 
-def retired_text(node_id: str, gone: Sequence[OpenCell], stayed: Sequence[OpenCell]) -> str:
-    """That a node is retired, and which of the cells that were named are written off."""
+def retired_text(
+    node_id: str, gone: Sequence[OpenCell], stayed: Sequence[OpenCell], released: Released
+) -> str:
+    """That a node is retired, what it held, and which of the cells that were named are written off."""
     text = f"{node_id} is retired"
+    for name, (segment, slot) in sorted(released.items(), key=lambda each: each[1][1]):
+        text += f"\nlet go of: slot {slot} of {segment} ({name})"
     if gone or stayed:
         items = sum(cell.items for cell in gone)
         text += f"\nwritten off: {items} items in {len(gone)} cells"
@@ -26,7 +33,11 @@ def retired_text(node_id: str, gone: Sequence[OpenCell], stayed: Sequence[OpenCe
 
 
 def retired_json(
-    node_id: str, names: tuple[str, ...], gone: Sequence[OpenCell], stayed: Sequence[OpenCell]
+    node_id: str,
+    names: tuple[str, ...],
+    gone: Sequence[OpenCell],
+    stayed: Sequence[OpenCell],
+    released: Released,
 ) -> dict[str, Any]:
     """The same for scripts, cell by cell."""
     return {
@@ -34,4 +45,8 @@ def retired_json(
         "retired": True,
         "written_off": [cell_json(cell, names) for cell in gone],
         "stayed": [cell_json(cell, names) for cell in stayed],
+        "released": [
+            {"name": name, "segment": segment, "slot": slot}
+            for name, (segment, slot) in released.items()
+        ],
     }
