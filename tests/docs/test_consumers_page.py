@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import tracker
 from fronts.files import FileFront
+from tests.cluster.children import until
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker.cli import common
 from tracker.cli.app import app
@@ -26,7 +27,7 @@ from tracker.client.pipeline_file import load_pipeline
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import RefusedByReceiverError, Webhook
-from tracker.core.model import Cells, Heartbeat, PipelineSpec, TickContent
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import DEFAULT_SLACK_NS, slot_of
 from tracker.core.model.units import unit_name
@@ -63,6 +64,51 @@ def test_the_programs_are_short() -> None:
     for info in ("sh cron", "python airflow"):
         lines = [line for line in _program(info).splitlines() if line.strip()]
         assert len(lines) <= 20, info
+
+
+def test_the_program_that_emits_at_a_time_runs() -> None:
+    """Who reads its report hears of ten o'clock only when the report is done."""
+    nine = _slot(TEN)
+    with tracker.embedded() as lowmark:
+        spec = PipelineSpec(
+            "orders", ("load", "reports"), (Edge("load", "reports"),), fronts=("shop",)
+        )
+        lowmark.register(spec)
+        shop = lowmark.node("orders", "shop")
+        shop.join(WAIT_S)
+        shop.join_front("shop", "load", WAIT_S)
+        shop.commit(TickContent(heartbeats=(Heartbeat("shop", nine - 5),))).result(WAIT_S)
+        assert lowmark.subscriber("orders").wait_until(nine - 5, timeout_s=WAIT_S)
+        names: dict[str, Any] = {"target": lowmark.target, "nine": nine}
+        program = threading.Thread(
+            target=exec,
+            args=(compile(_program("python emits"), "docs/consumers.md", "exec"), names),
+        )
+        program.start()
+        subscriber = lowmark.subscriber("orders")
+        until_held(lowmark)
+        shop.commit(TickContent(heartbeats=(Heartbeat("shop", nine + 5),))).result(WAIT_S)
+        program.join(WAIT_S)
+        assert not program.is_alive()
+        assert subscriber.wait_until(nine, "reports", WAIT_S)
+        assert subscriber.min_time("reports") == nine
+        reader = lowmark.node("orders", "reader")
+        reader.join(WAIT_S)
+        item = Cells.of([(1, nine, unit_value(f"report-{nine}"), 1)])
+        reader.commit(TickContent(consumed=item)).result(WAIT_S)
+        assert subscriber.wait_until(nine + 5, "reports", WAIT_S)
+        reader.close()
+        shop.close()
+
+
+def until_held(lowmark: EmbeddedTracker) -> None:
+    """Until the program's node holds its time."""
+    with lowmark.admin() as admin:
+
+        def held() -> bool:
+            return any(n.hold_count for part in admin.explain("orders").parts for n in part.nodes)
+
+        until(held, "nobody holds anything")
 
 
 def test_the_table_tells_the_exit_statuses() -> None:

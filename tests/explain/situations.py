@@ -326,6 +326,27 @@ def worker_retired(here: World) -> Says:
     return {"node_id": "etl", "detail": "retired", "segment": "parse", "slot": 4}
 
 
+@situation("a node holds time for what it has taken in and not put out", CauseKind.NODE_HOLDS)
+def node_holds(here: World) -> Says:
+    here.front()
+    holding(here)
+    return {"node_id": "etl", "detail": "state", "segment": "parse", "slot": 3}
+
+
+@situation("a node that held time was retired", CauseKind.HOLDER_GONE)
+def holder_retired(here: World) -> Says:
+    here.front()
+    holding(here)
+    here.tracker.admin().retire("p", "etl")
+    return {"node_id": "etl", "detail": "state", "segment": "parse", "slot": 3}
+
+
+def holding(here: World) -> None:
+    """A worker has taken the first item, and holds its time."""
+    worker = here.node("etl", "local-tracker")
+    worker.hold("parse", 3, "state", content=TickContent(consumed=cells(0, 3)))
+
+
 @situation(
     "two read a segment; one has died with what it took, the other goes on",
     CauseKind.NODE_GONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +17,7 @@ from local_tracker.agent.server import Listener, Server
 from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.worker import route
+from local_tracker.worker.handle import Handle
 from tests.local_tracker.fakes import FakeUplink
 from tracker.core.model import HoldMove
 from tracker.core.model.slots import FOREVER
@@ -380,9 +381,9 @@ def test_a_micro_batch_holds_nothing_by_its_tasks(uplink: FakeUplink, in_task: I
 def test_a_local_tracker_of_an_older_release_is_not_sent_what_it_would_pass_over(
     uplink: FakeUplink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = Server._hello
+    welcome = Handle.welcome
     monkeypatch.setattr(
-        Server, "_hello", lambda self, *asked: answer(self, *asked) | {"holds": False}
+        Handle, "welcome", lambda handle: replace(welcome(handle), takes_holds=False)
     )
     older = pytest.raises(acks.HandOverError, match="of an older release, and knows of no holds")
     with older, acks.step():
