@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from scripts.summary import BUILD, ROOT
 from scripts.test import LayerResult, counted
+from tests.connectors.lake.__main__ import NAMES
 from tests.connectors.lake.__main__ import run as run_lake
 from tests.spark_versions.environments import EnvironmentFailed
 
@@ -30,9 +30,9 @@ def run_long(report: Path) -> int:
     return subprocess.run([*command, directory], cwd=ROOT, check=False).returncode
 
 
-def run_tables(name: str, report: Path) -> int:
+def run_tables(report: Path) -> int:
     try:
-        return run_lake([name], report=report)
+        return run_lake(NAMES, report=report)
     except EnvironmentFailed as error:
         print(f"connectors: {error}", flush=True)
         return 1
@@ -40,10 +40,7 @@ def run_tables(name: str, report: Path) -> int:
 
 SUITES = (
     Suite("long tests of brokers and stores", run_long),
-    Suite("queries over Delta tables", partial(run_tables, "delta")),
-    Suite("queries over Iceberg tables", partial(run_tables, "iceberg")),
-    Suite("queries over tables that are marked", partial(run_tables, "mark")),
-    Suite("queries that write tables by functions", partial(run_tables, "writer")),
+    Suite("queries over tables", run_tables),
 )
 
 

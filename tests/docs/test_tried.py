@@ -6,7 +6,7 @@ import re
 
 from local_tracker.spark.versions import SUPPORTED_PYSPARK
 from tests.connectors.kinds import CONNECTORS
-from tests.connectors.lake.__main__ import FILES
+from tests.connectors.lake.__main__ import NAMES
 from tests.docs.pages import ROOT, table_rows
 from tests.spark_versions.__main__ import ROWS
 
@@ -34,7 +34,7 @@ def test_each_connector_has_a_row_and_each_such_row_a_connector() -> None:
 
 def test_each_file_of_queries_over_tables_has_a_row() -> None:
     commands = re.findall(r"`python -m tests.connectors.lake (\w+)`", "".join(r[4] for r in TABLE))
-    assert sorted(commands) == sorted(FILES)
+    assert sorted(commands) == sorted(NAMES)
 
 
 def test_files_are_tried_on_all_versions() -> None:

@@ -14,34 +14,42 @@ from scripts.summary import ROOT
 from tests.connectors.lake.sessions import PYSPARK
 from tests.spark_versions.environments import environment
 
-FILES = {
-    name: f"tests/connectors/lake/{name}_queries.py"
-    for name in ("delta", "iceberg", "mark", "writer")
-}
+FORMATS = ("delta", "iceberg")
+NAMES = (*FORMATS, "mark", "writer")
+"""Of files of queries."""
 TEST_TIMEOUT_S = 400
 """Of one query over a table: each batch is some seconds of a JVM."""
 
 
 def run(names: Sequence[str], chosen: str = "", report: Path | None = None) -> int:
-    """Runs the files of these names in the environment of their PySpark; returns the exit status. report:
-    where pytest's goes. Raises EnvironmentFailed."""
+    """Runs the queries of these names in the environment of their PySpark; returns the exit status. With one
+    format among the names, the queries of all formats leave out the other. report: where pytest's goes. Raises EnvironmentFailed."""
     command = [
-        str(environment(PYSPARK)), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
+        str(environment(PYSPARK)), "-m", "pytest", "-q", "-p", "no:cacheprovider",
         "-o", f"timeout={TEST_TIMEOUT_S}",
     ]  # fmt: skip
-    command += ["-k", chosen] if chosen else []
+    formats = [name for name in names if name in FORMATS]
+    wanted = [f"({chosen})"] if chosen else []
+    if len(formats) == 1:  # the ids of tests name it
+        wanted += [f"not {name}" for name in FORMATS if name not in formats]
+    command += ["-k", " and ".join(wanted)] if wanted else []
     command += [f"--junitxml={report}"] if report else []
     # What the one that runs this has set for its own Spark is not of that one.
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    files = [FILES[name] for name in names]
+    files = [
+        f"tests/connectors/lake/{name}_queries.py"
+        for name in (*(["table"] if formats else ()), *names)
+    ]
     return subprocess.run([*command, *files], cwd=ROOT, env=kept, check=False).returncode
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.connectors.lake", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=sorted(FILES), default=sorted(FILES))
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; else all")
     parser.add_argument(
         "-k", dest="chosen", default="", help="those whose names match, as for pytest"
     )
     arguments = parser.parse_args()
-    sys.exit(run(arguments.names, arguments.chosen))
+    if unknown := [name for name in arguments.names if name not in NAMES]:
+        parser.error(f"no queries {unknown[0]!r}")
+    sys.exit(run(arguments.names or NAMES, arguments.chosen))

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.tables import read_iceberg, write_iceberg
+from local_tracker.spark.follow import TrackingError
 from tests.cluster.children import until
 from tests.connectors.lake.lakes import SLOTS, IcebergLake
-from tests.connectors.lake.sessions import CATALOG
 from tests.spark.conftest import Pipelines
 from tests.spark.support import SCHEMA
 
@@ -23,54 +22,6 @@ def lake(spark: SparkSession, pipelines: Pipelines, tmp_path: Path) -> Iterator[
     made = IcebergLake(spark, pipelines("write", "read", "after"), tmp_path)
     yield made
     made.tracked.stop()
-
-
-def rewrite(lake: IcebergLake) -> None:
-    """Compacts the table's files."""
-    table = lake.name.removeprefix(f"{CATALOG}.")
-    options = "map('min-input-files', '1', 'rewrite-all', 'true')"
-    lake.spark.sql(
-        f"CALL {CATALOG}.system.rewrite_data_files(table => '{table}', options => {options})"
-    )
-
-
-def test_a_table_is_written_and_read(lake: IcebergLake) -> None:
-    for slot in SLOTS[:3]:
-        lake.pipeline.publish(slot)
-    frame = lake.spark.readStream.schema(SCHEMA).parquet(lake.pipeline.input)
-    with lake.witness():
-        write = write_iceberg(lake.tracked, frame, lake.name, str(lake.directory / "cp"))
-        write.processAllAvailable()
-        out, checkpoint = str(lake.directory / "out"), str(lake.directory / "cp-read")
-        read = read_iceberg(lake.tracked, lake.spark, lake.name, out, checkpoint)
-        for slot in SLOTS[3:]:
-            lake.pipeline.publish(slot)
-            write.processAllAvailable()
-            read.processAllAvailable()
-        lake.finish()
-    assert lake.rows_read() == lake.rows_published()
-
-
-def test_a_reader_that_is_added_later_reads_a_compacted_table_in_parts(lake: IcebergLake) -> None:
-    with lake.witness("write", "read", "after"):
-        write = lake.write(files=2)
-        for slot in SLOTS[:4]:
-            lake.pipeline.publish(slot)
-        write.processAllAvailable()
-        rewrite(lake)
-        for slot in SLOTS[4:]:
-            lake.pipeline.publish(slot)
-            write.processAllAvailable()
-        read = lake.read(creates=["after"])  # one file a batch: snapshots are read in parts
-        read.processAllAvailable()
-        after = lake.copy_on()
-        rewrite(lake)  # is nobody's
-        lake.pipeline.publish(60)
-        write.processAllAvailable()
-        read.processAllAvailable()
-        after.processAllAvailable()
-        lake.finish()
-    assert lake.rows_read() == lake.rows_published()
 
 
 def test_a_reader_may_begin_before_the_table_has_rows(lake: IcebergLake) -> None:
@@ -83,22 +34,6 @@ def test_a_reader_may_begin_before_the_table_has_rows(lake: IcebergLake) -> None
         read.processAllAvailable()
         lake.finish()
     assert lake.rows_read() == lake.rows_published()
-
-
-def test_snapshots_that_nobody_has_tracked_are_named(lake: IcebergLake) -> None:
-    rows = lake.spark.createDataFrame([(1, -1)], SCHEMA)
-    rows.writeTo(lake.name).append()
-    found = lake.spark.sql(f"SELECT snapshot_id FROM {lake.name}.snapshots").collect()
-    snapshot = found[0]["snapshot_id"]
-    lake.pipeline.publish(SLOTS[0])
-    lake.write().processAllAvailable()
-    read = lake.read()
-    read.query.processAllAvailable()
-    until(lambda: f"snapshot {snapshot} (append) of table" in lake.waits())
-    read.stop()
-    with lake.witness("write"):
-        lake.read(untracked=[f"{lake.table}@{snapshot}"]).processAllAvailable()
-        lake.finish()
 
 
 def test_a_snapshot_that_overwrites_is_not_left_out_in_silence(lake: IcebergLake) -> None:
@@ -116,25 +51,6 @@ def test_a_snapshot_that_overwrites_is_not_left_out_in_silence(lake: IcebergLake
     assert "(overwrite) adds rows, and the query has left out all of it" in str(
         read.tracking_failure
     )
-
-
-def test_both_queries_are_followed_from_outside(lake: IcebergLake) -> None:
-    """By their checkpoints and the table's metadata alone; neither knows of it."""
-    for slot in SLOTS:
-        lake.pipeline.publish(slot)
-    write = lake.plain_writer().start()
-    write.processAllAvailable()
-    copy = lake.source().writeStream.format("parquet")
-    copy = copy.option("checkpointLocation", str(lake.directory / "cp-read"))
-    read = copy.option("path", str(lake.directory / "out")).start()
-    read.processAllAvailable()
-    with lake.witness():
-        follows = lake.attached()
-        lake.finish()
-    for follow in follows:
-        follow.close()
-    write.stop()
-    read.stop()
 
 
 def test_what_is_staged_or_on_another_branch_is_refused(lake: IcebergLake) -> None:
@@ -159,16 +75,29 @@ def test_expired_snapshots_are_named(lake: IcebergLake) -> None:
     for slot in SLOTS[:3]:
         lake.pipeline.publish(slot)
     write.processAllAvailable()
-    copy = lake.source().writeStream.format("parquet")
-    copy = copy.option("checkpointLocation", str(lake.directory / "cp-read"))
-    read = copy.option("path", str(lake.directory / "out")).start()
+    read = lake.plain_reader().start()
     read.processAllAvailable()
     read.stop()
-    table = lake.name.removeprefix(f"{CATALOG}.")
-    lake.spark.sql(
-        f"CALL {CATALOG}.system.expire_snapshots(table => '{table}', "
-        "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
-    )
+    lake.clean_up()
     with pytest.raises(Exception, match="of none of the tables that are named, or of one that no"):
         follow = lake.attached()[1]
         follow.wait_durable(5)
+
+
+def test_a_sink_in_complete_mode_is_refused_where_it_is_to_create(lake: IcebergLake) -> None:
+    """Before anything is started; who gates on the segment that it reads needs nothing created."""
+    frame = lake.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    rows = frame.parquet(lake.pipeline.input).groupBy("slot").count()
+    rows = rows.selectExpr("slot", "count AS row")
+    writer = rows.writeStream.format("iceberg").outputMode("complete")
+    writer = writer.option("checkpointLocation", lake.url("cp"))
+    started: dict[str, Any] = {"node_id": "write", "reads": "write", "to_table": lake.name}
+    with pytest.raises(TrackingError, match="replaces an Iceberg table with each batch"):
+        lake.tracked.start(writer, creates=["read"], **started)
+    assert not lake.look("cp").exists()
+    write = lake.tracked.start(writer, creates=[], **started)
+    for slot in SLOTS[:3]:
+        lake.pipeline.publish(slot)
+    write.processAllAvailable()
+    lake.finish()
+    assert len(lake.spark.read.table(lake.name).collect()) == 3

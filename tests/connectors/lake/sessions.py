@@ -7,6 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.connectors.parts.jars import spark_jars
+from tests.connectors.parts.s3 import S3Server
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
 
@@ -21,11 +22,12 @@ SQL_CATALOG = "sql"
 """The Iceberg catalog that programs without a JVM know, too: a file of SQLite in `<directory>`."""
 
 
-def lake_session(directory: Path, master: str = "local[2]", partitions: int = 2) -> SparkSession:
-    """What Spark leaves behind, and its catalogs, are in `directory`."""
+def lake_session(directory: Path, server: S3Server | None = None) -> SparkSession:
+    """What Spark leaves behind, and its catalogs, are in `directory`. server: that it reaches, by `s3a://`."""
+    sets = ("delta", "iceberg", "sqlite-jdbc", *(("s3a-3.4",) if server else ()))
     settings = {
-        "spark.jars": spark_jars("delta", "iceberg", "sqlite-jdbc"),
-        "spark.sql.shuffle.partitions": str(partitions),
+        **(server.spark_settings() if server else {}),
+        "spark.jars": spark_jars(*sets),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -39,7 +41,7 @@ def lake_session(directory: Path, master: str = "local[2]", partitions: int = 2)
         # A commit of a few files is not worth fifty tasks.
         "spark.databricks.delta.snapshotPartitions": "1",
     }
-    return make_session(Profile("lake", master, settings), directory)
+    return make_session(Profile("lake", "local[2]", settings), directory)
 
 
 def sql_catalog(spark: SparkSession) -> dict[str, str]:

@@ -78,6 +78,15 @@ class S3Server(PartProcess):
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
         }
 
+    def environment(self) -> dict[str, str]:
+        """By which programs find this server, as they find Amazon's."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+
     def fsspec_options(self) -> dict[str, object]:
         """For `fsspec.filesystem("s3", ...)`."""
         client = {"endpoint_url": self.url, "region_name": REGION}
