@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis chromium promtool maven demo test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ maven:
 
 demo: setup java ## replay a year of flights through three Spark queries; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m examples.flights $(if $(SABOTAGE),--sabotage $(SABOTAGE))
+
+demo-lake: setup java maven ## the same flights through a Kafka broker, Delta and Iceberg tables on an S3 server; SABOTAGE=early|lost|double must fail
+	@$(PYTHON_IN_VENV) -m examples.lake $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
 test: setup java redis chromium promtool maven ## run all tests; LAYERS="pure processes spark connectors" and ARGS="-k word" choose some
 	@$(PYTHON_IN_VENV) -m scripts.test $(LAYERS) -- $(ARGS)

@@ -23,9 +23,8 @@ from tests.spark.support import SCHEMA
 from tests.spark_matrix.places import Looked, StoreAway
 from tests.spark_matrix.truth import Followed, Output, listed_by_sink, listed_by_source
 from tests.spark_matrix.world import World
+from tests.spark_versions.environments import TABLES_PYSPARK
 
-TABLES_PYSPARK = "4.1"
-"""The newest for which both Delta and Iceberg have a release."""
 COLUMNS = SCHEMA.replace(" long", " bigint")
 CATALOG = "ice"
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.summary import ROOT
-from tests.connectors.lake.sessions import PYSPARK
-from tests.spark_versions.environments import environment
+from tests.spark_versions.environments import TABLES_PYSPARK, environment
 
 FORMATS = ("delta", "iceberg")
 NAMES = (*FORMATS, "mark", "writer")
@@ -25,7 +24,7 @@ def run(names: Sequence[str], chosen: str = "", report: Path | None = None) -> i
     """Runs the queries of these names in the environment of their PySpark; returns the exit status. With one
     format among the names, the queries of all formats leave out the other. report: where pytest's goes. Raises EnvironmentFailed."""
     command = [
-        str(environment(PYSPARK)), "-m", "pytest", "-q", "-p", "no:cacheprovider",
+        str(environment(TABLES_PYSPARK)), "-m", "pytest", "-q", "-p", "no:cacheprovider",
         "-o", f"timeout={TEST_TIMEOUT_S}",
     ]  # fmt: skip
     formats = [name for name in names if name in FORMATS]

@@ -11,9 +11,6 @@ from tests.connectors.parts.s3 import S3Server
 from tests.spark_matrix.registry import Profile
 from tests.spark_matrix.sessions import make_session
 
-PYSPARK = "4.1"
-"""The newest PySpark for which both Delta and Iceberg have a release."""
-
 CATALOG = "ice"
 """The Iceberg catalog: directories below `<directory>/ice`."""
 

@@ -11,10 +11,7 @@ from collections.abc import Callable
 
 from tests.connectors.parts import jars, s3
 from tests.connectors.parts.cache import Unavailable, cache
-from tests.spark_versions.environments import EnvironmentFailed, environment
-
-TABLES_PYSPARK = "4.1"
-"""The PySpark of the table formats, in an environment of its own."""
+from tests.spark_versions.environments import TABLES_PYSPARK, EnvironmentFailed, environment
 
 
 def main(arguments: list[str]) -> int:
