@@ -141,7 +141,7 @@ class Tracked:
     def writer(  # type: ignore[overload-overlap]  # as are these
         self,
         out: str,
-        fmt: Literal["delta"],
+        fmt: Literal["delta", "iceberg"],
         *,
         creates: Sequence[str] | None = None,
         partition_by: Sequence[str] = (),
@@ -169,14 +169,14 @@ class Tracked:
         """A function for `foreachBatch`, or to be called once a batch within one, that publishes a
         batch's DataFrame as files in the directory `out`, each batch once (`published`); with `fmt`
         "kafka", to the topic `out`, with headers that name query, batch and slots (`topic_writer`); with
-        "delta", to the table of the name `out`, or, with a `/`, at that place (`table_writer`).
+        "delta" or "iceberg", to the table of the name `out`, or, with a `/`, at that place (`table_writer`).
         `creates`: segments of the readers of `out`, if others than the query's. Raises TrackingError in a
         Spark Connect session."""
         if self._is_remote:
             raise connect.refuse_writer()
         if fmt.lower() == KAFKA:
             return self._topic_writer(out, creates, partition_by, options)
-        if fmt.lower() == "delta":
+        if fmt.lower() in TABLE_FORMATS:
             return self._table_writer(out, fmt.lower(), creates, partition_by, options)
         writer = BatchWriter(
             self._admitted_query, out, fmt, creates, partition_by, options, self._stores

@@ -32,7 +32,7 @@ from tracker.core.model.ack_values import unit_value
 UNMERGED = "('commit.manifest-merge.enabled' = 'false')"
 
 
-@pytest.fixture(params=["delta"])
+@pytest.fixture(params=["delta", "iceberg"])
 def lake(
     request: pytest.FixtureRequest, spark: SparkSession, pipelines: Pipelines, tmp_path: Path
 ) -> Iterator[Lake]:
@@ -64,7 +64,7 @@ def write(lake: Lake) -> TrackedQuery:
 
 
 def table_rows(lake: Lake) -> list[tuple[int, int]]:
-    rows = lake.spark.sql(f"SELECT slot, row FROM {lake.name}").collect()
+    rows = TableAsOf(lake.spark, out(lake), lake.format).load(None).collect()
     return sorted((row["slot"], row["row"]) for row in rows)
 
 
