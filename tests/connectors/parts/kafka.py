@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import base64
-import logging
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-
-from tests.cluster.children import WAIT_S
 from tests.cluster.network import lasting_address
 from tests.cluster.part import PartProcess
 from tests.connectors.parts.jars import class_path
@@ -19,7 +13,6 @@ from tests.connectors.parts.process import java, run_java
 
 HEAP_MB = 256
 JARS = "kafka"
-_LOG = logging.getLogger("tests.kafka")
 _STARTED = "Kafka Server started"
 
 
@@ -73,16 +66,22 @@ class KafkaBroker(PartProcess):
 
     def create_topic(self, name: str, partitions: int = 2, **config: object) -> None:
         """Makes a topic. config: of the topic, with `_` for each dot."""
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        topic = NewTopic(name, partitions, 1, config=settings)
-        self._ask(lambda admin: admin.create_topics([topic]))
+        settings = [f"{key.replace('_', '.')}={value}" for key, value in config.items()]
+        self._topics(
+            "--create", "--topic", name, "--partitions", str(partitions),
+            *(word for setting in settings for word in ("--config", setting)),
+        )  # fmt: skip
 
     def delete_topic(self, name: str) -> None:
-        self._tool("TopicCommand", "--delete", "--topic", name)
+        self._topics("--delete", "--topic", name)
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """From here on the topic has so many."""
-        self._ask(lambda admin: admin.create_partitions([NewPartitions(name, partitions)]))
+        self._topics("--alter", "--topic", name, "--partitions", str(partitions))
+
+    def describe(self, name: str) -> str:
+        """What the broker says of a topic."""
+        return self._topics("--describe", "--topic", name)
 
     def ends(self, name: str) -> dict[int, int]:
         """The end of each partition of a topic, exclusive."""
@@ -90,11 +89,8 @@ class KafkaBroker(PartProcess):
         lines = (line.split(":") for line in said.splitlines())
         return {int(partition): int(end) for _, partition, end in lines}
 
-    def _ask(self, ask: Callable[[AdminClient], Mapping[str, Future[None]]]) -> None:
-        # A new client each time: the broker may have been away since. What is asked ends with it.
-        admin = AdminClient({"bootstrap.servers": self.bootstrap}, logger=_LOG)
-        for future in ask(admin).values():
-            future.result(WAIT_S)
+    def _topics(self, *arguments: str) -> str:
+        return self._tool("TopicCommand", *arguments)
 
     def _tool(self, name: str, *arguments: str) -> str:
         return run_java(
