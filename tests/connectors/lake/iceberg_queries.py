@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from local_tracker.spark.follow import TrackingError
@@ -101,3 +102,27 @@ def test_a_sink_in_complete_mode_is_refused_where_it_is_to_create(lake: IcebergL
     write.processAllAvailable()
     lake.finish()
     assert len(lake.spark.read.table(lake.name).collect()) == 3
+
+
+def test_a_reader_is_refused_that_has_read_what_was_rolled_back(lake: IcebergLake) -> None:
+    """And one that begins later never finds it: what was created there holds min time."""
+    write = lake.write()
+    lake.pipeline.publish(SLOTS[0])
+    write.processAllAvailable()
+    first = lake.newest()
+    lake.pipeline.publish(SLOTS[1])
+    write.processAllAvailable()
+    read = lake.plain_reader().start()
+    read.processAllAvailable()
+    read.stop()
+    lake.call("rollback_to_snapshot", f"snapshot_id => {first}")
+    lake.pipeline.publish(SLOTS[2])
+    write.processAllAvailable()
+    with pytest.raises(StreamingQueryException):  # of Iceberg's own
+        lake.plain_reader().start().processAllAvailable()
+    writer = lake.plain_reader().option("path", lake.url("later"))
+    writer = writer.option("checkpointLocation", lake.url("cp-later"))
+    later = lake.tracked.start(writer, node_id="later", reads="read")
+    later.processAllAvailable()
+    lake.pipeline.leave()
+    assert lake.pipeline.describe().segments[1].min_time == SLOTS[1]
