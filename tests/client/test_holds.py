@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import tracker
+from acker.v1 import node_service_pb2 as node_pb
 from tests.client.support import TWO_SEGMENTS, WAIT_S, consume, create, done, joined_front, promise
 from tracker.client import LowmarkError, NodeClient, RefusedError, TickRefusedError
 from tracker.client.embedded import EmbeddedTracker
@@ -192,3 +193,21 @@ def test_an_older_tracker_is_not_sent_what_it_would_pass_over(
         with pytest.raises(TickRefusedError, match="of an older release, which knows of no holds"):
             node.commit(TickContent(holds=(HoldMove("own", 0, 20),)))
         assert done(node.commit(TickContent())) == 2
+
+
+def test_a_node_that_holds_sends_nothing_to_a_home_of_an_older_release(
+    running: EmbeddedTracker, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which it may come to when shards change, or a process is put back."""
+    with NodeClient(running.target, pipeline, "n") as first:
+        joined_front(first)
+        first.hold(FED, 20, "own")
+    attached = node_pb.Attached
+    monkeypatch.setattr(
+        node_pb, "Attached", lambda **fields: attached(**(fields | {"takes_holds": False}))
+    )
+    with NodeClient(running.target, pipeline, "n") as node:
+        node.join(WAIT_S)
+        with pytest.raises(LowmarkError, match=r"older release.* the node holds \['own'\]"):
+            done(node.commit(promise(60)))
+        assert node.durable == 0

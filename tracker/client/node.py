@@ -673,6 +673,8 @@ class NodeClient(Closing):
                 return []
             match response.WhichOneof("message"):
                 case "attached":
+                    if self._holds is not None:  # before anything is sent on this stream
+                        self._holds.at_home(response.attached.takes_holds)
                     self._keep_alive_s = response.attached.keep_alive_ms / 1000
                     self._window.attached(response.attached.last_number)
                     self._takes_waits = response.attached.takes_status

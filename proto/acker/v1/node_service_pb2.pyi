@@ -384,6 +384,7 @@ class Attached(_message.Message):
     LAST_NUMBER_FIELD_NUMBER: _builtins.int
     TAKES_STATUS_FIELD_NUMBER: _builtins.int
     KEEP_ALIVE_MS_FIELD_NUMBER: _builtins.int
+    TAKES_HOLDS_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
     """Number of the key's last tick that the home has accepted; send on from the next."""
     takes_status: _builtins.bool
@@ -392,16 +393,21 @@ class Attached(_message.Message):
     """A node that has sent nothing for so long says that it lives, or its fronts may be evicted; 0: it need
     not.
     """
+    takes_holds: _builtins.bool
+    """Whether ticks on this stream may have holds; an older home, which a node may have come to, would pass over
+    them.
+    """
     def __init__(
         self,
         *,
         last_number: _builtins.int = ...,
         takes_status: _builtins.bool = ...,
         keep_alive_ms: _builtins.int = ...,
+        takes_holds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "takes_status", b"takes_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "takes_holds", b"takes_holds", "takes_status", b"takes_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

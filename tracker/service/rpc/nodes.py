@@ -119,6 +119,7 @@ class TickStream:
             attached = node_pb.Attached(
                 last_number=self._attached,
                 takes_status=True,
+                takes_holds=True,
                 keep_alive_ms=self.spec.keep_alive_ms,
             )
             messages.append(node_pb.CommitTicksResponse(attached=attached))
