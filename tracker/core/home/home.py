@@ -144,15 +144,17 @@ class HomeNode(DurableNode):
     def record_segments(self, content: TickContent, late: Cells) -> None:
         """Remembers in which segments a durable tick consumed and created."""
         created, consumed = content.created.lowest_slots(), content.consumed.lowest_slots()
-        only_held, only_let_go = self._only_held(content)
-        self.creates.update(created.keys() - only_held)
-        self.consumes.update(consumed.keys() - only_let_go)
+        if content.holds:
+            only_held, only_let_go = self._only_held(content)
+            self.creates.update(created.keys() - only_held)
+            self.consumes.update(consumed.keys() - only_let_go)
+        else:
+            self.creates.update(created)
+            self.consumes.update(consumed)
         self.consumes.update(late.lowest_slots())
 
     def _only_held(self, content: TickContent) -> tuple[set[int], set[int]]:
         """The segments in which a tick that is durable now created and consumed nothing but holds."""
-        if not content.holds:
-            return set(), set()
         key = self.key.incarnation, self.durable
         moved = [h for h in self.holds.values() if (h.incarnation, h.number) == key]
         of = Counter(move.segment for move in content.holds)
