@@ -1,7 +1,7 @@
 """Tries each source and sink with the real thing: `python -m tests.connectors [--only 1,2] [--rows away]`.
 
-Connectors for another PySpark than this one's run in an environment of that version, after the others. A run
-of all ends with the tests for which `make test` has no time; `--only tests` runs them alone.
+Connectors for another PySpark than this one's run in an environment of that version, after the others. Beside
+the rows, a run of all runs the tests for which `make test` has no time; `--only tests` runs them alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -175,6 +176,24 @@ def chosen_rows(arguments: argparse.Namespace) -> tuple[list[type[Connector]], l
     return kinds, words
 
 
+def run_all(
+    kinds: list[type[Connector]], words: list[str], arguments: argparse.Namespace
+) -> list[Outcome]:
+    """The rows of all connectors, those of another PySpark after the others."""
+    here = [kind for kind in kinds if kind.pyspark == version()]
+    name, sabotage = arguments.name, arguments.sabotage
+    outcomes = run_here(here, words, name, sabotage) if here else []
+    others = {kind.pyspark: "" for kind in kinds if kind.pyspark != version()}
+    for minor in {} if arguments.here else others:
+        if sabotage and any(outcome.wrong for outcome in outcomes):
+            break
+        only = ",".join(str(kind.number) for kind in kinds if kind.pyspark == minor)
+        more = ["--only", only, "--rows", ",".join(words)]
+        more += ["--sabotage", sabotage] if sabotage else []
+        outcomes += run_elsewhere(minor, more, f"{name}-{minor}")
+    return outcomes
+
+
 def main(given: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.connectors", description=__doc__)
     parser.add_argument(
@@ -189,21 +208,14 @@ def main(given: list[str]) -> int:
     if unknown := [word for word in words if word not in BODIES]:
         parser.error(f"no row {unknown[0]!r}")
     started_s = time.monotonic()
-    here = [kind for kind in kinds if kind.pyspark == version()]
-    name, sabotage = arguments.name, arguments.sabotage
-    outcomes = run_here(here, words, name, sabotage) if here else []
-    others = {kind.pyspark: "" for kind in kinds if kind.pyspark != version()}
-    for minor in {} if arguments.here else others:
-        if sabotage and any(outcome.wrong for outcome in outcomes):
-            break
-        only = ",".join(str(kind.number) for kind in kinds if kind.pyspark == minor)
-        more = ["--only", only, "--rows", ",".join(words)]
-        more += ["--sabotage", sabotage] if sabotage else []
-        outcomes += run_elsewhere(minor, more, f"{name}-{minor}")
     only, limited = arguments.only.split(","), arguments.only or arguments.rows
+    sabotage = arguments.sabotage
     wants_tests = TESTS in only or not (limited or sabotage or arguments.here)
-    suites = run_suites(f"{name}-{TESTS}") if wants_tests else None
-    return report(outcomes, name, started_s, sabotage, suites)
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(run_suites, f"{arguments.name}-{TESTS}") if wants_tests else None
+        outcomes = run_all(kinds, words, arguments)
+        suites = running.result() if running else None
+    return report(outcomes, arguments.name, started_s, sabotage, suites)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import IO, ClassVar
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_tests_that_are_no_rows_fail_the_whole(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def run(report: Path) -> int:
+    def run(report: Path, log: IO[bytes]) -> int:
         skipped = 3 - passed
         report.write_text(f'<testsuite tests="3" failures="0" errors="0" skipped="{skipped}"/>')
         return exit_code

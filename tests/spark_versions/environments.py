@@ -7,6 +7,7 @@ writes the latter anew.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 import subprocess
@@ -47,9 +48,16 @@ def _entries(lock: Path) -> dict[str, str]:
 
 
 def environment(version: str) -> Path:
-    """The Python of a version's environment, which is made if it is not what the locks say. Raises
-    EnvironmentFailed."""
+    """The Python of a version's environment, which is made if it is not what the locks say: by one process
+    at a time. Raises EnvironmentFailed."""
     assert version in SUPPORTED_PYSPARK, version
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / f"spark-{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _made(version)
+
+
+def _made(version: str) -> Path:
     home, wanted = BUILD / f"spark-{version}", lock_text(version)
     python, stamp = home / "bin/python", home / "installed.lock"
     if stamp.exists() and stamp.read_text() == wanted:
@@ -58,7 +66,6 @@ def environment(version: str) -> Path:
         f"spark-versions: making {home.relative_to(ROOT)}; some minutes the first time", flush=True
     )
     shutil.rmtree(home, ignore_errors=True)
-    home.parent.mkdir(exist_ok=True)
     _run(_python(), "-m", "venv", str(home))
     lock = home / "wanted.lock"
     lock.write_text(wanted)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from scripts.summary import ROOT
 from tests.spark_versions.environments import TABLES_PYSPARK, environment
@@ -20,9 +21,15 @@ TEST_TIMEOUT_S = 400
 """Of one query over a table: each batch is some seconds of a JVM."""
 
 
-def run(names: Sequence[str], chosen: str = "", report: Path | None = None) -> int:
+def run(
+    names: Sequence[str],
+    chosen: str = "",
+    report: Path | None = None,
+    log: IO[bytes] | None = None,
+) -> int:
     """Runs the queries of these names in the environment of their PySpark; returns the exit status. With one
-    format among the names, the queries of all formats leave out the other. report: where pytest's goes. Raises EnvironmentFailed."""
+    format among the names, the queries of all formats leave out the other. report: where pytest's goes; log:
+    where its output does. Raises EnvironmentFailed."""
     command = [
         str(environment(TABLES_PYSPARK)), "-m", "pytest", "-q", "-p", "no:cacheprovider",
         "-o", f"timeout={TEST_TIMEOUT_S}",
@@ -39,7 +46,11 @@ def run(names: Sequence[str], chosen: str = "", report: Path | None = None) -> i
         f"tests/connectors/lake/{name}_queries.py"
         for name in (*(["table"] if formats else ()), *names)
     ]
-    return subprocess.run([*command, *files], cwd=ROOT, env=kept, check=False).returncode
+    errors = None if log is None else subprocess.STDOUT
+    run = subprocess.run(
+        [*command, *files], cwd=ROOT, env=kept, stdout=log, stderr=errors, check=False
+    )
+    return run.returncode
 
 
 if __name__ == "__main__":
