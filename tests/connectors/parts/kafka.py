@@ -58,10 +58,11 @@ class KafkaBroker(PartProcess):
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     def _format(self) -> None:
+        # One word: an id may begin with a hyphen.
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         run_java(
             self._class_path, "kafka.tools.StorageTool", "format", "-c", str(self._config),
-            "-t", cluster,
+            f"--cluster-id={cluster}",
         )  # fmt: skip
 
     def create_topic(self, name: str, partitions: int = 2, **config: object) -> None:
