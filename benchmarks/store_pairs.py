@@ -174,7 +174,7 @@ def batch_seconds(progress: Iterable[Any]) -> tuple[float, ...]:
 def find(
     kind: type[Copy], jar_sets: Sequence[str], settings: dict[str, str], budget: Budget
 ) -> Iterable[Finding]:
-    until_s = time.monotonic() + budget.pick(30, 75, 600)
+    until_s = time.monotonic() + budget.pick(30, 75, 270)
     try:
         with _copied(kind, jar_sets, settings) as pairs:
             plain, tracked = pairs.measure(until_s)
