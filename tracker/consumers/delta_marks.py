@@ -9,47 +9,32 @@ other writers go on at the next version.
 from __future__ import annotations
 
 import json
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tracker.consumers.marks import MAX_ATTEMPTS, MarkError, missing_extra, pause_s
+from tracker.consumers.marks import MarkError, TableMark, missing_extra
 from tracker.consumers.periods import Period, Periods
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-class DeltaMark:
+class DeltaMark(TableMark["DeltaTable"]):
     """Marks one Delta table. How its store is reached is delta-rs's to know, by the environment."""
 
     def __init__(self, periods: Periods, table: str) -> None:
         """table: its location. Raises MarkError where there is no Delta table."""
+        super().__init__(f"Delta table {table}", _conflicts)
         self._periods, self._location = periods, table
         self._read()
 
-    def mark(self, period: Period, at: datetime | None) -> None:
-        from deltalake.exceptions import CommitFailedError
-
-        application = self.application(period)
-        for attempt in range(MAX_ATTEMPTS):
-            table = self._read()
-            marked = table.transaction_version(application)
-            if marked is not None and marked >= period.from_slot:
-                if marked > period.from_slot:
-                    self._check_history(table, period, marked)
-                return
-            try:
-                self._commit(table, period, at, application)
-                return
-            except CommitFailedError:  # by another commit, or one that may have been this one
-                time.sleep(pause_s(attempt))
-            except Exception as error:
-                raise self._failed(error) from error
-        raise MarkError(
-            f"Delta table {self._location}: others committed before each of {MAX_ATTEMPTS} attempts to mark "
-            f"period {period.key}; it will be marked by who starts again"
-        )
+    def _is_marked(self, table: DeltaTable, period: Period) -> bool:
+        marked = table.transaction_version(self.application(period))
+        if marked is None or marked < period.from_slot:
+            return False
+        if marked > period.from_slot:
+            self._check_history(table, period, marked)
+        return True
 
     def application(self, period: Period) -> str:
         """Under which the transactions of a follower go: the same for all periods cut alike."""
@@ -57,7 +42,6 @@ class DeltaMark:
         return f"lowmark:{whose}/{self._periods.slots}+{self._periods.offset}"
 
     def _read(self) -> DeltaTable:
-        """The table as it is now. Raises MarkError."""
         try:
             from deltalake import DeltaTable
         except ModuleNotFoundError as missing:
@@ -67,10 +51,8 @@ class DeltaMark:
         except Exception as error:
             raise self._failed(error) from error
 
-    def _commit(
-        self, table: DeltaTable, period: Period, at: datetime | None, application: str
-    ) -> None:
-        """Commits at the version behind the one that `table` is at, or raises CommitFailedError."""
+    def _commit(self, table: DeltaTable, period: Period, at: datetime | None) -> None:
+        """At the version behind the one that `table` is at."""
         from deltalake import CommitProperties, PostCommitHookProperties, Transaction
 
         fields = period.completed(at.isoformat() if at else None)
@@ -86,7 +68,7 @@ class DeltaMark:
             },
             max_commit_retries=0,
             # Without a date, so that no retention of transactions lets go of it.
-            app_transactions=[Transaction(application, period.from_slot)],
+            app_transactions=[Transaction(self.application(period), period.from_slot)],
         )
         table.create_write_transaction(
             [], "append", table.schema(), table.metadata().partition_columns,
@@ -112,5 +94,8 @@ class DeltaMark:
             f"another name"
         )
 
-    def _failed(self, error: Exception) -> MarkError:
-        return MarkError(f"Delta table {self._location} cannot be marked: {error}")
+
+def _conflicts() -> tuple[type[Exception], ...]:
+    from deltalake.exceptions import CommitFailedError
+
+    return (CommitFailedError,)

@@ -9,11 +9,10 @@ refused alike, and try again on top of the mark, as they do with each other.
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tracker.consumers.marks import MAX_ATTEMPTS, MarkError, PeriodNames, missing_extra, pause_s
+from tracker.consumers.marks import MarkError, PeriodNames, TableMark, missing_extra
 from tracker.consumers.periods import Period, Periods
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def default_tag(periods: Periods) -> str:
     return "lowmark-{start:%Y-%m-%dT%H%M%S.%f}"
 
 
-class IcebergMark:
+class IcebergMark(TableMark["Table"]):
     """Marks one Iceberg table. How its catalog and its store are reached is pyiceberg's to know, by its own
     configuration."""
 
@@ -59,6 +58,7 @@ class IcebergMark:
         or its name in pyiceberg's configuration, which has a default; tag: a template of the tags; keep_ms: how long expiring
         snapshots spares a tag, in milliseconds (None: as long as the table says). Raises ValueError, and
         MarkError where there is no such table."""
+        super().__init__(f"Iceberg table {table}", _conflicts)
         self._names = PeriodNames(default_tag(periods) if tag is None else tag, periods)
         self._identifier, self._keep_ms = table, keep_ms
         try:
@@ -72,36 +72,16 @@ class IcebergMark:
             raise self._failed(error) from error
         self._read()
 
-    def mark(self, period: Period, at: datetime | None) -> None:
-        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
-        tag = self._names.of(period)
-        for attempt in range(MAX_ATTEMPTS):
-            table = self._read()
-            if tag in table.metadata.refs:
-                self._check(table, tag, period)
-                return
-            try:
-                self._commit(table, tag, period, at)
-                return
-            except (CommitFailedException, CommitStateUnknownException):
-                time.sleep(pause_s(attempt))
-            except Exception as error:
-                raise self._failed(error) from error
-        raise MarkError(
-            f"Iceberg table {self._identifier}: others committed before each of {MAX_ATTEMPTS} attempts to "
-            f"mark period {period.key}; it will be marked by who starts again"
-        )
-
     def _read(self) -> Table:
-        """The table as it is now. Raises MarkError."""
         try:
             return self._catalog.load_table(self._identifier)
         except Exception as error:
             raise self._failed(error) from error
 
-    def _check(self, table: Table, tag: str, period: Period) -> None:
-        """Raises MarkError unless a tag is the mark of a period."""
+    def _is_marked(self, table: Table, period: Period) -> bool:
+        tag = self._names.of(period)
+        if tag not in table.metadata.refs:
+            return False
         snapshot = table.metadata.snapshot_by_id(table.metadata.refs[tag].snapshot_id)
         summary = snapshot.summary if snapshot is not None else None
         key = summary.additional_properties.get(f"{PROPERTY}key") if summary is not None else None
@@ -111,9 +91,10 @@ class IcebergMark:
                 f"Iceberg table {self._identifier}: tag {tag!r} {of}, and period {period.key} would have the "
                 f"same; give each follower of a table tags of its own (--tag)"
             )
+        return True
 
-    def _commit(self, table: Table, tag: str, period: Period, at: datetime | None) -> None:
-        """Commits on top of the snapshot that `table` is at, or raises CommitFailedException."""
+    def _commit(self, table: Table, period: Period, at: datetime | None) -> None:
+        """On top of the snapshot that `table` is at."""
         from pyiceberg.table.update.snapshot import ManageSnapshots
 
         fields = period.completed(at.isoformat() if at else None)
@@ -129,7 +110,10 @@ class IcebergMark:
             append = transaction.update_snapshot(snapshot_properties=properties).fast_append()
             append.commit()
             tags = ManageSnapshots(transaction)
-            tags.create_tag(append.snapshot_id, tag, self._keep_ms).commit()
+            tags.create_tag(append.snapshot_id, self._names.of(period), self._keep_ms).commit()
 
-    def _failed(self, error: Exception) -> MarkError:
-        return MarkError(f"Iceberg table {self._identifier} cannot be marked: {error}")
+
+def _conflicts() -> tuple[type[Exception], ...]:
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    return CommitFailedException, CommitStateUnknownException

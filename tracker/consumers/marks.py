@@ -9,9 +9,11 @@ there once.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from tracker.client.errors import LowmarkError
 from tracker.consumers.periods import Period, PeriodFollower, Periods
@@ -26,6 +28,9 @@ NAMES_COMPARED = 10_000
 """How many periods in a row must have names of their own for a template to be taken: of hours, more than
 a year's."""
 
+_T = TypeVar("_T")
+"""A table, as its library has it."""
+
 _COMPARED_FROM = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -39,6 +44,49 @@ class Mark(Protocol):
     def mark(self, period: Period, at: datetime | None) -> None:
         """Marks a period, unless it has been marked; durable on return. at: when the tracker announced
         that it is complete, as far as anybody remembers. Raises MarkError, FilesError."""
+
+
+class TableMark(ABC, Generic[_T]):
+    """A mark by a commit of its own in a table that others write, too: whoever commits in between is let
+    through, and the table looked at again."""
+
+    def __init__(self, what: str, conflicts: Callable[[], tuple[type[Exception], ...]]) -> None:
+        """what: the table, for messages; conflicts: what a commit fails with by another's, or by one that may
+        have been this one."""
+        self._what, self._conflicts = what, conflicts
+
+    def mark(self, period: Period, at: datetime | None) -> None:
+        conflicts = self._conflicts()
+        for attempt in range(MAX_ATTEMPTS):
+            table = self._read()
+            if self._is_marked(table, period):
+                return
+            try:
+                self._commit(table, period, at)
+                return
+            except conflicts:
+                time.sleep(_pause_s(attempt))
+            except Exception as error:
+                raise self._failed(error) from error
+        raise MarkError(
+            f"{self._what}: others committed before each of {MAX_ATTEMPTS} attempts to mark period "
+            f"{period.key}; it will be marked by who starts again"
+        )
+
+    @abstractmethod
+    def _read(self) -> _T:
+        """The table as it is now. Raises MarkError."""
+
+    @abstractmethod
+    def _is_marked(self, table: _T, period: Period) -> bool:
+        """Whether a period has its mark. Raises MarkError where it cannot get one."""
+
+    @abstractmethod
+    def _commit(self, table: _T, period: Period, at: datetime | None) -> None:
+        """Marks a period on top of `table`, or raises one of the conflicts."""
+
+    def _failed(self, error: Exception) -> MarkError:
+        return MarkError(f"{self._what} cannot be marked: {error}")
 
 
 def marked(
@@ -59,7 +107,7 @@ def missing_extra(what: str, missing: ModuleNotFoundError) -> MarkError:
     return MarkError(f"{what} needs {missing.name}: pip install 'lowmark[tables]'")
 
 
-def pause_s(attempt: int) -> float:
+def _pause_s(attempt: int) -> float:
     """How long to wait after an attempt (from 0) that another writer of the table came before, in seconds:
     longer with each, and by chance, so that two do not meet again."""
     most = min(MAX_PAUSE_S, 0.05 * 2.0**attempt)
