@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.figures import Budget, Curve, Finding, Skipped, table
 from benchmarks.machine import described, machine
 from scripts.summary import BUILD, ROOT, finish
-from tests.spark_versions.environments import EnvironmentFailed, environment
+from tests.spark_versions.environments import EnvironmentFailed, environment, inherited
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,7 @@ def _run_apart(section: Section, budget: Budget) -> dict[str, Any] | None:
         found = Path(directory) / "found.json"
         command = [python, "-m", "benchmarks", "--only", section.name]
         command += ["--budget", budget.value, "--write", str(found)]
-        # What this process has set for its own Spark is not of another one.
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-        process = subprocess.Popen(command, cwd=ROOT, env=kept, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=inherited(), start_new_session=True)
         try:
             status = process.wait(section.most_s)
         except subprocess.TimeoutExpired:

@@ -33,7 +33,7 @@ from tests.connectors.suites import run_suites
 from tests.spark_matrix.__main__ import Matrix, Outcome, run_rows
 from tests.spark_matrix.registry import Profile, Row
 from tests.spark_matrix.world import WAIT_S, RowFailed, World
-from tests.spark_versions.environments import EnvironmentFailed, environment
+from tests.spark_versions.environments import EnvironmentFailed, environment, inherited
 
 MASTER = "local[2,2]"
 """Two cores; a task may fail once."""
@@ -124,8 +124,7 @@ def run_elsewhere(minor: str, arguments: list[str], name: str) -> list[Outcome]:
     except EnvironmentFailed as error:
         return [Outcome("0.0", f"PySpark {minor}", minor, covered=False, wrong=[str(error)])]
     command = [str(python), "-m", "tests.connectors", "--here", "--name", name, *arguments]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
-    subprocess.run(command, cwd=ROOT, env=kept, stdin=subprocess.DEVNULL, check=False)
+    subprocess.run(command, cwd=ROOT, env=inherited(), stdin=subprocess.DEVNULL, check=False)
     if not report.exists():
         wrong = [f"the run on PySpark {minor} has left no {report.name}"]
         return [Outcome("0.0", f"PySpark {minor}", minor, wrong=wrong)]

@@ -13,15 +13,17 @@ from typing import TypeVar
 import pytest
 from pyspark.sql import SparkSession
 
-import tracker
 from tests.connectors.parts.cache import Unavailable
 from tests.connectors.parts.hdfs import HdfsCluster
 from tests.connectors.parts.jars import spark_jars
 from tests.connectors.parts.kafka import KafkaBroker
 from tests.connectors.parts.s3 import S3Server
 from tests.connectors.parts.together import BUCKET
+from tests.spark.conftest import target
 from tests.spark_matrix.registry import LOCAL
 from tests.spark_matrix.sessions import make_session
+
+__all__ = ["target"]
 
 T = TypeVar("T")
 JARS = ("s3a", "spark-kafka")
@@ -53,12 +55,6 @@ def spark(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sp
     started = make_session(replace(LOCAL, settings=settings), tmp_path_factory.mktemp("spark"))
     yield started
     started.stop()
-
-
-@pytest.fixture(scope="session")
-def target() -> Iterator[str]:
-    with tracker.embedded(shards=2) as embedded:
-        yield embedded.target
 
 
 def or_skip(make: Callable[[], T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from scripts.summary import BUILD, ROOT
 from scripts.test import LayerResult, counted
 from tests.connectors.lake.__main__ import NAMES
 from tests.connectors.lake.__main__ import run as run_lake
-from tests.spark_versions.environments import EnvironmentFailed
+from tests.spark_versions.environments import EnvironmentFailed, inherited
 
 SHOWN_LINES = 60
 """Of what a suite that is not ok has printed, the last."""
@@ -33,11 +32,9 @@ class Suite:
 def run_long(report: Path, log: IO[bytes]) -> int:
     command = [sys.executable, "-m", "pytest", "-m", "long", f"--junitxml={report}"]
     directory = str(Path(__file__).parent.relative_to(ROOT))
-    # The jars of the rows' JVM are not those of this one.
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     run = subprocess.run(
         [*command, directory],
-        cwd=ROOT, env=kept, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False,
+        cwd=ROOT, env=inherited(), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
     return run.returncode
 

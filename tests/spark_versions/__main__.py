@@ -15,7 +15,7 @@ from typing import Any
 
 from local_tracker.spark.versions import SUPPORTED_PYSPARK
 from scripts.summary import BUILD, ROOT, finish
-from tests.spark_versions.environments import EnvironmentFailed, environment
+from tests.spark_versions.environments import EnvironmentFailed, environment, inherited
 
 ROWS = {
     "1.1": "an ordinary run with acks of user code, into tracked.writer",
@@ -114,7 +114,7 @@ def _run(command: list[str], python: Path, log: Path) -> int:
 
 def environment_of(programs: str) -> dict[str, str]:
     """The variables of a version's run: its own programs first, and none of another Spark's."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
+    kept = inherited()
     return {**kept, "PATH": f"{programs}{os.pathsep}{kept.get('PATH', '')}"}
 
 

@@ -8,6 +8,7 @@ writes the latter anew.
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import shutil
 import subprocess
@@ -29,6 +30,12 @@ _TOOLS = re.compile(
 
 class EnvironmentFailed(Exception):
     """An environment cannot be made: why, and what to do."""
+
+
+def inherited() -> dict[str, str]:
+    """The variables that a process with a Spark of its own gets: what this one has set for its Spark is not of
+    that one."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
 
 
 def lock_text(version: str) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from scripts.summary import ROOT
-from tests.spark_versions.environments import TABLES_PYSPARK, environment
+from tests.spark_versions.environments import TABLES_PYSPARK, environment, inherited
 
 FORMATS = ("delta", "iceberg")
 NAMES = (*FORMATS, "mark", "writer")
@@ -40,15 +39,13 @@ def run(
         wanted += [f"not {name}" for name in FORMATS if name not in formats]
     command += ["-k", " and ".join(wanted)] if wanted else []
     command += [f"--junitxml={report}"] if report else []
-    # What the one that runs this has set for its own Spark is not of that one.
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
     files = [
         f"tests/connectors/lake/{name}_queries.py"
         for name in (*(["table"] if formats else ()), *names)
     ]
     errors = None if log is None else subprocess.STDOUT
     run = subprocess.run(
-        [*command, *files], cwd=ROOT, env=kept, stdout=log, stderr=errors, check=False
+        [*command, *files], cwd=ROOT, env=inherited(), stdout=log, stderr=errors, check=False
     )
     return run.returncode
 

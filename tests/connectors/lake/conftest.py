@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from tests.connectors.lake.sessions import lake_session
 from tests.connectors.parts.s3 import S3Server
-from tests.spark.conftest import pipelines, target
+from tests.spark.conftest import pipelines
 
-__all__ = ["pipelines", "target"]
+__all__ = ["pipelines"]
 
 
 @pytest.fixture(scope="session")
