@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from tracker.client import ports
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_TIMEOUT_S = 45.0
@@ -103,15 +104,4 @@ class Child:
 
 def free_ports(count: int) -> int:
     """The first of `count` consecutive ports of the loopback address that are free now."""
-    for _ in range(100):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                for place in range(1, count):
-                    with socket.socket() as other:
-                        other.bind(("127.0.0.1", port + place))
-            except (OSError, OverflowError):
-                continue
-            return port
-    raise OSError(f"no {count} consecutive ports of 127.0.0.1 are free")
+    return ports.free_ports(count)[0]

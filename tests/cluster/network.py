@@ -7,18 +7,14 @@ takes its cable out. Elsewhere each has a relay before it, which swallows what c
 from __future__ import annotations
 
 import os
-import random
-import socket
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from tests.cluster.children import until
 from tests.cluster.relay import Relay
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 
 PORT = 7070
 _MARK = "LOWMARK_FAULTS_IN_NAMESPACE"
@@ -65,31 +61,9 @@ class Loopback:
 
 
 def fresh_address() -> str:
-    """A free port of loopback that this process has given to nobody before."""
-    while (port := free_ports(1)[0]) in _given:
-        pass
-    _given.add(port)
+    """A port of loopback for a server that is started now, and perhaps once more."""
+    (port,) = free_ports(1)
     return f"127.0.0.1:{port}"
-
-
-def lasting_address() -> str:
-    """As `fresh_address`, for one that is bound again after a while in which nobody has it: its port is
-    none that the kernel gives to outgoing connections, which would else take it meanwhile, or, by
-    whoever tries to connect again and again, connect to itself."""
-    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    ports = [port for port in range(_FIRST_LASTING, outgoing) if port not in _given]
-    random.shuffle(ports)
-    for port in ports:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            _given.add(port)
-            return f"127.0.0.1:{port}"
-    return fresh_address()
-
-
-_FIRST_LASTING = 10_000
-"""Below are ports of well-known services."""
-_given: set[int] = set()
 
 
 def open_network() -> Network:

@@ -6,12 +6,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 from tests.cluster.children import until
-from tests.cluster.network import lasting_address
 from tests.connectors.parts.cache import FETCH_TIMEOUT_S
 from tests.connectors.parts.hdfs import HdfsCluster
 from tests.connectors.parts.kafka import KafkaBroker
@@ -24,13 +22,6 @@ pytestmark = pytest.mark.timeout(3 * FETCH_TIMEOUT_S)  # where a part is fetched
 RACES, RACERS = 40, 8
 HDFS_CLOCK_NS = 1_000_000
 """HDFS has times in milliseconds."""
-
-
-def test_an_address_that_lasts_is_given_once_and_never_to_an_outgoing_connection() -> None:
-    addresses = [lasting_address() for _ in range(20)]
-    assert len(set(addresses)) == len(addresses)
-    outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(int(address.partition(":")[2]) < outgoing for address in addresses)
 
 
 # --- Kafka ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.cluster.tracker import Tracker
 from tests.dashboard.browser import Browser
 from tests.dashboard.scene import SEGMENTS, Scene, Showing, scene
 from tests.docs.pages import ROOT
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 from tracker.core.model import Edge, PipelineSpec, TimeKind
 from tracker.dashboard import query
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.redis_server import RedisServer
 from tests.service.serving import until
 from tracker.client.admin import Admin
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 from tracker.core import log as m
 from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import ProcessConfig

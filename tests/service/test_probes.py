@@ -13,7 +13,7 @@ from tests.cluster.children import WAIT_S, discard, until
 from tests.cluster.network import Place
 from tests.cluster.tracker import Server
 from tracker.client import Admin, Subscriber
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 from tracker.core.model import PipelineSpec
 from tracker.service.rpc.probes import READY_SERVICE, SERVES_SERVICE
 from tracker.service.rpc.redirect import LIVE_SERVICE

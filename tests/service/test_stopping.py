@@ -16,7 +16,7 @@ import pytest
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import progress_service_pb2 as progress_pb
 from tests.service.serving import WAIT_S, config, serving, status_of, until
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
 from tracker.service.config import ServerConfig

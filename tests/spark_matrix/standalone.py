@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_TIMEOUT_S = 60.0

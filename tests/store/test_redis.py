@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.children import until
 from tests.cluster.redis_server import STRICT, RedisServer
-from tracker.client.embedded import free_ports
+from tracker.client.ports import free_ports
 from tracker.store import LogShortened, Store, StoreError, StoreUnavailable, open_store, shown_store
 
 WAIT_S = 30.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import structlog
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.node import NodeClient
+from tracker.client.ports import free_ports
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.process import ProcessConfig
@@ -25,18 +25,6 @@ START_TIMEOUT_S = 30.0
 START_ATTEMPTS = 5
 GRACE_S = 0.1
 """How long calls may go on when a shard stops: its clients are those of one test or notebook."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listened on a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 class EmbeddedTracker(Closing):

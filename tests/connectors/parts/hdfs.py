@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.cluster.children import until
-from tests.cluster.network import lasting_address
+from tests.cluster.network import fresh_address
 from tests.cluster.part import START_S, PartProcess
 from tests.connectors.parts.jars import class_path
 from tests.connectors.parts.process import java, run_java
@@ -34,7 +34,7 @@ class HdfsCluster:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.address, self.web = lasting_address(), lasting_address()
+        self.address, self.web = fresh_address(), fresh_address()
         self.url = f"hdfs://{self.address}"
         directory.mkdir(parents=True, exist_ok=True)
         self._write_config(directory)
@@ -55,9 +55,9 @@ class HdfsCluster:
         core = {"fs.defaultFS": self.url, "hadoop.tmp.dir": directory / "data"}
         hdfs = {
             "dfs.namenode.http-address": self.web,
-            "dfs.datanode.address": lasting_address(),
-            "dfs.datanode.http.address": lasting_address(),
-            "dfs.datanode.ipc.address": lasting_address(),
+            "dfs.datanode.address": fresh_address(),
+            "dfs.datanode.http.address": fresh_address(),
+            "dfs.datanode.ipc.address": fresh_address(),
             "dfs.replication": 1,
             "dfs.blocksize": BLOCK_BYTES,
             "dfs.permissions.enabled": "false",

@@ -6,7 +6,7 @@ import base64
 import uuid
 from pathlib import Path
 
-from tests.cluster.network import lasting_address
+from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
 from tests.connectors.parts.jars import class_path
 from tests.connectors.parts.process import java, run_java
@@ -24,7 +24,7 @@ class KafkaBroker(PartProcess):
 
     def __init__(self, directory: Path, **settings: object) -> None:
         """settings: of the broker, with `_` for each dot."""
-        self.bootstrap = lasting_address()
+        self.bootstrap = fresh_address()
         self._class_path = class_path(JARS)
         self._config = directory / "server.properties"
         self._write_config(directory, settings)
@@ -34,7 +34,7 @@ class KafkaBroker(PartProcess):
 
     def _write_config(self, directory: Path, more: dict[str, object]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        controller = lasting_address()
+        controller = fresh_address()
         settings = {
             "process.roles": "broker,controller",
             "node.id": 1,

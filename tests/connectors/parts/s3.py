@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.cluster.network import lasting_address
+from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
 from tests.connectors.parts.cache import cache, made_once, run_fetcher
 
@@ -41,7 +41,7 @@ class S3Server(PartProcess):
     """
 
     def __init__(self, directory: Path, *buckets: str) -> None:
-        address = lasting_address()
+        address = fresh_address()
         self.url = f"http://{address}"
         self.data = directory / "data"
         """A directory for each bucket, and a file in it for each object, by its key."""
