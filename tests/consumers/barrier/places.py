@@ -1,0 +1,16 @@
+"""Sinks of each kind, made from words, so that another process can make the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tracker.consumers.barrier.sink import OrderedSink
+from tracker.consumers.barrier.sqlite import SqliteSink
+
+
+def _sqlite(where: Mapping[str, str]) -> OrderedSink:
+    return SqliteSink(where["path"])
+
+
+SINKS: dict[str, Callable[[Mapping[str, str]], OrderedSink]] = {"sqlite": _sqlite}
+"""By kind: makes a sink, of what its place says (`conformance.Place.where`)."""
