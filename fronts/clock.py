@@ -13,6 +13,9 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+NO_READING_NS = -(2**63)
+"""What the clock of a front reads that takes its time from the records, before it has seen one."""
+
 
 class ClockFault(Enum):
     """What a clock did."""
@@ -76,6 +79,8 @@ class ClockWatch:
 
     def granted(self, clock_ns: int, granted_ns: int) -> list[ClockReport]:
         """The front may label from the moment `granted_ns` on, and its clock reads `clock_ns`."""
+        if clock_ns == NO_READING_NS:
+            return []
         return self._measure([(ClockFault.BEHIND, granted_ns - clock_ns)])
 
     def _measure(self, faults: list[tuple[ClockFault, int]]) -> list[ClockReport]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, Unpack
 from urllib.parse import quote
 
+from fronts.clock import NO_READING_NS
 from fronts.core import FrontStateError
 from fronts.front import (
     DRAIN_TIMEOUT_S,
@@ -56,6 +57,7 @@ BROKER_TIMEOUT_S = 10.0
 """How long one answer of the brokers is waited for."""
 
 _RECORDS_PER_READ, _READ_TIMEOUT_S = 10_000, 0.05
+_NEW_TOPIC_S = 0.1  # until it is asked again who leads the partitions of a topic
 
 Brokers = str | Mapping[str, Any]
 """`host:port,host:port`, or a whole configuration as confluent-kafka takes it."""
@@ -86,27 +88,45 @@ class KafkaTopic:
         return self._offsets(OffsetSpec.earliest())
 
     def _offsets(self, spec: Any) -> TopicEnds:
-        from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+        """Asked again for a while where not every broker knows yet who leads the partitions: of a topic that
+        was created a moment ago, say."""
+        from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            asked = self._admin.describe_topics(
-                TopicCollection([self.name]), request_timeout=self._timeout_s
-            )
-            described = asked[self.name].result(self._timeout_s)
-            numbers = [partition.id for partition in described.partitions]
-            listed = self._admin.list_offsets(
-                {TopicPartition(self.name, number): spec for number in numbers},
-                request_timeout=self._timeout_s,
-            )
-            found = {at.partition: one.result(self._timeout_s) for at, one in listed.items()}
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise TopicError(f"there is no topic {self.name!r}: create it first") from None
-            raise BrokerAwayError(f"topic {self.name!r}: no broker has answered: {error}") from None
-        except TimeoutError:
-            raise BrokerAwayError(
-                f"topic {self.name!r}: no broker has answered within {self._timeout_s:g} s"
-            ) from None
+        begun_s = time.monotonic()
+        while True:
+            try:
+                return self._offsets_now(spec)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise TopicError(f"there is no topic {self.name!r}: create it first") from None
+                led_later = code in (
+                    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+                    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
+                )  # fmt: skip
+                if not led_later or time.monotonic() - begun_s > self._timeout_s:
+                    raise BrokerAwayError(
+                        f"topic {self.name!r}: no broker has answered: {error}"
+                    ) from None
+            except TimeoutError:
+                raise BrokerAwayError(
+                    f"topic {self.name!r}: no broker has answered within {self._timeout_s:g} s"
+                ) from None
+            time.sleep(_NEW_TOPIC_S)
+
+    def _offsets_now(self, spec: Any) -> TopicEnds:
+        from confluent_kafka import TopicCollection, TopicPartition
+
+        asked = self._admin.describe_topics(
+            TopicCollection([self.name]), request_timeout=self._timeout_s
+        )
+        described = asked[self.name].result(self._timeout_s)
+        numbers = [partition.id for partition in described.partitions]
+        listed = self._admin.list_offsets(
+            {TopicPartition(self.name, number): spec for number in numbers},
+            request_timeout=self._timeout_s,
+        )
+        found = {at.partition: one.result(self._timeout_s) for at, one in listed.items()}
         ends = {f"{self.name}/{number}": int(one.offset) for number, one in found.items()}
         return TopicEnds(_java_id(str(described.topic_id)), ends)
 
@@ -210,7 +230,7 @@ class KafkaFront:
         self._directory = self._place.front(segment)
         self._owner, self._segment, self._begin = f"front {front}", segment, begin
         self._clock: Clock = options.get("clock", time.time_ns)
-        self._looked_ns = 0
+        self._looked_ns = NO_READING_NS
         self._front_options = FrontOptions(**options)
         self._front_options["clock"] = lambda: self._looked_ns
         self._make_front: Callable[[TopicClaim], RangeFront] = lambda claim: RangeFront(
@@ -252,7 +272,7 @@ class KafkaFront:
         """Claims the topic, joins, and begins to label. Raises TopicError where the topic belongs to
         another front, was made anew, or lost records that had been labelled; BrokerAwayError, and as
         `RangeFront.start`."""
-        self._looked_ns = 0 if self._records is not None else self._clock()
+        self._looked_ns = NO_READING_NS if self._records is not None else self._clock()
         found = self.topic.ends()
         begins = self.topic.earliest().ends if self._begin == "earliest" else found.ends
         wanted = TopicClaim(self._owner, found.topic_id, begins, (self._segment,))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
@@ -375,8 +376,16 @@ def test_a_query_is_followed_from_outside(world: World) -> None:
     attached.close()
 
 
+def test_a_topic_can_be_asked_about_as_soon_as_it_is_created(broker: KafkaBroker) -> None:
+    for number in range(10):
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        (created,) = admin.create_topics([NewTopic(f"new-{number}", 8, 1)]).values()
+        created.result(WAIT_S)
+        assert len(KafkaTopic(f"new-{number}", broker.bootstrap).ends().ends) == 8
+
+
 def test_records_are_labelled_by_their_own_timestamps(
-    target: str, broker: KafkaBroker, tmp_path: Path
+    target: str, broker: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = "by-timestamps"
     broker.create_topic(name, 2)
@@ -393,6 +402,7 @@ def test_records_are_labelled_by_their_own_timestamps(
         until(lambda: front.ends.get(f"{name}/0") == 2)  # beyond, partition 1 may bring more
         front.leave()
     assert front.late == 1
+    assert "clock" not in caplog.text  # it has none of its own
     slots = topic_ranges(str(tmp_path), name, name, "parse").slots
     assert list(slots(f"{name}/0", 0, 3)) == [(0, 1, 1_000), (1, 2, 1_001), (2, 3, 1_050)]
     assert list(slots(f"{name}/1", 0, 2)) == [(0, 2, 1_020)]
