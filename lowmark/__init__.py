@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from local_tracker.spark.kafka import topic_ranges
     from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
     from local_tracker.spark.rescaling import ROCKSDB, Rescaled, RescaleError, rescale_query
+    from local_tracker.spark.state.rules import HeldFor
     from local_tracker.spark.tracked import BatchWriter, Tracked, TrackedQuery
     from local_tracker.worker.noted import note_commit
     from tracker import __version__
@@ -133,6 +134,7 @@ _NAMES = {
     "local_tracker.spark.kafka": ("topic_ranges",),
     "local_tracker.spark.ranges": ("NotYetPublished", "OffsetRanges", "PublishedRanges"),
     "local_tracker.spark.rescaling": ("ROCKSDB", "RescaleError", "Rescaled", "rescale_query"),
+    "local_tracker.spark.state.rules": ("HeldFor",),
     "local_tracker.spark.tracked": ("BatchWriter", "Tracked", "TrackedQuery"),
     "local_tracker.worker.noted": ("note_commit",),
     "tracker": ("__version__",),
@@ -186,7 +188,7 @@ __all__ = [
     "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
     "EmbeddedTracker", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
-    "Heartbeat", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
+    "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
     "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",
     "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome", "PartitionGroup",
     "Period", "PeriodFollower", "Periods", "PipelineDescription", "PipelineFileError",

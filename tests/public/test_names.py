@@ -17,7 +17,7 @@ NAMES = [
     "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
     "EmbeddedTracker", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
-    "Heartbeat", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
+    "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
     "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",
     "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome", "PartitionGroup",
     "Period", "PeriodFollower", "Periods", "PipelineDescription", "PipelineFileError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime
+from fractions import Fraction
 
 from tracker.client.updates import unix_ns
 from tracker.core.model.slots import HIGHEST_SLOT, LOWEST_SLOT
@@ -28,9 +29,9 @@ def parse_duration_ns(value: object) -> int:
         raise ValueError(
             f"{value!r} is not a duration; write a number and ns, us, ms, s, m, h or d"
         )
-    nanoseconds = float(match[1]) * _UNITS_NS[match[2]]
+    nanoseconds = Fraction(match[1]) * _UNITS_NS[match[2]]
     if nanoseconds > _MOST_NS:
-        raise ValueError(f"a duration of {nanoseconds / 1e9:g} s is longer than can be counted")
+        raise ValueError(f"{value!r} is longer than can be counted, {_MOST_NS} ns")
     return round(nanoseconds)
 
 

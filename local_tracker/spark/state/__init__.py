@@ -1,0 +1,4 @@
+"""What the state of a Spark query holds back, and until when.
+
+`rules` says which watermark a row's effect waits for, operator by operator.
+"""
