@@ -36,6 +36,7 @@ PLANTED = {
     "local_tracker/stranger.py": "local_tracker.worker",
     "local_tracker/core/stranger.py": "threading",
     "local_tracker/spark/stranger.py": "local_tracker.spark.tracked",
+    "local_tracker/spark/state/entries.py": "pyspark",
     "local_tracker/spark/state/rules.py": "pyspark",
     "local_tracker/worker/stranger.py": "grpc",
     "fronts/stranger.py": "pyspark",

@@ -1,4 +1,5 @@
 """What the state of a Spark query holds back, and until when.
 
-`rules` says which watermark a row's effect waits for, operator by operator.
+`rules` says which watermark a row's effect waits for, operator by operator; `entries` which slots are held for
+that, batch by batch, and under which names.
 """

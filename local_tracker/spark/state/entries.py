@@ -1,0 +1,211 @@
+"""What the state of a query holds, batch by batch: which slots, and until which watermark.
+
+Each batch that consumed something leaves an *entry* in each segment that the query creates in: the slot that
+what it consumed allows there, held until the watermark by which all that it absorbed is out. The tracker keeps
+an entry as a hold of the query's node (rule 11), whose name says the bound, and nobody else keeps any of it:
+after a restart they are found again by their names.
+
+An entry that another one covers, whose slot is no higher and whose bound is no lower, is not kept: it would
+change nothing. So of one segment, those of higher slots have higher bounds, and few are left where bounds fall
+together, as those of windows do. Where more are left than `MAX_ENTRIES` their bounds are rounded up, to a grid
+that is as coarse as it must be: that holds for longer, never for less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tracker.core.model import HeldSlot, HoldMove
+from tracker.core.model.slots import FOREVER
+
+MAX_ENTRIES = 256
+"""Of one query at one time, in all segments."""
+MAX_SEGMENTS = 64
+"""That a query with state creates in: each has room for some entries."""
+
+_NAME = re.compile(r"state:\d{1,9}:(-?\d{1,25}|unknown|unseen)(:2)?")
+
+Bound = int | str
+"""A watermark, in ms since 1970, or why it is not known: `UNKNOWN`, `UNSEEN`, or another's name for it."""
+
+UNKNOWN = "unknown"
+"""The watermark told nothing yet of the event times that were absorbed; that of a later batch will."""
+UNSEEN = "unseen"
+"""The watermark will never tell: Spark found the batch in its sink, and did not evaluate it again."""
+
+_Key = tuple[int, Bound]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of a committed batch. over_ms: entries of bounds up to this are over, those of the batch
+    itself as well. bound_ms: the watermark by which all that it absorbed is out, or why that is not known.
+    earlier_ms: the same of all that was absorbed before it and was `UNKNOWN`; None if it still is."""
+
+    over_ms: int
+    bound_ms: Bound
+    earlier_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    slot: int
+    name: str
+    """Of the hold."""
+
+
+class Entries:
+    """The entries of a query as they are after one of its batches. Never changed: each batch makes new ones."""
+
+    def __init__(self, kept: Mapping[_Key, Entry], most: int = MAX_ENTRIES) -> None:
+        """kept: by segment number and bound. most: that there may be."""
+        self._kept, self._most = dict(kept), most
+
+    @classmethod
+    def found(cls, holds: Iterable[HeldSlot], most: int = MAX_ENTRIES) -> Entries:
+        """Those of a node, by what it holds: a name that is not of here keeps its slot until all is let go
+        of."""
+        kept: dict[_Key, Entry] = {}
+        for held in holds:
+            bound = bound_of(held.name)
+            key: _Key = (held.segment, held.name if bound is None else bound)
+            if key in kept:  # nobody makes two of one bound
+                key = held.segment, held.name
+            kept[key] = Entry(held.slot, held.name)
+        return cls(kept, most)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def lowest(self) -> dict[int, int]:
+        """The lowest slot that is held, by segment number."""
+        lowest: dict[int, int] = {}
+        for (segment, _), entry in self._kept.items():
+            lowest[segment] = min(entry.slot, lowest.get(segment, entry.slot))
+        return lowest
+
+    def bounds(self) -> list[tuple[int, Bound, int]]:
+        """Segment number, bound and slot of each."""
+        return [(segment, bound, entry.slot) for (segment, bound), entry in self._kept.items()]
+
+    def labels(self, slots: Mapping[int, int]) -> dict[int, int]:
+        """The slots under which a batch creates, by segment number, that consumed what allows `slots`: some of
+        what it emits may be of any entry that there is before it."""
+        labels = self.lowest()
+        for segment, slot in slots.items():
+            labels[segment] = min(slot, labels.get(segment, slot))
+        return labels
+
+    def after(self, slots: Mapping[int, int], told: Told) -> tuple[Entries, tuple[HoldMove, ...]]:
+        """The entries after a batch, and what its tick does to holds. slots: what it consumed allows, in the
+        segments that it creates in; empty where it consumed nothing."""
+        wanted: dict[_Key, int] = {}
+
+        def add(segment: int, bound: Bound, slot: int) -> None:
+            if isinstance(bound, int) and bound <= told.over_ms:
+                return
+            wanted[segment, bound] = min(slot, wanted.get((segment, bound), slot))
+
+        for (segment, bound), entry in self._kept.items():
+            if bound == UNKNOWN and told.earlier_ms is not None:
+                bound = told.earlier_ms
+            add(segment, bound, entry.slot)
+        for segment, slot in slots.items():
+            add(segment, told.bound_ms, slot)
+        return self._changed(_bounded(_uncovered(wanted), self._most))
+
+    def emptied(self) -> tuple[HoldMove, ...]:
+        """What lets go of all."""
+        return _moves(self._kept, {})
+
+    def _changed(self, wanted: Mapping[_Key, int]) -> tuple[Entries, tuple[HoldMove, ...]]:
+        kept: dict[_Key, Entry] = {}
+        for key, slot in wanted.items():
+            before = self._kept.get(key)
+            if before is None or before.slot != slot:
+                before = Entry(slot, _name(key, None if before is None else before.name))
+            kept[key] = before
+        return Entries(kept, self._most), _moves(self._kept, kept)
+
+    def validate(self) -> None:
+        """Raises AssertionError where an invariant does not hold."""
+        names = [entry.name for entry in self._kept.values()]
+        assert len(set(names)) == len(names), "two entries share a hold"
+        assert len(names) <= self._most, f"{len(names)} entries, the limit is {self._most}"
+        for (segment, bound), entry in self._kept.items():
+            assert bound_of(entry.name) in (bound, None), (bound, entry)
+            if isinstance(bound, int):
+                for (other, later), upper in self._kept.items():
+                    if other == segment and isinstance(later, int) and later > bound:
+                        assert upper.slot > entry.slot, (entry, upper)
+
+
+def bound_of(name: str) -> Bound | None:
+    """The bound that a hold's name says; None if it is of no entry."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return match[1] if match[1] in (UNKNOWN, UNSEEN) else int(match[1])
+
+
+def _moves(before: Mapping[_Key, Entry], after: Mapping[_Key, Entry]) -> tuple[HoldMove, ...]:
+    """From some entries to those after them. A hold cannot move down: where an entry's slot is lower than it was,
+    its hold changes places with another, in one step."""
+    known = {entry.name for entry in before.values()}
+    names = {entry.name for entry in after.values()}
+    begun = [
+        HoldMove(entry.name, segment, entry.slot)
+        for (segment, _), entry in after.items()
+        if entry.name not in known
+    ]
+    released = [
+        HoldMove(entry.name, segment, FOREVER)
+        for (segment, _), entry in before.items()
+        if entry.name not in names
+    ]
+    return (*begun, *released)
+
+
+def _name(key: _Key, instead_of: str | None) -> str:
+    """Of an entry's hold; another one where it changes places with a hold of its bound."""
+    segment, bound = key
+    name = f"state:{segment}:{bound}"
+    return f"{name}:2" if instead_of == name else name
+
+
+def _uncovered(wanted: Mapping[_Key, int]) -> dict[_Key, int]:
+    """Without those that others cover. One of an unknown bound covers nothing: it may be over first."""
+    kept = {key: slot for key, slot in wanted.items() if not isinstance(key[1], int)}
+    lowest: dict[int, int] = {}
+    bounded = [
+        (bound, *key, slot) for key, slot in wanted.items() if isinstance(bound := key[1], int)
+    ]
+    for bound, segment, _, slot in sorted(bounded, key=lambda item: -item[0]):
+        if slot < lowest.get(segment, FOREVER):
+            kept[segment, bound] = lowest[segment] = slot
+    return kept
+
+
+def _bounded(wanted: dict[_Key, int], most: int) -> dict[_Key, int]:
+    """At most so many, bounds rounded up where there are more: then to half as many, so that there is room
+    again for a while."""
+    if len(wanted) <= most:
+        return wanted
+    others = sum(not isinstance(bound, int) for _, bound in wanted)
+    segments = len({segment for segment, _ in wanted})
+    room = max((most - others) // 2, 2 * segments)  # of each, those before 1970 and the others
+    grid_ms = 1
+    while len(rounded := _rounded(wanted, grid_ms)) - others > room:
+        grid_ms *= 2
+    return rounded
+
+
+def _rounded(wanted: Mapping[_Key, int], grid_ms: int) -> dict[_Key, int]:
+    rounded: dict[_Key, int] = {}
+    for (segment, bound), slot in wanted.items():
+        if isinstance(bound, int):
+            bound = -(-bound // grid_ms) * grid_ms
+        rounded[segment, bound] = min(slot, rounded.get((segment, bound), slot))
+    return rounded
