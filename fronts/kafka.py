@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Self, Unpack
 from urllib.parse import quote
 
@@ -36,6 +36,7 @@ from fronts.groups import PartitionGroup
 from fronts.kafka_times import Records, TimedEnds, TimedRecord, TimedTopic
 from fronts.ranges import RangeFront
 from fronts.rounds import Rounds
+from tracker.client.brokers import Brokers, KafkaTopic, configuration, confluent
 from tracker.client.errors import LowmarkError, UnavailableError
 from tracker.client.topics import (
     BrokerAwayError,
@@ -53,82 +54,12 @@ POLL_INTERVAL_MS = 100
 """How often the brokers are asked: two requests each time."""
 IDLE_S = 5.0
 """By timestamps: how long a partition is waited for that has been read to its end."""
-BROKER_TIMEOUT_S = 10.0
-"""How long one answer of the brokers is waited for."""
 
 _RECORDS_PER_READ, _READ_TIMEOUT_S = 10_000, 0.05
-_NEW_TOPIC_S = 0.1  # until it is asked again who leads the partitions of a topic
 
-Brokers = str | Mapping[str, Any]
-"""`host:port,host:port`, or a whole configuration as confluent-kafka takes it."""
 Begin = Literal["earliest", "latest"]
 
 log = logging.getLogger("lowmark.front")
-
-
-class KafkaTopic:
-    """A topic, asked about by `confluent-kafka`. Thread-safe."""
-
-    def __init__(self, name: str, brokers: Brokers, timeout_s: float = BROKER_TIMEOUT_S) -> None:
-        """Raises LowmarkError where confluent-kafka is not installed."""
-        _confluent(name)
-        from confluent_kafka.admin import AdminClient
-
-        self.name, self._timeout_s = name, timeout_s
-        self._admin = AdminClient(_config(brokers), logger=logging.getLogger("lowmark.kafka"))
-
-    def ends(self) -> TopicEnds:
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(OffsetSpec.latest())
-
-    def earliest(self) -> TopicEnds:
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(OffsetSpec.earliest())
-
-    def _offsets(self, spec: Any) -> TopicEnds:
-        """Asked again for a while where not every broker knows yet who leads the partitions: of a topic that
-        was created a moment ago, say."""
-        from confluent_kafka import KafkaError, KafkaException
-
-        begun_s = time.monotonic()
-        while True:
-            try:
-                return self._offsets_now(spec)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise TopicError(f"there is no topic {self.name!r}: create it first") from None
-                led_later = code in (
-                    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
-                    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
-                )  # fmt: skip
-                if not led_later or time.monotonic() - begun_s > self._timeout_s:
-                    raise BrokerAwayError(
-                        f"topic {self.name!r}: no broker has answered: {error}"
-                    ) from None
-            except TimeoutError:
-                raise BrokerAwayError(
-                    f"topic {self.name!r}: no broker has answered within {self._timeout_s:g} s"
-                ) from None
-            time.sleep(_NEW_TOPIC_S)
-
-    def _offsets_now(self, spec: Any) -> TopicEnds:
-        from confluent_kafka import TopicCollection, TopicPartition
-
-        asked = self._admin.describe_topics(
-            TopicCollection([self.name]), request_timeout=self._timeout_s
-        )
-        described = asked[self.name].result(self._timeout_s)
-        numbers = [partition.id for partition in described.partitions]
-        listed = self._admin.list_offsets(
-            {TopicPartition(self.name, number): spec for number in numbers},
-            request_timeout=self._timeout_s,
-        )
-        found = {at.partition: one.result(self._timeout_s) for at, one in listed.items()}
-        ends = {f"{self.name}/{number}": int(one.offset) for number, one in found.items()}
-        return TopicEnds(_java_id(str(described.topic_id)), ends)
 
 
 class KafkaRecords:
@@ -136,7 +67,7 @@ class KafkaRecords:
 
     def __init__(self, name: str, brokers: Brokers) -> None:
         """Raises LowmarkError where confluent-kafka is not installed."""
-        consumer = _confluent(name).Consumer
+        consumer = confluent(name).Consumer
         config: dict[str, Any] = {
             "group.id": "lowmark-front",  # it joins no group, and commits nothing
             "enable.auto.commit": False,
@@ -144,7 +75,7 @@ class KafkaRecords:
             "auto.offset.reset": "earliest",  # where retention has taken what was to be read
             "isolation.level": "read_uncommitted",
         }
-        self._name, self._config, self._paused = name, _config(brokers) | config, set[str]()
+        self._name, self._config, self._paused = name, configuration(brokers) | config, set[str]()
         self._consumer = consumer(self._config, logger=logging.getLogger("lowmark.kafka"))
         self._reached: dict[str, int] = {}
 
@@ -153,18 +84,18 @@ class KafkaRecords:
 
     def read(self) -> list[TimedRecord]:
         """Raises BrokerAwayError, and TopicError for a record without a timestamp."""
-        confluent = _confluent(self._name)
+        library = confluent(self._name)
         found = []
         for message in self._consumer.consume(_RECORDS_PER_READ, _READ_TIMEOUT_S):
             partition = f"{self._name}/{message.partition()}"
             error = message.error()
             if error is None:
                 kind, time_ms = message.timestamp()
-                if kind == confluent.TIMESTAMP_NOT_AVAILABLE:
+                if kind == library.TIMESTAMP_NOT_AVAILABLE:
                     raise TopicError(f"offset {message.offset()} of {partition!r} has no timestamp")
                 found.append(TimedRecord(partition, message.offset(), time_ms * 1_000_000))
                 self._reached.pop(partition, None)
-            elif error.code() == confluent.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            elif error.code() == library.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._reached[partition] = message.offset()
             else:
                 raise BrokerAwayError(f"topic {self._name!r} cannot be read: {error}")
@@ -184,7 +115,7 @@ class KafkaRecords:
         self._consumer.close()
 
     def _at(self, partition: str, *offset: int) -> Any:
-        return _confluent(self._name).TopicPartition(
+        return confluent(self._name).TopicPartition(
             self._name, int(partition.rsplit("/", 1)[1]), *offset
         )
 
@@ -441,24 +372,3 @@ def _topic(topic: str | Topic, brokers: Brokers | None) -> Topic:
     if brokers is None:
         raise LowmarkError(f"topic {topic!r} needs brokers=, as host:port")
     return KafkaTopic(topic, brokers)
-
-
-def _config(brokers: Brokers) -> dict[str, Any]:
-    return {"bootstrap.servers": brokers} if isinstance(brokers, str) else dict(brokers)
-
-
-def _confluent(topic: str) -> Any:
-    """The module. Raises LowmarkError where it is not installed."""
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        raise LowmarkError(
-            f"topic {topic!r} is asked about by confluent-kafka, which is not installed: pip install "
-            f"'lowmark[kafka]' ({error})"
-        ) from None
-    return confluent_kafka
-
-
-def _java_id(text: str) -> str:
-    """A topic's id as Kafka's own tools and clients write it."""
-    return text.replace("+", "-").replace("/", "_").rstrip("=")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         OpenBatch,
     )
     from fronts.groups import FileGroup, PartitionGroup
-    from fronts.kafka import KafkaFront, KafkaGroup, KafkaTopic
+    from fronts.kafka import KafkaFront, KafkaGroup
     from fronts.ranges import RangeFront
     from fronts.spark import SparkFront
     from local_tracker import acks
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         UnavailableError,
         Update,
     )
+    from tracker.client.brokers import KafkaTopic
     from tracker.client.credentials import CredentialsError
     from tracker.client.embedded import EmbeddedTracker, embedded
     from tracker.client.history import history
@@ -125,7 +126,7 @@ _NAMES = {
         "OpenBatch",
     ),
     "fronts.groups": ("FileGroup", "PartitionGroup"),
-    "fronts.kafka": ("KafkaFront", "KafkaGroup", "KafkaTopic"),
+    "fronts.kafka": ("KafkaFront", "KafkaGroup"),
     "fronts.ranges": ("RangeFront",),
     "fronts.spark": ("SparkFront",),
     "local_tracker.spark.as_of": ("TableAsOf",),
@@ -143,6 +144,7 @@ _NAMES = {
         "FencedError", "LowmarkError", "NodeClient", "PipelineInfo", "RefusedError", "RoutingInfo",
         "SecureTarget", "ShardInfo", "Subscriber", "TickRefusedError", "UnavailableError", "Update",
     ),
+    "tracker.client.brokers": ("KafkaTopic",),
     "tracker.client.embedded": ("EmbeddedTracker", "embedded"),
     "tracker.client.history": ("history",),
     "tracker.client.holds": ("Hold",),

@@ -16,7 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter
 
 from examples.kafka import pipeline, queries
 from examples.kafka.front import label
-from fronts.kafka import KafkaFront, KafkaGroup, KafkaTopic
+from fronts.kafka import KafkaFront, KafkaGroup
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.kafka import topic_ranges
@@ -24,6 +24,7 @@ from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot, until
 from tests.connectors.parts.kafka import KafkaBroker
 from tracker.client import Admin, Subscriber
+from tracker.client.brokers import KafkaTopic
 from tracker.client.topics import TopicError
 from tracker.core.model import Edge, PipelineSpec
 from tracker.core.model.slots import FOREVER

@@ -8,21 +8,14 @@ there once.
 
 from __future__ import annotations
 
-import random
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Generic, Protocol, TypeVar
 
 from tracker.client.errors import LowmarkError
+from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
 from tracker.consumers.periods import Period, PeriodFollower, Periods
-
-MAX_ATTEMPTS = 20
-"""How often one mark is tried while others commit to the table, too."""
-
-MAX_PAUSE_S = 5.0
-"""How long is waited at most between two of them."""
 
 NAMES_COMPARED = 10_000
 """How many periods in a row must have names of their own for a template to be taken: of hours, more than
@@ -56,22 +49,23 @@ class TableMark(ABC, Generic[_T]):
         self._what, self._conflicts = what, conflicts
 
     def mark(self, period: Period, at: datetime | None) -> None:
-        conflicts = self._conflicts()
-        for attempt in range(MAX_ATTEMPTS):
-            table = self._read()
-            if self._is_marked(table, period):
-                return
-            try:
-                self._commit(table, period, at)
-                return
-            except conflicts:
-                time.sleep(_pause_s(attempt))
-            except Exception as error:
-                raise self._failed(error) from error
-        raise MarkError(
-            f"{self._what}: others committed before each of {MAX_ATTEMPTS} attempts to mark period "
-            f"{period.key}; it will be marked by who starts again"
-        )
+        if not try_to_commit(lambda: self._mark_once(period, at), self._conflicts()):
+            raise MarkError(
+                f"{self._what}: others committed before each of {MAX_ATTEMPTS} attempts to mark period "
+                f"{period.key}; it will be marked by who starts again"
+            )
+
+    def _mark_once(self, period: Period, at: datetime | None) -> None:
+        """Raises MarkError, and one of the conflicts."""
+        table = self._read()
+        if self._is_marked(table, period):
+            return
+        try:
+            self._commit(table, period, at)
+        except self._conflicts():
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
 
     @abstractmethod
     def _read(self) -> _T:
@@ -105,13 +99,6 @@ def marked(
 def missing_extra(what: str, missing: ModuleNotFoundError) -> MarkError:
     """The error of one who has not installed what a mark is written with."""
     return MarkError(f"{what} needs {missing.name}: pip install 'lowmark[tables]'")
-
-
-def _pause_s(attempt: int) -> float:
-    """How long to wait after an attempt (from 0) that another writer of the table came before, in seconds:
-    longer with each, and by chance, so that two do not meet again."""
-    most = min(MAX_PAUSE_S, 0.05 * 2.0**attempt)
-    return random.uniform(most / 2, most)
 
 
 class PeriodNames:
