@@ -66,12 +66,13 @@ class Node:
         self.services = Services(self.cluster, home)
 
     def commit(self, *ticks: node_pb.NumberedTick) -> tuple[list[Any], Any]:
-        """One stream: what was written to it, and how it ended."""
+        """One stream of these: what was written to it, and how it ended."""
+        return self.send(*(node_pb.CommitTicksRequest(tick=tick) for tick in ticks))
+
+    def send(self, *messages: node_pb.CommitTicksRequest) -> tuple[list[Any], Any]:
+        """One stream of these messages, behind the first."""
         attach = node_pb.Attach(pipeline="p", key=self.key)
-        requests = [
-            node_pb.CommitTicksRequest(attach=attach),
-            *(node_pb.CommitTicksRequest(tick=tick) for tick in ticks),
-        ]
+        requests = [node_pb.CommitTicksRequest(attach=attach), *messages]
         context = Context()
         ended = called(self.services.nodes.CommitTicks(stream(requests), context))
         return context.written, ended
@@ -116,13 +117,39 @@ def test_a_tick_is_applied_whole_or_refused_and_changes_nothing(
     ]
 
 
+@fuzz(arrivals)
+def test_ticks_in_one_message_are_answered_and_applied_as_if_each_came_alone(
+    arriving: list[tuple[int, pb.TickContent]],
+) -> None:
+    ticks = numbered([content for _, content in arriving])
+    together, alone = Node(), Node()
+    one = together.send(node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=ticks)))
+    each = alone.commit(*ticks)
+    assert one[1] is None and each[1] is None
+    assert refusals(one[0]) == refusals(each[0])
+    assert together.cluster.state() == alone.cluster.state()
+
+
+def refusals(answers: Sequence[Any]) -> list[tuple[int, str, int]]:
+    """Number, code and expected number of those that were refused."""
+    refused = [a.refused for a in answers if a.WhichOneof("message") == "refused"]
+    return [(r.number, r.refusal.code, r.refusal.expected) for r in refused]
+
+
 VALID = node_pb.NumberedTick(number=1, content=TICKS[0])
 ATTACH = node_pb.CommitTicksRequest(
     attach=node_pb.Attach(pipeline="p", key=pb.NodeKey(node_id="w", incarnation=1))
 )
 
 
-@fuzz(st.lists(sent(node_pb.CommitTicksRequest(tick=VALID)) | sent(ATTACH), max_size=6))
+SEVERAL = node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=numbered(TICKS[:3])))
+
+
+@fuzz(
+    st.lists(
+        sent(node_pb.CommitTicksRequest(tick=VALID)) | sent(SEVERAL) | sent(ATTACH), max_size=6
+    )
+)
 def test_a_stream_of_anything_ends_as_streams_end(requests: list[Any]) -> None:
     """Several attached, none, ticks under any number: whatever is not a tick of a stream ends it."""
     node = Node()

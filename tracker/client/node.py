@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
@@ -67,6 +67,8 @@ COMMIT_TIMEOUT_S = 60.0
 """How long `commit` waits for room."""
 JOIN_TIMEOUT_S = 30.0
 
+_MESSAGE_BYTES = 256 * 1024
+"""Ticks that have gathered share messages of this size; a larger tick has one of its own."""
 _STREAM_RETRIED = {RefusalCode.NOT_HOME, RefusalCode.NOT_READY, RefusalCode.FULL}
 """Refusals of a stream after which another one may go on."""
 
@@ -114,6 +116,7 @@ class NodeClient(Closing):
         self._waits_untold = False
         """Whether the home has not heard of them on the present stream."""
         self._takes_waits = False
+        self._max_ticks = 1  # in a message, by the home's answer to attach
         """Whether the home of the present stream has announced that it takes them."""
         self._failure: LowmarkError | None = None
         self._closed = False
@@ -568,7 +571,7 @@ class NodeClient(Closing):
         """A new stream to the home; `_changed` is held."""
         self._stream += 1
         self._window.detached()
-        self._takes_waits = False
+        self._takes_waits, self._max_ticks = False, 1
         stub = node_grpc.NodeServiceStub(self._connection.channel(self._home))
         self._call = stub.CommitTicks(self._requests(self._stream, self.joined))
         return self._stream, self._call
@@ -631,9 +634,7 @@ class NodeClient(Closing):
         yield node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=self.pipeline, key=key))
         while True:
             ticks, waits = self._next_news(stream)
-            for number, content in ticks:
-                tick = node_pb.NumberedTick(number=number, content=content)
-                yield node_pb.CommitTicksRequest(tick=tick)
+            yield from messages_of(ticks, self._max_ticks)
             if waits is not None:
                 status = node_pb.NodeStatus(waits=[wait_to_pb(wait) for wait in waits])
                 yield node_pb.CommitTicksRequest(status=status)
@@ -678,6 +679,7 @@ class NodeClient(Closing):
                     self._keep_alive_s = response.attached.keep_alive_ms / 1000
                     self._window.attached(response.attached.last_number)
                     self._takes_waits = response.attached.takes_status
+                    self._max_ticks = response.attached.max_ticks_per_message
                     self._waits_untold = bool(self._waits)
                 case "committed":
                     outcomes += self._window.committed(response.committed.number)
@@ -720,6 +722,31 @@ def segment_number(spec: PipelineSpec, name: str) -> int:
         raise LowmarkError(
             f"pipeline {spec.name!r} has no segment {name!r}; it has {list(spec.segments)}"
         ) from None
+
+
+def messages_of(
+    ticks: Iterable[tuple[int, pb.TickContent]], most: int
+) -> Iterator[node_pb.CommitTicksRequest]:
+    """Numbered ticks in messages of up to `most` and about _MESSAGE_BYTES, or one each where a home takes no
+    more. Nothing waits for company: they are what has gathered."""
+    together: list[node_pb.NumberedTick] = []
+    size = 0
+    for number, content in ticks:
+        tick = node_pb.NumberedTick(number=number, content=content)
+        added = tick.ByteSize()
+        if together and (len(together) >= most or size + added > _MESSAGE_BYTES):
+            yield _of_ticks(together)
+            together, size = [], 0
+        together.append(tick)
+        size += added
+    if together:
+        yield _of_ticks(together)
+
+
+def _of_ticks(ticks: Sequence[node_pb.NumberedTick]) -> node_pb.CommitTicksRequest:
+    if len(ticks) == 1:
+        return node_pb.CommitTicksRequest(tick=ticks[0])
+    return node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=ticks))
 
 
 def _message(pipeline: str, content: TickContent) -> pb.TickContent:

@@ -7,6 +7,8 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 MAX_TICK_BYTES = 32 * 1024 * 1024 - 1024
 """The largest tick; so much smaller that the frame which takes it to another process, with the ticks
 before it, still is a message."""
+MAX_TICKS_PER_MESSAGE = 1_000
+"""Ticks that a node may send in one message; more are refused, and the stream ends."""
 KEEPALIVE_MS = 2_000
 KEEPALIVE_TIMEOUT_MS = 3_000
 HANDSHAKE_TIMEOUT_MS = 10_000

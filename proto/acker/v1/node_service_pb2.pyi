@@ -198,6 +198,7 @@ class CommitTicksRequest(_message.Message):
     TICK_FIELD_NUMBER: _builtins.int
     KEEP_ALIVE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    TICKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attach(self) -> Global___Attach:
         """First message: whose ticks follow."""
@@ -214,6 +215,10 @@ class CommitTicksRequest(_message.Message):
     def status(self) -> Global___NodeStatus:
         """Why the node commits nothing, for people; only where the answer to attach takes it."""
 
+    @_builtins.property
+    def ticks(self) -> Global___NumberedTicks:
+        """The next steps of the attached key, as if each came alone; only where the answer to attach takes them."""
+
     def __init__(
         self,
         *,
@@ -221,12 +226,13 @@ class CommitTicksRequest(_message.Message):
         tick: Global___NumberedTick | None = ...,
         keep_alive: Global___KeepAlive | None = ...,
         status: Global___NodeStatus | None = ...,
+        ticks: Global___NumberedTicks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "keep_alive", b"keep_alive", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "keep_alive", b"keep_alive", "message", b"message", "status", b"status", "tick", b"tick", "ticks", b"ticks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "keep_alive", b"keep_alive", "message", b"message", "status", b"status", "tick", b"tick"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach", "keep_alive", b"keep_alive", "message", b"message", "status", b"status", "tick", b"tick", "ticks", b"ticks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attach", "tick", "keep_alive", "status"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["attach", "tick", "keep_alive", "status", "ticks"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -332,6 +338,32 @@ class NumberedTick(_message.Message):
 Global___NumberedTick: _TypeAlias = NumberedTick  # noqa: Y015
 
 @_typing.final
+class NumberedTicks(_message.Message):
+    """Several ticks in one message, which costs both ends less than one each. Each is judged by itself: one that is
+    refused takes none of the others with it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TICKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ticks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NumberedTick]:
+        """In the order of their numbers; at most as many as the answer to attach says."""
+
+    def __init__(
+        self,
+        *,
+        ticks: _abc.Iterable[Global___NumberedTick] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ticks", b"ticks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NumberedTicks: _TypeAlias = NumberedTicks  # noqa: Y015
+
+@_typing.final
 class CommitTicksResponse(_message.Message):
     """A message of a home to its node."""
 
@@ -385,6 +417,7 @@ class Attached(_message.Message):
     TAKES_STATUS_FIELD_NUMBER: _builtins.int
     KEEP_ALIVE_MS_FIELD_NUMBER: _builtins.int
     TAKES_HOLDS_FIELD_NUMBER: _builtins.int
+    MAX_TICKS_PER_MESSAGE_FIELD_NUMBER: _builtins.int
     last_number: _builtins.int
     """Number of the key's last tick that the home has accepted; send on from the next."""
     takes_status: _builtins.bool
@@ -397,6 +430,8 @@ class Attached(_message.Message):
     """Whether ticks on this stream may have holds; an older home, which a node may have come to, would pass over
     them.
     """
+    max_ticks_per_message: _builtins.int
+    """How many ticks a message of kind ticks may have; 0: an older home, which ends the stream at one."""
     def __init__(
         self,
         *,
@@ -404,10 +439,11 @@ class Attached(_message.Message):
         takes_status: _builtins.bool = ...,
         keep_alive_ms: _builtins.int = ...,
         takes_holds: _builtins.bool = ...,
+        max_ticks_per_message: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "takes_holds", b"takes_holds", "takes_status", b"takes_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep_alive_ms", b"keep_alive_ms", "last_number", b"last_number", "max_ticks_per_message", b"max_ticks_per_message", "takes_holds", b"takes_holds", "takes_status", b"takes_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

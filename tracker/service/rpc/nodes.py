@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from acker.v1 import node_service_pb2 as node_pb
 from tracker.core import log as m
@@ -15,7 +15,7 @@ from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import Bucket, Quotas
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.stats import TickCounts
-from tracker.wire.grpc_options import MAX_TICK_BYTES
+from tracker.wire.grpc_options import MAX_TICK_BYTES, MAX_TICKS_PER_MESSAGE
 from tracker.wire.nodes import grant_to_pb, joined_to_pb, wait_from_pb
 from tracker.wire.refusals import invalid, refusal_to_pb, segment_number
 from tracker.wire.ticks import (
@@ -61,8 +61,9 @@ class TickStream:
 
     @property
     def answered(self) -> bool:
-        """Whether every tick handed over is durable or refused."""
-        return not self._unanswered
+        """Whether every tick handed over is durable or refused, and all of that was taken to be written."""
+        untaken = self._attached is not None or self._durable is not None or bool(self._others)
+        return not self._unanswered and not untaken
 
     def attached(self, last_number: int) -> None:
         self._attached = last_number
@@ -121,6 +122,7 @@ class TickStream:
                 takes_status=True,
                 takes_holds=True,
                 keep_alive_ms=self.spec.keep_alive_ms,
+                max_ticks_per_message=MAX_TICKS_PER_MESSAGE,
             )
             messages.append(node_pb.CommitTicksResponse(attached=attached))
             self._attached = None
@@ -133,12 +135,24 @@ class TickStream:
         return messages
 
 
-def _check_size(request: node_pb.CommitTicksRequest) -> None:
-    size = request.ByteSize()
+def _check_size(tick: node_pb.NumberedTick) -> None:
+    size = tick.ByteSize()
     if size > MAX_TICK_BYTES:
         raise invalid(
             f"a tick of {size} bytes is over the limit of {MAX_TICK_BYTES} bytes; commit smaller ticks",
         )
+
+
+def _ticks(request: node_pb.CommitTicksRequest) -> Sequence[node_pb.NumberedTick]:
+    """Those of a message, in their order. Raises Refused where it has too many."""
+    if request.HasField("tick"):
+        return (request.tick,)
+    ticks = request.ticks.ticks
+    if len(ticks) > MAX_TICKS_PER_MESSAGE:
+        raise invalid(
+            f"a message of {len(ticks)} ticks, the limit is {MAX_TICKS_PER_MESSAGE}; send the rest in another"
+        )
+    return ticks
 
 
 class NodeServicer:
@@ -223,13 +237,15 @@ class NodeServicer:
             if what == "keep_alive" and stream.spec is not None:
                 engine.post(m.NodeAlive(stream))
                 continue
+            ticks = _ticks(request)
             if rate is not None:
-                await self._pause(rate, stream)
-            if what == "tick":
+                for _ in ticks or (request,):
+                    await self._pause(rate, stream)
+            if ticks:
                 if stream.spec is None:
                     raise invalid("a tick came before attach; attach first")
                 # Taken in the loop's next turn: gRPC's threads fetch the next one in the meantime.
-                loop.call_soon(self._take_tick, request, stream)
+                loop.call_soon(self._take_ticks, ticks, stream)
                 await engine.room()
             elif what == "status" and stream.spec is not None:
                 loop.call_soon(self._take_status, request.status, stream)
@@ -260,11 +276,16 @@ class NodeServicer:
             await asyncio.sleep(step_s)
             left_s -= step_s
 
-    def _take_tick(self, request: node_pb.CommitTicksRequest, stream: TickStream) -> None:
-        number = request.tick.number
+    def _take_ticks(self, ticks: Sequence[node_pb.NumberedTick], stream: TickStream) -> None:
+        for tick in ticks:
+            if stream.goes_on:
+                self._take_tick(tick, stream)
+
+    def _take_tick(self, tick: node_pb.NumberedTick, stream: TickStream) -> None:
+        number = tick.number
         try:
-            _check_size(request)
-            content = content_from_pb(request.tick.content)
+            _check_size(tick)
+            content = content_from_pb(tick.content)
             stream.handed(number, content)
             self._engine.post(m.SubmitTick(stream, number, content))
         except Refused as refused:
