@@ -14,6 +14,7 @@ from tracker.cli.common import (
     PipelineName,
     Target,
     fail,
+    say,
     show,
     when_told_to_end,
 )
@@ -144,7 +145,7 @@ def _wait_begun(checkpoint: str, node_id: str, ended: threading.Event) -> bool:
 
     log = CheckpointLog(checkpoint)
     if not log.exists():
-        typer.echo(f"{node_id}: waits for a query to begin in {log.root}", err=True)
+        say(f"{node_id}: waits for a query to begin in {log.root}", err=True)
     while not log.exists():
         if ended.wait(ATTACH_LOOK_INTERVAL_S):
             return False

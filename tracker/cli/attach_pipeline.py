@@ -15,6 +15,7 @@ from tracker.cli.common import (
     Target,
     connect,
     fail,
+    say,
     show,
     when_told_to_end,
     wrong_usage,
@@ -108,7 +109,7 @@ def _print(
 
     reads = what_flows_read(find_flows(storage), tables)
     derived = derived_pipeline(pipeline, reads, untracked, start_slot)
-    typer.echo(pipeline_text(derived, reads, untracked), nl=False)
+    say(pipeline_text(derived, reads, untracked), nl=False)
 
 
 def _followed(
@@ -144,7 +145,7 @@ def _register(target: str, spec: PipelineSpec) -> PipelineSpec:
         )
     with connect(target) as admin:
         registered, _ = admin.register(spec)
-    typer.echo(f"registered pipeline {spec.name}: {', '.join(spec.segments)}", err=True)
+    say(f"registered pipeline {spec.name}: {', '.join(spec.segments)}", err=True)
     return registered
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
-from tracker.client import Admin
+from tracker.cli.render.terminal import Terminal
+from tracker.client import Admin, LowmarkError
+from tracker.core.model.names import printable
 
 EXIT_REFUSED = 1
 """The tracker refused, or what was given is not possible."""
@@ -59,14 +61,25 @@ def show(as_json: bool, values: Any, shown: str | RenderableType) -> None:
     if as_json:
         print_json(values)
     elif isinstance(shown, str):
-        typer.echo(shown)
+        say(shown)
     else:
-        Console().print(shown)
+        Terminal().print(shown)
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Writes a text of one line or several. The names in it have gone through `as_printable` where one of them
+    could make a line of its own."""
+    typer.echo(printable(text, lines=True), err=err, nl=nl)
+
+
+def ask(question: str) -> None:
+    """Ends the command unless whoever sits before it says yes."""
+    typer.confirm(printable(question), abort=True)
 
 
 def show_waiting(why: str) -> None:
     """What a command waits for, where its output does not carry it."""
-    typer.echo(f"waiting: {why}", err=True)
+    say(f"waiting: {printable(why)}", err=True)
 
 
 @contextmanager
@@ -94,6 +107,7 @@ def write_secret(out: Path, secret: str) -> None:
 
 
 def fail(error: Exception | str, status: int = EXIT_REFUSED) -> NoReturn:
-    """Ends the command with one line on standard error."""
-    typer.echo(f"lowmark: {error}", err=True)
+    """Ends the command with an error on standard error: one line of what a tracker has said."""
+    text = printable(str(error), lines=not isinstance(error, LowmarkError))
+    say(f"lowmark: {text}", err=True)
     raise typer.Exit(status)

@@ -52,6 +52,7 @@ def explain(
     """Say why min time is where it is, and what would let it move: the front that has not promised more,
     the node that is gone or stuck, the batch that is not committed, the shard that is behind."""
     from tracker.view.explanations import explanation_json, explanation_text
+    from tracker.view.printing import as_printable
 
     first, last = parse_slots(slots) if slots else (LOWEST_SLOT, FOREVER - 1)
     with wrong_usage():
@@ -63,4 +64,5 @@ def explain(
             at=None if at is None else parse_slot(at, slack_ns, up=True),
             silent_after_ms=int(silent_after * 1000),
         )  # fmt: skip
-    show(as_json, explanation_json(explanation), explanation_text(explanation))
+    text = explanation_text(as_printable(explanation))
+    show(as_json, explanation_json(explanation), text)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import DEFAULT_TARGET, Target, connect, fail, show_waiting
+from tracker.cli.common import DEFAULT_TARGET, Target, connect, fail, say, show_waiting
 from tracker.client import Admin, RoutingInfo, UnavailableError
 from tracker.client.connection import parse_targets
 from tracker.core.insight.describe import ShardRole
@@ -59,7 +59,7 @@ def fit(
             (fitting.let_go if when is When.BEFORE else fitting.take_in)(admin)
         except Misfit as misfit:
             fail(misfit)
-    typer.echo(f"{len(wanted)} shard{'s' if len(wanted) > 1 else ''}, one for each process")
+    say(f"{len(wanted)} shard{'s' if len(wanted) > 1 else ''}, one for each process")
 
 
 class Fitting:
@@ -81,7 +81,7 @@ class Fitting:
             if spare := routing.of(ShardRole.SPARE):
                 # Only a shard that has had slots can be let go; so these get some, for a moment.
                 self._rescale(admin, len(there))
-                typer.echo(f"{len(spare)} without slots are to go, too", err=True)
+                say(f"{len(spare)} without slots are to go, too", err=True)
             self._rescale(admin, count, evacuate=True)
 
     def take_in(self, admin: Admin) -> None:

@@ -13,8 +13,10 @@ from tracker.cli.common import (
     PipelineName,
     Target,
     Yes,
+    ask,
     connect,
     fail,
+    say,
     show,
 )
 from tracker.cli.render.nodes import loss_text, retired_json, retired_text
@@ -23,9 +25,11 @@ from tracker.client import Admin, Explanation, LowmarkError, NodeClient
 from tracker.client.node import JOIN_TIMEOUT_S
 from tracker.core.insight.explain import MAX_EXPLAINED_CELLS, NodeExplanation, OpenCell
 from tracker.core.model import Cells, TickContent
+from tracker.core.model.names import printable
 from tracker.core.model.slots import FOREVER
 from tracker.view.explanations import node_text
 from tracker.view.model import cells_of, nodes_of
+from tracker.view.printing import as_printable
 
 nodes_app = typer.Typer(no_args_is_help=True, help="Look after nodes that are gone.")
 
@@ -70,19 +74,19 @@ def retire(
         node = _find_node(admin, pipeline, node_id)
         names = admin.pipeline(pipeline).spec.segments
         if not as_json:
-            typer.echo(node_text(node, names))
+            say(node_text(as_printable(node), as_printable(names)))
         lost: dict[tuple[int, int], OpenCell] = {}
         for segment, explanation in _explained(admin, pipeline, named):
             _check_whole(explanation)
             cells = cells_of(explanation)
             lost |= {(cell.segment, cell.slot): cell for cell in cells}
             if not as_json:
-                typer.echo(loss_text(segment, cells))
+                say(loss_text(printable(segment), cells))
         if not yes:
             given_up = f" and give up {len(lost)} cells: nobody waits for their items any more"
             let_go = " and let go of what it holds" if release_holds and node.hold_count else ""
             closing = f"Close {node.key} for good{let_go}{given_up if lost else ''}?"
-            typer.confirm(closing, abort=True)
+            ask(closing)
         released = _release(target, pipeline, node) if release_holds and node.hold_count else {}
         admin.retire(pipeline, node_id, _checksums(lost.values()))
         open_still = {
@@ -93,7 +97,8 @@ def retire(
     gone = [cell for at, cell in lost.items() if at not in open_still]
     stayed = [cell for at, cell in lost.items() if at in open_still]
     told = retired_json(node_id, names, gone, stayed, released)
-    show(as_json, told, retired_text(node_id, gone, stayed, released))
+    text = retired_text(printable(node_id), gone, stayed, as_printable(released))
+    show(as_json, told, text)
     if stayed:
         fail("some cells hold other items by now and stay; look again with lowmark explain")
 

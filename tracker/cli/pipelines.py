@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, Yes, connect, show
+from tracker.cli.common import (
+    DEFAULT_TARGET,
+    AsJson,
+    PipelineName,
+    Target,
+    Yes,
+    ask,
+    connect,
+    say,
+    show,
+)
 from tracker.cli.render.pipelines import pipeline_view, pipelines_table
 from tracker.client import Admin
 from tracker.client.moments import parse_slot
@@ -103,12 +113,12 @@ def restart(
         from_slot = _from_slot(from_, info.spec.slack_ns)
         if not as_json:
             for segment in info.state.segments:
-                typer.echo(
+                say(
                     f"{segment.segment}: {segment.open_items} items open in {segment.open_slots} slots"
                 )
         if not yes:
             question = f"Drop what is open in {pipeline}, close its nodes and begin anew?"
-            typer.confirm(question, abort=True)
+            ask(question)
         generation, began = admin.restart(pipeline, info.state.generation, from_slot)
     show(
         as_json, {"pipeline": pipeline, "generation": generation, "from_slot": began},

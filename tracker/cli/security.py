@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tracker.cli.common import write_secret
+from tracker.cli.common import say, write_secret
 from tracker.client.credentials import (
     CA_VARIABLE,
     CERT_VARIABLE,
@@ -77,4 +77,4 @@ def create(
     text = yaml.safe_dump([{**entry, **({"peer": True} if peer else {})}], sort_keys=False)
     parse_tokens(f"tokens:\n{text}".encode(), "the entry")  # raises what cannot be
     write_secret(out, token)
-    typer.echo(text, nl=False)
+    say(text, nl=False)

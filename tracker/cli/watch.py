@@ -11,6 +11,7 @@ from rich.live import Live
 from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect
 from tracker.cli.pipelines import look
 from tracker.cli.render.pipelines import pipeline_view
+from tracker.cli.render.terminal import Terminal
 from tracker.client import Admin, UnavailableError
 from tracker.view.pipelines import WatchHistory
 
@@ -58,7 +59,9 @@ def _only_pipeline(admin: Admin) -> str:
 def _watch_live(admin: Admin, pipeline: str, history: WatchHistory, interval_s: float) -> None:
     info, shards = history.take(admin.pipeline(pipeline)), admin.shards()
     try:
-        with Live(pipeline_view(info, shards, history), auto_refresh=False) as live:
+        with Live(
+            pipeline_view(info, shards, history), console=Terminal(), auto_refresh=False
+        ) as live:
             while not info.state.complete:
                 time.sleep(interval_s)
                 trouble = ""

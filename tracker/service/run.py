@@ -15,6 +15,7 @@ import structlog
 
 from tracker.client.connection import SecureTarget
 from tracker.client.credentials import CredentialsError
+from tracker.core.model.names import printable
 from tracker.core.process import LogLost
 from tracker.dashboard import Dashboard
 from tracker.service.cluster.joining import CannotJoin, Newcomer
@@ -49,6 +50,7 @@ def configure_logging(level: str = "info", *, as_json: bool | None = None) -> No
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
             _redact,
+            *([] if as_json else [_printable]),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -65,6 +67,14 @@ def _redact(_: object, __: str, event: structlog.types.EventDict) -> structlog.t
     for key, value in event.items():
         if isinstance(value, str) and "//" in value:
             event[key] = redacted(value)
+    return event
+
+
+def _printable(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """What clients and peers have said commands no terminal; a traceback keeps its lines."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = printable(value, lines=key == "exception")
     return event
 
 

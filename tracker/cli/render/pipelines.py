@@ -8,6 +8,7 @@ from rich.text import Text
 
 from tracker.cli.render.shards import shards_table
 from tracker.client import PipelineInfo, ShardInfo
+from tracker.core.model.names import printable
 from tracker.view.model import age_ns, fronts_of, lag_slots
 from tracker.view.pipelines import WatchHistory, slots_text, span_text, time_text
 
@@ -49,13 +50,13 @@ def pipeline_view(
         parts.append(_fronts(info))
     parts.append(shards_table(shards))
     if trouble:
-        parts.append(Text(trouble, "red"))
+        parts.append(Text(printable(trouble), "red"))
     return Group(*parts)
 
 
 def _headline(info: PipelineInfo) -> Text:
     state = info.state
-    text = Text.assemble((info.spec.name, "bold"), "  ")
+    text = Text.assemble((printable(info.spec.name), "bold"), "  ")
     if state.complete:
         text.append("complete: everything is processed", "bold green")
     else:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tracker.core.home.home import HomeNode
 from tracker.core.model import Cells, HeldSlot, HoldMove, RefusalCode, Refused, TickContent
 from tracker.core.model.ack_values import hold_value
+from tracker.core.model.names import unprintable
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
 from tracker.core.pipeline.pipeline import Pipeline
 
@@ -93,6 +94,7 @@ def _check_names(pipeline: Pipeline, node: HomeNode, moves: Sequence[HoldMove]) 
             )
     new = {move.name for move in moves if move.slot != FOREVER} - node.held.keys()
     if new:
+        pipeline.home.check_printable("hold", unprintable(new))
         _check_room(pipeline, node, len(new))
 
 

@@ -25,6 +25,7 @@ from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
+from tracker.core.model.names import unprintable
 from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
@@ -86,6 +87,9 @@ class Nodes:
                 f"pipeline {event.pipeline!r}: a node id has 1 to 1024 characters, a kind at most 100 "
                 f"and an owner at most 1024, got {lengths[0]}, {lengths[1]} and {lengths[2]}",
             )
+        if event.node_id not in home.newest and event.node_id not in home.nodes:
+            home.check_printable("node", unprintable((event.node_id,)))
+        home.check_printable("kind or owner of a node", unprintable((event.kind, event.owner)))
         home.check_known(
             event.node_id, event.known_incarnation, event.known_ticks, self.next_incarnation - 1
         )

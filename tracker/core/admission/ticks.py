@@ -10,6 +10,7 @@ from tracker.core.home.home import RAISE_LIMIT, HomeNode
 from tracker.core.log import KeyTick, SegmentLow, SubmitTick
 from tracker.core.membership.shards import Shards
 from tracker.core.model import Cells, RefusalCode, Refused, Tick, TickContent, Unit
+from tracker.core.model.names import unprintable_unit
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.replication.replication import Replication
 from tracker.core.shard.cells import new_cells
@@ -37,6 +38,7 @@ class TickJudge:
         else:
             content = with_holds(pipeline, node, event.number, content)
             pipeline.home.check(node, content, pipeline.announced)
+            self._check_consumed_units(pipeline, content.units_consumed)
             created = event.content.created
             if len(created) and not len(event.content.consumed):
                 self._check_labels(pipeline, node, created)
@@ -49,6 +51,14 @@ class TickJudge:
                 content = replace(content, consumed=content.consumed.select(~is_late))
         pipeline.home.accept(node, content)
         return KeyTick(Tick(pipeline.spec.name, node.key, event.number, content), late)
+
+    def _check_consumed_units(self, pipeline: Pipeline, units: tuple[Unit, ...]) -> None:
+        """A unit that is known is consumed under the name that it has; a new name can be printed."""
+        if unprintable_unit(unit.name for unit in units) is None:
+            return
+        known = pipeline.shard.names
+        new = (unit.name for unit in units if known(unit.segment).slot(unit.name) is None)
+        pipeline.home.check_printable("unit", unprintable_unit(new))
 
     def _check_labels(self, pipeline: Pipeline, node: HomeNode, created: Cells) -> None:
         """Items that come of nothing are a front's: none may lie below what it was granted or has

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from tracker.core.model import (
@@ -26,6 +26,7 @@ from tracker.core.model import (
     span,
 )
 from tracker.core.model import durable as d
+from tracker.core.model.names import printable, unprintable, unprintable_unit
 from tracker.core.model.nodes import DurableNode, NodeSnapshot
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, add_delay
 from tracker.core.model.waits import WaitCause
@@ -180,7 +181,7 @@ class HomeNode(DurableNode):
         """Remembers what it waits for; since when, counts from the first of reports without a gap."""
         if not self.waits:
             self.waits_since_ns = now_ns
-        self.waits = waits
+        self.waits = tuple(replace(wait, text=printable(wait.text)) for wait in waits)
 
     def last_batches(self) -> tuple[Batch, ...]:
         """The last durable batch of each scope."""
@@ -333,6 +334,7 @@ class HomePipeline:
         known = {b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope}
         newest = max([*known, *list(reversed(kept))[:1]], default=None)
         if newest is None:
+            self.check_printable("scope", unprintable((batch.scope,)))
             self._check_scopes(node, batch.scope)
         fingerprint = known.get(batch.id, kept.get(batch.id))
         if fingerprint == batch.fingerprint:
@@ -493,15 +495,17 @@ class HomePipeline:
                 )
 
     def _check_names(self, content: TickContent) -> None:
-        names = [unit.name for unit in content.units_created + content.units_consumed]
-        names += [join.front for join in content.joins]
-        for name in names:
+        created = [unit.name for unit in content.units_created]
+        fronts = [join.front for join in content.joins]
+        for name in (*created, *(unit.name for unit in content.units_consumed), *fronts):
             if not 0 < len(name) <= MAX_NAME_CHARACTERS:
                 raise self._refuse(
                     RefusalCode.INVALID,
                     f"a name of {len(name)} characters is not within 1 to {MAX_NAME_CHARACTERS}: "
                     f"{name[:60]!r}",
                 )
+        self.check_printable("front", unprintable(fronts))
+        self.check_printable("unit", unprintable_unit(created))
         for unit in content.units_created + content.units_consumed:
             if not 0 <= unit.segment < len(self.spec.segments):
                 raise self._refuse(
@@ -519,6 +523,14 @@ class HomePipeline:
                 f"a batch needs a scope of 1 to {MAX_NAME_CHARACTERS} characters and a fingerprint "
                 f"of at most {MAX_FINGERPRINT_BYTES} bytes; got {len(batch.scope)} and "
                 f"{len(batch.fingerprint)}",
+            )
+
+    def check_printable(self, what: str, found: str | None) -> None:
+        """Raises Refused for a name that cannot be printed; None is none."""
+        if found is not None:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"{what} {found[:60]!r} holds a character that cannot be printed; name it by others",
             )
 
     def _check_fronts(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
@@ -638,6 +650,7 @@ class HomePipeline:
                 f"of up to {max(map(len, names))} characters, is over the limits of {MAX_CELLS_PER_TICK} "
                 f"cells and {MAX_NAME_CHARACTERS} characters; give the batch fewer slots, or more tasks",
             )
+        self.check_printable("query, run or operator", unprintable(names))
 
     def stage(self, node_id: str, contributions: Sequence[StagedContribution]) -> None:
         kept = self.staged.setdefault(node_id, {})
