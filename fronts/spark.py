@@ -113,7 +113,8 @@ class SparkFront(Followed):
         self._slack_ns = joined.spec.slack_ns
         self._labels = FrontLabels.joined(self._node, self.front, self.segment)
         self._promises = Promises(
-            self._node, self.front, self._labels, self._clock, self._slack_ns,
+            self._node, self.front,
+            lambda: self._labels.promise(slot_of(self._clock(), self._slack_ns)),
             self._heartbeat_interval_ms, self._give_up,
         )  # fmt: skip
         query = self._query = writer.foreachBatch(self._publish).start()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from local_tracker import acks
     from local_tracker.spark.as_of import TableAsOf
     from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
+    from local_tracker.spark.emits import EventTime
     from local_tracker.spark.follow import FollowerLimits, TrackingError
     from local_tracker.spark.kafka import topic_ranges
     from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, PublishedRanges
@@ -131,6 +132,7 @@ _NAMES = {
     "fronts.spark": ("SparkFront",),
     "local_tracker.spark.as_of": ("TableAsOf",),
     "local_tracker.spark.completed": ("CompletedReader", "Taken", "slot_of_timestamp"),
+    "local_tracker.spark.emits": ("EventTime",),
     "local_tracker.spark.follow": ("FollowerLimits", "TrackingError"),
     "local_tracker.spark.kafka": ("topic_ranges",),
     "local_tracker.spark.ranges": ("NotYetPublished", "OffsetRanges", "PublishedRanges"),
@@ -188,7 +190,7 @@ __all__ = [
     "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin", "Applied",
     "AsyncSubscriber", "Batch", "BatchWriter", "BrokerAwayError", "BufferFullError", "CauseKind",
     "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
-    "EmbeddedTracker", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
+    "EmbeddedTracker", "EventTime", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
     "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
     "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",

@@ -122,6 +122,7 @@ def planned_query(writer: Any) -> PlannedQuery:
         options.get("checkpointlocation") or _default_checkpoint(session, name),
         message.WhichOneof("trigger") == "continuous_checkpoint_interval",
         None,
+        mode=(message.output_mode or "append").capitalize(),
     )
 
 

@@ -17,6 +17,9 @@ from local_tracker.spark.plans import KafkaSource, Source
 from local_tracker.spark.tables import TableSource
 
 _LISTENERS_TIMEOUT_MS = 10_000
+_TIMED = frozenset(
+    ("Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "EventTimeWatermark")
+)
 
 
 def hadoop_configuration(spark: SparkSession) -> Any:
@@ -143,6 +146,27 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         trigger,
         str(_field(writer._jwrite, "outputMode").toString()),
     )
+
+
+def timed_operators(writer: DataStreamWriter) -> tuple[str, ...]:
+    """The operators of the analysed plan that set a watermark or keep state, by the names of their classes; and
+    `Union`, where streams that are not grouped come together in what is emitted."""
+    found: list[str] = []
+
+    def walk(node: Any, is_grouped: bool) -> None:
+        if not node.isStreaming():
+            return
+        name, children = str(node.getClass().getSimpleName()), _items(node.children())
+        streams = sum(bool(child.isStreaming()) for child in children)
+        is_told = name in _TIMED or "State" in name
+        joins, unites = name == "Join" and streams > 1, name == "Union" and not is_grouped
+        if is_told or joins or unites:
+            found.append(name)
+        for child in children:
+            walk(child, is_grouped or name == "Aggregate")
+
+    walk(writer._df._jdf.queryExecution().analyzed(), False)
+    return tuple(found)
 
 
 def _source(spark: SparkSession, index: int, leaf: Any) -> Source:

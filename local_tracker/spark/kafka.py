@@ -215,11 +215,12 @@ class TopicReads:
         rows: Mapping[str, str] | None,
         sources: Sequence[Source] | None,
         stores: Stores = STORES,
+        as_front: bool = False,
     ) -> Routes:
         """The query's routes. Raises as `Routes`."""
         return Routes(
             spec, self.reads, creates, node_id, rows, self.ranges, self.untracked, sources,
-            untracked_topics=self.untracked_topics, stores=stores,
+            untracked_topics=self.untracked_topics, stores=stores, as_front=as_front,
         )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from local_tracker.spark.follow import TrackingError
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, TickContent
-from tracker.core.model.slots import slot_of
 
 _JOIN_TIMEOUT_S = 30.0
 
@@ -68,16 +67,14 @@ class Promises:
         self,
         node: NodeClient,
         front: str,
-        labels: FrontLabels,
-        clock: Callable[[], int],
-        slack_ns: int,
+        promise: Callable[[], int],
         interval_ms: int,
         on_refused: Callable[[TrackingError], None],
     ) -> None:
-        """clock: nanoseconds since 1970. on_refused: the tracker takes no promise any more."""
-        self._node, self._front, self._labels = node, front, labels
-        self._clock, self._slack_ns, self._interval_ms = clock, slack_ns, interval_ms
-        self._on_refused = on_refused
+        """promise: the largest slot below which nothing will be labelled any more. on_refused: the tracker
+        takes no promise any more."""
+        self._node, self._front, self._promise = node, front, promise
+        self._interval_ms, self._on_refused = interval_ms, on_refused
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name=f"lowmark-promise-{front}", daemon=True
@@ -99,7 +96,7 @@ class Promises:
         while not self._stopping.wait(self._interval_ms / 1000):
             if pending is not None and not pending.done():
                 continue
-            promise = self._labels.promise(slot_of(self._clock(), self._slack_ns))
+            promise = self._promise()
             try:
                 if pending is not None:
                     pending.result()

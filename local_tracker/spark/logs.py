@@ -45,7 +45,8 @@ class LogError(FilesError):
 class BatchOffsets:
     """One entry of the offset log.
 
-    `timestamp_ms` is what `current_timestamp()` says in this batch; `sources` the offset's JSON text
+    `timestamp_ms` is what `current_timestamp()` says in this batch; `watermark_ms` the watermark by which it
+    lets go of state, in milliseconds since 1970, 0 while there is none; `sources` the offset's JSON text
     by source (its directory under `sources/`), None for a source that has had no data yet; `text`
     timestamp and offsets as logged, the same whenever this batch is read again.
     """
@@ -54,6 +55,7 @@ class BatchOffsets:
     timestamp_ms: int
     sources: dict[str, str | None]
     text: str
+    watermark_ms: int = 0
 
     def log_offset(self, source: str) -> int | None:
         """The last entry of a file source's log that the batch covers; -1 before the first; None if
@@ -126,7 +128,8 @@ class CheckpointLog:
             name, text = (str(index), line) if version == "v1" else _named(line, path)
             sources[name] = None if text == "-" else text
         text = "\n".join([str(timestamp_ms), *lines])
-        offsets = BatchOffsets(batch, timestamp_ms, sources, text)
+        watermark_ms = _integer(header.get("batchWatermarkMs", 0), f"batchWatermarkMs in {path}")
+        offsets = BatchOffsets(batch, timestamp_ms, sources, text, watermark_ms)
         if batch <= self._newest_over:
             self._kept = dict([*self._kept.items(), (batch, offsets)][-_KEPT_OFFSETS:])
         return offsets

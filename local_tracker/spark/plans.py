@@ -81,13 +81,15 @@ class Routes:
         *,
         untracked_topics: Sequence[str] = (),
         first_versions: Mapping[str, int] | None = None,
+        as_front: bool = False,
     ) -> None:
         """reads: the segment of all files, or segments by directory, of files or a table. untracked:
         sources by their numbers, and, with a `/`, directories, and versions of a table (`/data/t@0-7`).
         plan: the query's sources, if they are known. first_versions: by the sources' numbers, the version
-        with which the reader of a table was told to begin, where there is no plan that says it. Raises
-        LowmarkError for an unknown segment, TrackingError where the pipeline has no edge for what the
-        query does, or its plan has a source that is not accounted for."""
+        with which the reader of a table was told to begin, where there is no plan that says it. as_front: the
+        query is a front of what it creates, and may read nothing that is tracked. Raises LowmarkError for an
+        unknown segment, TrackingError where the pipeline has no edge for what the query does, or its plan
+        has a source that is not accounted for."""
         self._location = stores.location
         self.spec, self._plan = spec, plan
         self.ranges = {
@@ -114,7 +116,8 @@ class Routes:
             raise TrackingError(f"query {node_id!r}: {error}") from None
         self.creates = tuple(self.number(name) for name in creates)
         self.rows = {self.number(name): column for name, column in (rows or {}).items()}
-        self._check_edges(creates, rows or {}, node_id)
+        needs_edges = bool(self.read_segments()) or not as_front
+        self._check_edges(creates if needs_edges else (), rows or {}, node_id)
         try:
             self._check_tables_by_units()
         except UnaccountedError as error:

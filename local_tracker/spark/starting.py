@@ -17,6 +17,7 @@ from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark import connect, jvm
 from local_tracker.spark.brokers import JvmTopic
+from local_tracker.spark.emits import EventTime
 from local_tracker.spark.follow import Follower, TrackingError, refuse_another_query
 from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.kafka_sink import TopicSink
@@ -167,7 +168,7 @@ def topic_sink(
     starting: StartingQuery,
     routes: Routes,
     place_of: Callable[[str], TopicPlace],
-    emits: str | None,
+    emits: str | EventTime | None,
 ) -> TopicSink | None:
     """The Kafka topic that a query writes, if what it creates is there; claims nothing. Raises
     TrackingError where what its batches write cannot be told, TopicError as `TopicSink.check`, and
@@ -193,7 +194,7 @@ def topic_sink(
     return sink
 
 
-def _refused_sink(planned: PlannedQuery, routes: Routes, emits: str | None) -> str | None:
+def _refused_sink(planned: PlannedQuery, routes: Routes, emits: object) -> str | None:
     """Why what a query's batches write to Kafka cannot be told; None if it can."""
     options = {name.lower(): value for name, value in planned.options.items()}
     if "topic" not in options:

@@ -22,9 +22,9 @@ from local_tracker.spark.compose import (
     fingerprint,
     label_slots,
 )
+from local_tracker.spark.emits import BatchTimes, Emission
 from local_tracker.spark.follow import Stopping, TrackingError
 from local_tracker.spark.kafka_sink import Seen, TopicSink
-from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import BatchOffsets, CheckpointLog
 from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes, UnaccountedError
@@ -34,7 +34,7 @@ from local_tracker.spark.table_units import Taken
 from tracker.client import Admin, NodeClient
 from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
-from tracker.core.model.slots import HIGHEST_SLOT, slot_of
+from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.files import STORES, FilesError, Stores, child, parents
@@ -59,7 +59,7 @@ class QueryRecord:
     """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
     those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
     segments in which it should have published, and has not. `seen`: the ends of the topic that the query
-    writes, if the brokers answered."""
+    writes, if the brokers answered. `times`: of a query that is a front of what it emits."""
 
     batch: int
     fingerprint: bytes
@@ -67,7 +67,7 @@ class QueryRecord:
     created: tuple[CreatedUnit, ...]
     published_by: str | None
     ranges: tuple[tuple[str, Range], ...] = ()
-    timestamp_ms: int = 0
+    times: BatchTimes | None = None
     unpublished: tuple[int, ...] = ()
     held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     seen: Seen | None = None
@@ -86,14 +86,14 @@ class QueryTicks:
         *,
         evaluations: Evaluations | None = None,
         twins: Callable[[], Iterable[tuple[str, ...]]] = tuple,
-        emits: FrontLabels | None = None,
+        emits: Emission | None = None,
         publishes: tuple[int, ...] = (),
         scope: str | None = None,
         sink: TopicSink | None = None,
     ) -> None:
         """evaluations: None where no user code acknowledges anything. twins: which sources list the same
         directory. emits: the labels of the front that the query is of what it emits from its state; None
-        if that is not held to anything. publishes: the segments, by number, in which each batch that had
+        if it is none. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
         to `read`. sink: the Kafka topic that the query writes."""
         self._node, self._admin = node, admin
@@ -139,8 +139,22 @@ class QueryTicks:
         """What a batch has consumed, be it over or not."""
         consumed, held, consumed_ranges = self._taken(offsets)
         return QueryRecord(
-            offsets.batch, b"", consumed, (), None, consumed_ranges, offsets.timestamp_ms, held=held
+            offsets.batch, b"", consumed, (), None, consumed_ranges, self._times(offsets), held=held
         )
+
+    def _times(self, offsets: BatchOffsets) -> BatchTimes | None:
+        if self._emits is None:
+            return None
+        before = self.checkpoint.previous_offsets(offsets.batch)
+        return BatchTimes(
+            offsets.batch, offsets.timestamp_ms, offsets.watermark_ms,
+            0 if before is None else before.watermark_ms,
+        )  # fmt: skip
+
+    def resume(self, last_durable: int) -> None:
+        """The query goes on behind a batch whose tick is durable; -1: from its beginning. Raises LogError."""
+        if self._emits is not None and last_durable in self.checkpoint.planned():
+            self._emits.resume(self.checkpoint.offsets(last_durable).watermark_ms)
 
     def _look(self) -> Seen | None:
         """How far the topic has come that the query writes; None if it writes none, or if no broker answers:
@@ -234,8 +248,9 @@ class QueryTicks:
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
         consumed, rows, slots = self._input(record, stopping)
-        if self._emits is not None:
-            slots = self._emitted(record, slots, self._emits)
+        if self._emits is not None and record.times is not None:
+            label = self._emits.label(record.times, slots.values())
+            slots = {segment: label for unit in record.created for segment in unit.segments}
         elif record.created and not slots:
             slots = self._min_times()
         return self._compose(
@@ -334,15 +349,6 @@ class QueryTicks:
         oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
         return consumed, rows, label_slots([*consumed, *held, *oldest], self._delays)
 
-    def _emitted(
-        self, record: QueryRecord, slots: Mapping[int, int], labels: FrontLabels
-    ) -> dict[int, int]:
-        """The slots of what the query, as a front, creates: never below its promise, nor below what
-        the batch consumed."""
-        timestamp = slot_of(record.timestamp_ms * 1_000_000, self._spec.slack_ns)
-        label = labels.label(record.batch, max([timestamp, *slots.values()]))
-        return {segment: label for unit in record.created for segment in unit.segments}
-
     def _consumed_rows(self, record: QueryRecord) -> Cells:
         return Cells.concatenate(
             row_cells(segment, names, self._routes.rows[segment], self._stores)
@@ -431,7 +437,7 @@ class QueryTicks:
         if self._sink is not None:
             self._sink.durable(batch, self._min_times)
         if self._emits is not None:
-            self._emits.close(batch)
+            self._emits.durable(batch)
         for output in self._outputs():
             output.durable(batch)
             if output.topic is not None:

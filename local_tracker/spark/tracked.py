@@ -32,6 +32,7 @@ from local_tracker.spark import connect, jvm
 from local_tracker.spark.batch_writer import BatchWriter, save
 from local_tracker.spark.brokers import JvmTopic
 from local_tracker.spark.compose import Evaluations
+from local_tracker.spark.emits import EmittingFront, EventTime, emitting_front
 from local_tracker.spark.follow import (
     FollowerLimits,
     TrackingError,
@@ -41,7 +42,6 @@ from local_tracker.spark.jobs import JobNode
 from local_tracker.spark.jvm import PlannedQuery, StageTasks, sources_with_one_root
 from local_tracker.spark.kafka import TopicReads, topic_reads
 from local_tracker.spark.kafka_sink import TopicSink
-from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import (
     Output,
@@ -240,7 +240,7 @@ class Tracked:
         creates: Sequence[str] = (),
         rows: Mapping[str, str] | None = None,
         ranges: Mapping[str, OffsetRanges] | None = None,
-        emits: str | None = None,
+        emits: str | EventTime | None = None,
         noted: str | None = None,
         operators: Sequence[str] = (),
         untracked: Sequence[str] = (),
@@ -251,19 +251,19 @@ class Tracked:
     ) -> TrackedQuery:
         """Start a query and track it.
 
-        reads: the segment that its input files are in, or segments by directory, of files or a table, by a
-        table's name, or by Kafka topic; creates: the segments of the queries that read what its sink writes. rows: segments
-        whose items are rows instead of files, each with the column of the rows' slots, for all who write or
-        read it. ranges: by number (`"0"`, in the order of the plan), sources that are not files and whose
-        offsets number their records. emits: the name of the front that the query is of the one segment
-        that it creates in, where it emits from its state. noted: the local directory where a sink of the
-        user's own notes what it commits (`note_commit`). operators: those that acknowledge: a batch with
-        input files in which one handed nothing over fails. untracked: sources that are in none of these, by
-        number, topics, directories (with a `/`), and versions of a table (`/data/t@0-7`). may_publish_nothing:
-        a batch with input need not publish what the query creates by `writer` (or note it); else it fails.
-        take_over: end another query of this node id. to_table: starts it as `writer.toTable(...)` would.
-        Raises TrackingError if the plan's sources, the segments, the sink or the checkpoint don't fit,
-        and LowmarkError where the tracker refuses the query; nothing has been started or ended then.
+        reads: the segment that its input files are in, or segments by directory, of files or a table, by a table's
+        name, or by Kafka topic; creates: the segments of the queries that read what its sink writes. rows: segments
+        whose items are rows instead of files, each with the column of the rows' slots, for all who write or read it.
+        ranges: by number (`"0"`, in the order of the plan), sources that are not files and whose offsets number their
+        records. emits: the name of the front that the query is of the one segment that it creates in, where it emits
+        from its state; in a pipeline of event time, an `EventTime`. noted: the local directory where a sink of the
+        user's own notes what it commits (`note_commit`). operators: those that acknowledge: a batch with input files
+        in which one handed nothing over fails. untracked: sources that are in none of these, by number, topics,
+        directories (with a `/`), and versions of a table (`/data/t@0-7`). may_publish_nothing: a batch with input
+        need not publish what the query creates by `writer` (or note it); else it fails. take_over: end another query
+        of this node id. to_table: starts it as `writer.toTable(...)` would. Raises TrackingError if the plan's
+        sources, the segments, the sink or the checkpoint don't fit, and LowmarkError where the tracker refuses the
+        query; nothing has been started or ended then.
         """
         planned = check_planned(writer, node_id, creates)
         with ExitStack() as undoing:
@@ -272,14 +272,14 @@ class Tracked:
             undoing.callback((admin := Admin(self.target)).close)
             asked = starting.ask()
             read = self._read_topics(sources := starting.sources(asked), reads, untracked, ranges)
-            routes = read.routes(asked.spec, creates, node_id, rows, sources, self._stores)
+            routes = read.routes(asked.spec, creates, node_id, rows, sources, self._stores, bool(emits))  # fmt: skip
             self._check_creates(planned, routes, creates, noted, to_table)
-            _check_emits(emits, creates, routes)
+            front = self._front(emits, creates, routes, planned.mode, writer)
             check_admission(node_id, starting, admin, asked, routes)
             sink = None if noted else topic_sink(planned, starting, routes, self._place, emits)
             undoing.callback(sink.close if sink else tuple)
             joined = starting.join(sink)
-            labels = None if emits is None else FrontLabels.joined(starting.node, emits, creates[0])
+            emission = front.join(starting.node, joined.spec) if front else None
             publishes = () if may_publish_nothing else _publishes(planned, routes, noted, to_table)
             if planned.each_batch is not None and publishes:
                 check_each_batch(planned.each_batch, self._check_published)
@@ -288,14 +288,13 @@ class Tracked:
             undoing.push(partial(self._not_started, query, node_id))
             checkpoint, description, twins = self._running(query, planned, starting)
             ticks = QueryTicks(
-                starting.node, admin, routes, checkpoint,
-                self._outputs(checkpoint, description, routes, noted, sink),
+                starting.node, admin, routes, checkpoint, self._outputs(checkpoint, description, routes, noted, sink),
                 evaluations=self._evaluations(query, checkpoint, operators), twins=twins,
-                emits=labels, publishes=publishes, sink=sink,
+                emits=emission, publishes=publishes, sink=sink,
             )  # fmt: skip
             most, sinks = limits or self._limits(), self._sinks(planned, starting.id, sink)
             tracked_query = TrackedQuery(
-                query, node_id, starting.node, admin, ticks, joined, most, emits, labels, sinks
+                query, node_id, starting.node, admin, ticks, joined, most, emission, sinks
             )
             undoing.pop_all()
         self._admit(query.id, tracked_query)
@@ -430,6 +429,21 @@ class Tracked:
                 f"publish by: make a tracked.writer(...) for it before the query is started, and call it "
                 f"in every batch; or start the query with creates=[]"
             )
+
+    def _front(
+        self,
+        emits: str | EventTime | None,
+        creates: Sequence[str],
+        routes: Routes,
+        mode: str,
+        writer: DataStreamWriter,
+    ) -> EmittingFront | None:
+        """The front that a query is to be of what it emits. Raises as `emitting_front`."""
+        if emits is None:
+            return None
+        by_rows = {routes.spec.segments[number] for number in routes.rows}
+        operators = None if self._is_remote else jvm.timed_operators(writer)
+        return emitting_front(emits, creates, routes.spec, by_rows, mode, operators)
 
     def _not_started(
         self, query: StreamingQuery, node_id: str, _: object, error: object, *__: object
@@ -570,22 +584,6 @@ class Tracked:
             return outcome
         raise outcome or TrackingError(
             f"query {query_id} uses tracked.writer(...) but was not started by tracked.start(...)"
-        )
-
-
-def _check_emits(emits: str | None, creates: Sequence[str], routes: Routes) -> None:
-    """Raises TrackingError where a query cannot be a front of what it creates."""
-    if emits is None:
-        return
-    if by_rows := [name for name in creates if routes.number(name) in routes.rows]:
-        raise TrackingError(
-            f"the query is to create by rows in {by_rows[0]!r}, in slots of their own, and emits "
-            f"there as front {emits!r}, in slots of the moment: leave out one of the two"
-        )
-    if len(creates) != 1:
-        raise TrackingError(
-            f"emits={emits!r} makes the query a front of the one segment that it creates in; it "
-            f"creates in {list(creates)}"
         )
 
 

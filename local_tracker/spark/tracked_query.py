@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from local_tracker.spark import connect, jvm
 from local_tracker.spark.compose import ComposeError
+from local_tracker.spark.emits import Emission
 from local_tracker.spark.follow import (
     Followed,
     Follower,
@@ -23,7 +23,7 @@ from local_tracker.spark.follow import (
     TrackingError,
 )
 from local_tracker.spark.kafka_sink import Sweeper, TopicSink
-from local_tracker.spark.labels import FrontLabels, Promises
+from local_tracker.spark.labels import Promises
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
@@ -47,11 +47,10 @@ class TrackedQuery(Followed):
         ticks: QueryTicks,
         joined: Joined,
         limits: FollowerLimits,
-        front: str | None,
-        labels: FrontLabels | None,
+        emission: Emission | None,
         sinks: Callable[[], list[TopicSink]] | None,
     ) -> None:
-        """front, labels: of the front that the query is of what it emits, if it is one. sinks: the Kafka
+        """emission: of the front that the query is of what it emits, if it is one. sinks: the Kafka
         topics that it has claimed to create there, if it may; closed with the query."""
         for sink in sinks() if sinks else ():
             sink.follow(ticks.checkpoint)
@@ -64,17 +63,17 @@ class TrackedQuery(Followed):
             limits=limits,
             progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip
-        self._front, self._closed = front, False
+        self._front, self._closed = emission.front if emission else None, False
         self._promises: Promises | None = None
+        ticks.resume(self.last_durable_batch)
         self._follower.start()
         self._sweeper = Sweeper(sinks, lambda: self.last_durable_batch) if sinks else None
         if self._sweeper is not None:
             self._sweeper.start()
-        if front is not None and labels is not None:
+        if emission is not None:
             self._promises = Promises(
-                node, front, labels, time.time_ns, joined.spec.slack_ns, _HEARTBEAT_INTERVAL_MS,
-                self._give_up,
-            )  # fmt: skip
+                node, emission.front, emission.promise, _HEARTBEAT_INTERVAL_MS, self._give_up
+            )
             self._promises.start()
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,7 @@ NAMES = [
     "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin", "Applied",
     "AsyncSubscriber", "Batch", "BatchWriter", "BrokerAwayError", "BufferFullError", "CauseKind",
     "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
-    "EmbeddedTracker", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
+    "EmbeddedTracker", "EventTime", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
     "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
     "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
+from local_tracker.spark.emits import EventTime
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot
 from tracker.client import Admin, NodeClient, Subscriber
-from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
+from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER, slot_of
 from tracker.core.model.units import slot_in_name
@@ -133,3 +134,137 @@ def test_rows_with_slots_of_their_own_are_not_emitted(
     query = Query(spark, target, registered, tmp_path)
     with pytest.raises(TrackingError, match=r"by rows in 'report'.* and emits"):
         query.start(rows={"report": "at"})
+
+
+WINDOW_S = 10
+
+
+class Windows:
+    """Counts rows by windows of ten seconds, in a pipeline whose time is that of the rows: a window is final
+    and can be read once min time has reached its end."""
+
+    def __init__(self, spark: SparkSession, target: str, pipeline: str, directory: Path) -> None:
+        self._tracked = Tracked(spark, target, pipeline)
+        self.spark, self._directory = spark, directory
+
+    def frame(self) -> DataFrame:
+        rows = self.spark.readStream.schema("second long").parquet(str(self._directory / "in"))
+        at = rows.select(F.timestamp_seconds("second").alias("at"))
+        return at.withWatermark("at", "1 second")
+
+    def start(
+        self, frame: DataFrame | None = None, mode: str = "append", **changed: Any
+    ) -> TrackedQuery:
+        counted = self.frame().groupBy(F.window("at", f"{WINDOW_S} seconds")).count()
+        writer = (
+            (frame or counted.select("window.end", "count"))
+            .writeStream.format("parquet")
+            .outputMode(mode)
+            .option("path", str(self._directory / "out"))
+            .option("checkpointLocation", str(self._directory / "cp"))
+        )
+        given: dict[str, Any] = {"creates": ["report"], "emits": EventTime("emitted")} | changed
+        return self._tracked.start(writer, node_id="windows", reads="windows", **given)
+
+    def out(self) -> list[tuple[int, int]]:
+        """The ends, in seconds, and counts of the windows that can be read."""
+        read = self.spark.read.parquet(str(self._directory / "out"))
+        return sorted(tuple(row) for row in read.selectExpr("cast(end as long)", "count").collect())
+
+
+@pytest.fixture
+def by_event_time(target: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = request.node.name
+    with Admin(target) as admin:
+        spec = PipelineSpec(
+            name, SEGMENTS, (Edge("windows", "report"),), fronts=("input", "emitted"),
+            start_slot=slot_of_second(100), time=TimeKind.EVENT,
+        )  # fmt: skip
+        admin.register(spec)
+        yield name
+
+
+def slot_of_second(second: int) -> int:
+    return slot_of(second * 1_000_000_000, SLACK_NS)
+
+
+def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
+    spark: SparkSession, target: str, by_event_time: str, tmp_path: Path
+) -> None:
+    windows, newest = Windows(spark, target, by_event_time, tmp_path), [100]
+
+    def publish(front: FileFront, *seconds: int) -> None:
+        newest[0] = seconds[-1]
+        front.write([{"second": second} for second in seconds])
+        front.wait_durable(WAIT_S)
+
+    with (
+        Subscriber(target, by_event_time) as subscriber,
+        FileFront(
+            target, by_event_time, "input", "windows", tmp_path / "in",
+            clock=lambda: newest[0] * 1_000_000_000,
+        ) as front,
+        NodeClient(target, by_event_time, "reader") as reader,
+    ):  # fmt: skip
+        reader.join(WAIT_S)
+        running = windows.start()
+        publish(front, 101, 102, 108)
+        running.processAllAvailable()
+        publish(front, 103, 109, 113)  # the watermark comes to 112
+        running.processAllAvailable()
+        # It has been emitted; whoever is to read it has not yet.
+        assert windows.out() == [(110, 5)]
+        assert not subscriber.wait_until(slot_of_second(110), "report", timeout_s=0)
+        told = read_windows(reader, tmp_path, running, 0)
+        assert subscriber.wait_until(slot_of_second(112), "report", timeout_s=WAIT_S)
+        running.stop()
+        # What is in the state outlives the driver, and so does what was promised, and no more.
+        publish(front, 127)
+        running = windows.start()
+        running.processAllAvailable()
+        read_windows(reader, tmp_path, running, told)
+        assert subscriber.wait_until(slot_of_second(126), "report", timeout_s=WAIT_S)
+        assert windows.out() == [(110, 5), (120, 1)]
+        # The driver lives, nothing comes: the window of 127 is in the state, and is not promised.
+        assert subscriber.min_time("report") == slot_of_second(126)
+        running.stop(leave=True)
+        front.leave()
+        assert subscriber.wait_until(FOREVER, "report", timeout_s=WAIT_S)
+
+
+def read_windows(reader: NodeClient, directory: Path, running: TrackedQuery, first: int) -> int:
+    """Consume what was emitted from batch `first` on; returns the first batch that is not over."""
+    units: list[Unit] = []
+    batches = [batch for batch in running.checkpoint.committed() if batch >= first]
+    for batch in batches:
+        names = SinkLog(str(directory / "out")).created(batch)
+        slots = reader.resolve_units("report", names, round(WAIT_S * 1000))
+        assert set(slots) == set(names), f"batch {batch} was not told"
+        before = running.checkpoint.offsets(batch - 1).watermark_ms if batch else 0
+        least = slot_of(before * 1_000_000, SLACK_NS)
+        assert all(slot == max(least, slot_of_second(100)) for slot in slots.values())
+        units += [Unit(SEGMENTS.index("report"), name, slot) for name, slot in slots.items()]
+    assert units, "nothing was emitted"
+    cells = Cells.of((unit.segment, unit.slot, unit_value(unit.name), 1) for unit in units)
+    reader.commit(TickContent(consumed=cells, units_consumed=tuple(units))).result(WAIT_S)
+    return batches[-1] + 1
+
+
+def test_operators_that_emit_by_other_rules_are_refused_by_name(
+    spark: SparkSession, target: str, by_event_time: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    windows = Windows(spark, target, by_event_time, tmp_path)
+    here, there = windows.frame(), windows.frame().withColumnRenamed("at", "there")
+    joined = here.join(there, F.expr("at = there"), "leftOuter")
+    grouped = here.groupBy("at").count().select("at")
+    for frame, named in (
+        (joined, "Join"),
+        (here, "none of its operators"),
+        (grouped.union(here), "Union"),
+        (windows.spark.readStream.format("rate").load().groupBy("value").count(), "no watermark"),
+    ):
+        with pytest.raises(TrackingError, match=rf"{named}"):
+            windows.start(frame, untracked=["0"] if "no " in named else ())
+    with pytest.raises(TrackingError, match="output mode is Update"):
+        windows.start(mode="update")

@@ -40,7 +40,7 @@ class FrontPolicy:
 
 
 class TimeKind(Enum):
-    """What slots count; nothing is decided by it, but shown and waited for accordingly."""
+    """What slots count; the tracker decides nothing by it, but shows and waits accordingly."""
 
     ARRIVAL = "arrival"
     """The wall clock at which an item came in."""
