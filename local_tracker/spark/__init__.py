@@ -1,7 +1,7 @@
 """Spark queries, and plain batch jobs, as nodes of a pipeline.
 
 `tracked` starts and tracks queries in their driver, `attached` follows one from outside, `declarative` all
-`flows` of a declarative pipeline, `jobs` runs batch jobs. The driver is asked through its `jvm`, or is
+`flows` of a declarative pipeline, `jobs` runs batch jobs. The driver is asked through its `jvm` (whose objects are `scala`'s), or is
 elsewhere (`connect`); `versions` are those of PySpark that are tried. A query's `plans` say where its input comes from and its output goes; `follow` reads each
 batch that is over from Spark's own `logs`, `ticks` says what it means, `compose` makes it one tick.
 `outputs` and `published` are what batches leave, all of it by way of `tracker.files`; `tables` are those whose

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,9 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.plans import KafkaSource, Source
+from local_tracker.spark.scala import class_name, items, iterated, optional
+from local_tracker.spark.state.recognise import POLICY, state_plan
+from local_tracker.spark.state.rules import StatePlan
 from local_tracker.spark.tables import TableSource
 
 _LISTENERS_TIMEOUT_MS = 10_000
@@ -110,7 +113,7 @@ class PlannedQuery:
     offset log. checkpoint: where it keeps one by which it can be found again, else None. sink: its format,
     with its options. trigger: its class. each_batch: PySpark's holder of the function of
     `foreachBatch`, which it calls as its `func`. mode: of output, as Spark calls it; empty where it is not
-    known."""
+    known. state: what its state does; None where no plan is known."""
 
     session: SparkSession
     sources: tuple[Source, ...] | None
@@ -123,6 +126,7 @@ class PlannedQuery:
     options: Mapping[str, str] = field(default_factory=dict)
     trigger: str = ""
     mode: str = ""
+    state: StatePlan | None = None
 
 
 def planned_query(writer: DataStreamWriter) -> PlannedQuery:
@@ -130,9 +134,10 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
     spark, plan = writer._spark, writer._df._jdf.queryExecution().analyzed()
     options = _field(writer._jwrite, "extraOptions")
     name = _option(options, "queryName")
-    trigger = str(_field(writer._jwrite, "trigger").getClass().getSimpleName()).removesuffix("$")
+    trigger = class_name(_field(writer._jwrite, "trigger"))
+    mode = str(_field(writer._jwrite, "outputMode").toString())
     leaves = plan.collectLeaves()
-    streams = [leaf for leaf in _items(leaves) if leaf.isStreaming()]
+    streams = [leaf for leaf in items(leaves) if leaf.isStreaming()]
     return PlannedQuery(
         spark,
         tuple(_source(spark, index, leaf) for index, leaf in enumerate(streams)),
@@ -142,9 +147,10 @@ def planned_query(writer: DataStreamWriter) -> PlannedQuery:
         _checkpoint_location(spark, _option(options, "checkpointLocation"), name),
         trigger == "ContinuousTrigger",
         _each_batch(spark, _field(writer._jwrite, "foreachBatchWriter")),
-        {str(pair._1()): str(pair._2()) for pair in _iterated(options)},
+        {str(pair._1()): str(pair._2()) for pair in iterated(options)},
         trigger,
-        str(_field(writer._jwrite, "outputMode").toString()),
+        mode,
+        state_plan(spark, plan, mode, str(spark.conf.get(POLICY, "min"))),
     )
 
 
@@ -156,7 +162,7 @@ def timed_operators(writer: DataStreamWriter) -> tuple[str, ...]:
     def walk(node: Any, is_grouped: bool) -> None:
         if not node.isStreaming():
             return
-        name, children = str(node.getClass().getSimpleName()), _items(node.children())
+        name, children = class_name(node), items(node.children())
         streams = sum(bool(child.isStreaming()) for child in children)
         is_told = name in _TIMED or "State" in name
         joins, unites = name == "Join" and streams > 1, name == "Union" and not is_grouped
@@ -284,11 +290,7 @@ def _iceberg_source(table: Any, spark: SparkSession) -> TableSource:
 
 
 def _scala_map(given: Any) -> dict[str, str]:
-    entries, found = given.iterator(), {}
-    while entries.hasNext():
-        entry = entries.next()
-        found[str(entry._1())] = str(entry._2())
-    return found
+    return {str(entry._1()): str(entry._2()) for entry in iterated(given)}
 
 
 def _field(thing: Any, name: str) -> Any:
@@ -297,16 +299,6 @@ def _field(thing: Any, name: str) -> Any:
     return field.get(thing)
 
 
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
-
-
-def _iterated(collection: Any) -> Iterator[Any]:
-    items = collection.iterator()
-    while items.hasNext():
-        yield items.next()
-
-
 def _option(options: Any, name: str) -> str | None:
-    found = options.get(name)
-    return str(found.get()) if found.isDefined() else None
+    found = optional(options.get(name))
+    return None if found is None else str(found)

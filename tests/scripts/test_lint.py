@@ -38,6 +38,7 @@ PLANTED = {
     "local_tracker/spark/stranger.py": "local_tracker.spark.tracked",
     "local_tracker/spark/state/entries.py": "pyspark",
     "local_tracker/spark/state/rules.py": "pyspark",
+    "local_tracker/spark/state/windows.py": "local_tracker.spark.state.recognise",
     "local_tracker/worker/stranger.py": "grpc",
     "fronts/stranger.py": "pyspark",
     "fronts/clock.py": "lowmark",

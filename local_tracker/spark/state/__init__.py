@@ -1,5 +1,6 @@
 """What the state of a Spark query holds back, and until when.
 
-`rules` says which watermark a row's effect waits for, operator by operator; `entries` which slots are held for
+`rules` says which watermark a row's effect waits for, operator by operator, `recognise` finds the
+operators in a query's plan, `windows` what Spark makes of a window there; `entries` which slots are held for
 that, batch by batch, and under which names.
 """

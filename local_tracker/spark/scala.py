@@ -1,0 +1,28 @@
+"""Scala's objects as Python sees them through py4j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def items(sequence: Any) -> list[Any]:
+    """The items of an indexed sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def iterated(collection: Any) -> Iterator[Any]:
+    """The items of any collection."""
+    found = collection.iterator()
+    while found.hasNext():
+        yield found.next()
+
+
+def optional(option: Any) -> Any:
+    """What an option holds; None where it is empty."""
+    return option.get() if option.isDefined() else None
+
+
+def class_name(thing: Any) -> str:
+    """The simple name of its class, of an object without the `$`."""
+    return str(thing.getClass().getSimpleName()).removesuffix("$")
