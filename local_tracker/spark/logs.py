@@ -315,6 +315,25 @@ class SinkLog:
         path = f"{self.directory}/{batch}"
         return any(self._files.size(name) is not None for name in (path, path + _COMPACT))
 
+    def batches(self) -> list[int]:
+        """The batches that have an entry, as far as they are still logged, in order."""
+        names = self._files.names(self.directory)
+        return sorted({*_numbers(names), *_numbers(names, compact=True)})
+
+    def created_until(self, batch: int) -> tuple[str, ...]:
+        """The names of all files that the sink has committed up to a batch that is logged, and a compaction
+        that was at least as far. Raises LogError if there is neither."""
+        names = self._files.names(self.directory)
+        compactions = sorted(_numbers(names, compact=True))
+        later = [number for number in compactions if number >= batch]
+        if later:
+            return tuple(self._listed(f"{self.directory}/{later[0]}{_COMPACT}")[::-1])
+        whole = max(compactions, default=-1)
+        found = self._listed(f"{self.directory}/{whole}{_COMPACT}")[::-1] if compactions else []
+        for number in range(whole + 1, batch + 1):
+            found += self._listed(f"{self.directory}/{number}")[::-1]
+        return tuple(found)
+
     def _listed_before(self, batch: int) -> frozenset[str]:
         """Names at which reading a batch's compaction backwards may stop: those of the entries since
         the compaction before; if they list none, of that compaction."""

@@ -90,6 +90,10 @@ class PublishedBatches:
         stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
         return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
 
+    def scopes(self) -> list[str]:
+        """Who has published here, in order."""
+        return sorted(self._files.names(child(self.directory, _FOLDER)))
+
     def units(self, scope: str, batch: int) -> tuple[str, ...]:
         """The names of the published files of a batch, as a reader's log names them."""
         manifest = self.manifest(scope, batch)

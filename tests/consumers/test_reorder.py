@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 from tracker.client import LowmarkError
 from tracker.consumers import reorder
 from tracker.consumers.durable import StateError
-from tracker.consumers.reorder import BufferFullError, LateItemError, Released, ReorderBuffer
+from tracker.consumers.reorder import (
+    BufferFullError,
+    ForeignPositionError,
+    LateItemError,
+    Released,
+    ReorderBuffer,
+)
 from tracker.core.model.slots import FOREVER
 
 
@@ -66,6 +73,78 @@ def test_a_sink_that_dies_gets_the_same_again(
         assert buffer.release(5, given_out.append) == 0 and len(buffer) == 1
     assert [[each.position for each in some] for some in given_out] == [[0, 1], [2, 3], [2, 3], [4]]
     assert given_out[1] == given_out[2], "the same items, in the same places"
+
+
+def test_items_of_one_slot_and_key_are_told_apart_by_what_they_come_from(tmp_path: Path) -> None:
+    out: list[Released] = []
+    with ReorderBuffer(tmp_path / "b.db") as buffer:
+        for again in range(2):  # whoever is killed behind the first says it again
+            buffer.add([(5, "k", b"2,0"), (5, "k", b"2,1")], origin=2)
+            buffer.add([(5, "k", b"1,7"), (4, "z", b"1,8")], origin=1, first=7)
+            assert len(buffer) == 4 and buffer.held_bytes == 4 * 4, again
+        buffer.release(6, out.extend)
+        assert len(buffer) == buffer.held_bytes == 0
+    assert [each.payload for each in out] == [b"1,8", b"1,7", b"2,0", b"2,1"]
+
+
+def test_what_a_sink_has_already_is_let_go_of_and_what_it_cannot_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reorder, "RELEASE_ITEMS", 2)
+    has: list[Released] = []
+
+    def written_and_dies(released: Sequence[Released]) -> None:
+        has.extend(released)
+        raise OSError("killed")
+
+    with ReorderBuffer(tmp_path / "b.db") as buffer:
+        identity = buffer.id
+        buffer.add(items(1, 2, 3, 4, 9))
+        with pytest.raises(OSError, match="killed"):
+            buffer.release(5, written_and_dies)
+        with pytest.raises(ForeignPositionError, match="has not given those out"):
+            buffer.written(2, 7, "k7")
+        with pytest.raises(ForeignPositionError, match="has not given those out"):
+            buffer.written(5, 9, "k9")  # min time has not passed it
+    with ReorderBuffer(tmp_path / "b.db") as buffer:
+        assert buffer.id == identity
+        for count in (2, 0):
+            assert buffer.written(2, 2, "k2") == count
+        with pytest.raises(ForeignPositionError, match="the sink was set back"):
+            buffer.written(1, 1, "k1")
+        buffer.release(5, has.extend)
+        assert len(buffer) == 1
+    assert [(each.position, each.slot) for each in has] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_a_piece_has_no_more_bytes_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reorder, "RELEASE_BYTES", 10)
+    pieces: list[int] = []
+    with ReorderBuffer(tmp_path / "b.db") as buffer:
+        buffer.add([(slot, "", b"x" * size) for slot, size in enumerate((4, 4, 4, 30, 10))])
+        buffer.release(FOREVER, lambda released: pieces.append(len(released)))
+    assert pieces == [2, 1, 1, 1], "one that is larger than that goes alone"
+
+
+def test_a_file_of_before_there_were_origins_is_taken_over(tmp_path: Path) -> None:
+    older = sqlite3.connect(tmp_path / "b.db")
+    older.executescript(
+        "CREATE TABLE items (slot INTEGER, key TEXT, payload BLOB, PRIMARY KEY (slot, key)) WITHOUT ROWID;"
+        "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER);"
+        "INSERT INTO items VALUES (7, 'b', x'62'), (7, 'a', x'61');"
+        "INSERT INTO state VALUES ('position', 40), ('released_below', 7);"
+    )
+    older.close()
+    out: list[Released] = []
+    for _ in range(2):
+        with ReorderBuffer(tmp_path / "b.db") as buffer:
+            assert (len(buffer), buffer.position, buffer.released_below) == (2, 40, 7)
+    with ReorderBuffer(tmp_path / "b.db") as buffer:
+        buffer.add([(7, "a", b"a")])
+        buffer.release(8, out.extend)
+    assert out == [Released(40, 7, "a", b"a"), Released(41, 7, "b", b"b")]
 
 
 def test_it_is_bounded_and_belongs_to_one_process(tmp_path: Path) -> None:

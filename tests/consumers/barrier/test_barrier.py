@@ -1,0 +1,282 @@
+"""The barrier: what was committed out of order comes out in order, once, when it is complete."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.children import WAIT_S, until
+from tests.consumers.barrier.feeding import SEGMENT, SPEC, Feeder, barrier, in_order, row
+from tracker.client import Admin, FencedError, LowmarkError
+from tracker.client.embedded import EmbeddedTracker
+from tracker.consumers import reorder
+from tracker.consumers.barrier import rows as barrier_rows
+from tracker.consumers.barrier import taking
+from tracker.consumers.barrier.barrier import Barrier, late_rows
+from tracker.consumers.barrier.ledger import Ledger, Unit
+from tracker.consumers.barrier.sink import Position, SinkAwayError, SinkFencedError
+from tracker.consumers.barrier.sqlite import SqliteSink, ordered_rows
+from tracker.consumers.barrier.taking import LateRowsError, Taker
+from tracker.consumers.durable import StateError
+from tracker.consumers.reorder import ForeignPositionError, Released, ReorderBuffer
+from tracker.core.model.units import unit_name
+
+
+def sink_in(directory: Path) -> SqliteSink:
+    return SqliteSink(directory / "sink.db")
+
+
+def out(directory: Path) -> list[tuple[int, str]]:
+    """What is in the sink, in its order."""
+    return [(each.slot, each.key) for each in ordered_rows(directory / "sink.db", "b")]
+
+
+def feed(feeder: Feeder, slots: int = 6) -> None:
+    """A file a slot, out of order, whose rows have times of their own at that slot or later."""
+    rng = random.Random(7)
+    order = list(range(1, slots + 1))
+    rng.shuffle(order)
+    for slot in order:
+        rows = [row(slot + rng.randrange(3), f"k{rng.randrange(4)}", n=i) for i in range(5)]
+        feeder.file(f"part-{slot}.json", slot, rows)
+
+
+def test_rows_come_in_order_when_they_are_complete_and_not_before(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    feed(feeder)
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        feeder.promise(4)
+        until(lambda: one.run(0.02) or one.min_time == 4)
+        until(lambda: one.run(0.02) or not one.step())
+        assert out(tmp_path) == [place for place in in_order(feeder.rows) if place[0] < 4]
+        feeder.leave()
+        assert one.run(WAIT_S), "the segment is complete"
+        assert one.counts.released == one.counts.rows == len(feeder.rows) == 30
+        assert (one.counts.units, one.counts.waiting, one.counts.late) == (6, 0, 0)
+    assert out(tmp_path) == in_order(feeder.rows)
+
+
+def test_rows_of_one_slot_and_key_are_not_merged_and_are_ordered_by_where_they_come_from(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    units = [
+        feeder.file(f"{name}.json", 1, [row(1, "same", n=f"{name}{i}") for i in range(3)])
+        for name in ("a", "b", "c")
+    ]
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        feeder.leave()
+        assert one.run(WAIT_S)
+    found = [json.loads(each.payload)["n"] for each in ordered_rows(tmp_path / "sink.db", "b")]
+    by_value = sorted(units, key=lambda name: Unit(name, 0, 0).origin)
+    names = [unit.rpartition("/")[2][0] for unit in by_value]
+    assert found == [f"{name}{i}" for name in names for i in range(3)]
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing catches it, and what was not durable is gone."""
+
+
+POINTS: dict[str, tuple[Any, str]] = {
+    "found": (Ledger, "found"),
+    "resolved": (Ledger, "resolved"),
+    "part": (Ledger, "add"),
+    "whole": (Ledger, "whole"),
+    "consumed": (Taker, "_consume"),
+    "settled": (Ledger, "consumed"),
+    "written": (SqliteSink, "write"),
+    "released": (ReorderBuffer, "_drop_through"),
+    "opened": (SqliteSink, "open"),
+    "buffer put right": (ReorderBuffer, "written"),
+}
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_any_step_it_neither_loses_nor_doubles_nor_reorders(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    point: str, behind: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(reorder, "RELEASE_ITEMS", 4)
+    monkeypatch.setattr(barrier_rows, "CHUNK_ROWS", 2)
+    owner, method = POINTS[point]
+    original, left = getattr(owner, method), [0]
+
+    def dies(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not behind:
+            raise Killed
+        result = original(*args, **options)
+        if left[0] == 0:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(owner, method, dies)
+    feed(feeder)
+    feeder.leave()
+    kills, finished = 0, False
+    for after in (1, 2, 3, 1, 0):
+        left[0] = after
+        try:
+            with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+                finished = one.run(WAIT_S)
+        except Killed:
+            kills += 1
+    assert finished and kills >= 1
+    assert out(tmp_path) == in_order(feeder.rows)
+    with Admin(running.target) as admin:
+        assert admin.pipeline(SPEC.name).state.late_items == 0
+
+
+def test_what_is_full_leaves_units_where_they_are_but_for_those_that_min_time_waits_for(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(barrier_rows, "CHUNK_ROWS", 2)
+    for slot in (5, 6, 7, 8):
+        feeder.file(f"{slot}.json", slot, [row(slot, f"k{i}") for i in range(3)])
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state", max_rows=5) as one:
+        until(lambda: one.run(0.02) or one.counts.rows == 5)
+        until(lambda: one.run(0.02) or _explained(running, "room: 5 rows"))
+        assert one.counts.rows == 5, "the others are still open, and hold min time"
+        feeder.file("3.json", 3, [row(3, f"k{i}") for i in range(4)])
+        feeder.promise(4)
+        until(lambda: one.run(0.02) or len(out(tmp_path)) == 4)
+        feeder.leave()
+        assert one.run(WAIT_S)
+    assert out(tmp_path) == in_order(feeder.rows)
+
+
+def test_beyond_its_reserve_it_ends_and_says_what_to_do(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    feeder.file("1.json", 1, [row(9, f"k{i}") for i in range(11)])
+    feeder.promise(1)
+    with (
+        pytest.raises(reorder.BufferFullError, match="would hold 11 items, the limit max_items is 10"),
+        barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state", max_rows=5) as one,
+    ):  # fmt: skip
+        one.run(WAIT_S)
+
+
+def test_late_rows_are_refused_or_kept_beside_and_counted(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    """A row below its file's own slot may come when that time was released already."""
+    feeder.file("5.json", 5, [row(5, "fine"), row(2, "late"), row(6, "fine")])
+    feeder.leave()
+    with (
+        pytest.raises(LateRowsError, match="1 rows of .*5.json are late, such as 'late' at slot 2"),
+        barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one,
+    ):
+        one.run(WAIT_S)
+    with barrier(
+        running.target, feeder, sink_in(tmp_path), tmp_path / "state", late_beside=True
+    ) as one:
+        assert one.run(WAIT_S)
+        assert (one.counts.rows, one.counts.released, one.counts.late) == (3, 2, 1)
+    assert out(tmp_path) == [(5, "fine"), (6, "fine")]
+    (late,) = late_rows(tmp_path / "state", drop=True)
+    assert (late.slot, late.key, late.ordinal) == (2, "late", 1)
+    assert late_rows(tmp_path / "state") == []
+
+
+def test_files_that_nobody_has_told_the_tracker_of_are_waited_for_and_named(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "UNRESOLVED_AFTER_S", 0.0)
+    feeder.written("stray.json", [row(1, "k")])
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        until(lambda: one.run(0.02) or _explained(running, "files that no tick has created, such as stray.json"))  # fmt: skip
+        assert one.counts.units == 0
+        feeder.created("stray.json", 1)
+        feeder.leave()
+        assert one.run(WAIT_S)
+        one.step()
+    assert out(tmp_path) == [(1, "k")]
+
+
+def _explained(running: EmbeddedTracker, text: str) -> bool:
+    with Admin(running.target) as admin:
+        found = admin.explain(SPEC.name, SEGMENT)
+    return text in repr(found)
+
+
+def test_rows_of_the_programs_own_are_taken_once_however_often_they_are_said(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    items = [(3, f"k{i}", b"{}") for i in range(4)]
+    with Barrier(running.target, SPEC.name, SEGMENT, "b", sink_in(tmp_path), tmp_path / "s") as one:
+        name = unit_name(str(feeder.directory / "polled-1"))
+        with pytest.raises(LowmarkError, match="is not open in segment 'deliver': commit the tick"):
+            one.add(name, items)
+        feeder.created("polled-1", 3)
+        assert one.add(name, items)
+        assert not one.add(name, items)
+        feeder.leave()
+        assert one.run(WAIT_S)
+        assert not one.add(name, items)
+    assert out(tmp_path) == [(3, f"k{i}") for i in range(4)]
+
+
+def test_a_sink_that_is_away_is_waited_for(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a write may be lost, before or behind it: only the sink knows."""
+    monkeypatch.setattr(reorder, "RELEASE_ITEMS", 4)
+    original, calls = SqliteSink.write, [0]
+
+    def unsure(sink: SqliteSink, rows: Sequence[Released], position: Position) -> None:
+        calls[0] += 1
+        if calls[0] % 3 == 1:
+            raise SinkAwayError("no answer")
+        original(sink, rows, position)
+        if calls[0] % 3 == 2:
+            raise SinkAwayError("no answer")
+
+    monkeypatch.setattr(SqliteSink, "write", unsure)
+    feed(feeder)
+    feeder.leave()
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        assert one.run(WAIT_S)
+    assert out(tmp_path) == in_order(feeder.rows) and calls[0] > 6
+
+
+def test_a_second_barrier_of_the_name_ends_the_first(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "one") as one:
+        with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "two") as other:
+            feed(feeder)
+            feeder.leave()
+            with pytest.raises((FencedError, SinkFencedError)):
+                one.run(WAIT_S)
+            assert other.run(WAIT_S)
+        assert out(tmp_path) == in_order(feeder.rows)
+
+
+def test_another_state_than_the_trackers_or_the_sinks_is_refused(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    feed(feeder)
+    feeder.leave()
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        assert one.run(WAIT_S)
+    with pytest.raises(
+        StateError, match="the tracker has 6 units as taken .* has 0: rows of the others"
+    ):
+        barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "new").__enter__()  # fmt: skip
+    with pytest.raises(
+        ForeignPositionError, match="has no row of barrier 'b', and .* has let go of 30"
+    ):
+        barrier(running.target, feeder, SqliteSink(tmp_path / "empty.db"), tmp_path / "state").__enter__()  # fmt: skip
+    with pytest.raises(StateError, match="is the buffer of barrier 'b' of segment 'deliver'"):
+        Barrier(running.target, SPEC.name, SEGMENT, "c", sink_in(tmp_path), tmp_path / "state").__enter__()  # fmt: skip
+    with pytest.raises(StateError, match="another process|in use"):
+        first = barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state")
+        with first:
+            barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state").__enter__()
