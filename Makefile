@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ java:
 
 redis:
 	@scripts/ensure-redis
+
+postgres:
+	@scripts/ensure-postgres
 
 chromium:
 	@scripts/ensure-chromium
@@ -34,7 +37,7 @@ demo: setup java ## replay a year of flights through three Spark queries; SABOTA
 demo-lake: setup java maven ## the same flights through a Kafka broker, Delta and Iceberg tables on an S3 server; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m examples.lake $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
-test: setup java redis chromium promtool maven ## run all tests; LAYERS="pure processes spark connectors" and ARGS="-k word" choose some
+test: setup java redis postgres chromium promtool maven ## run all tests; LAYERS="pure processes spark connectors" and ARGS="-k word" choose some
 	@$(PYTHON_IN_VENV) -m scripts.test $(LAYERS) -- $(ARGS)
 
 lint: setup ## ruff, lengths of functions, import rules, buf, stub freshness, mypy

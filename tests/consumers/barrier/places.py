@@ -12,5 +12,14 @@ def _sqlite(where: Mapping[str, str]) -> OrderedSink:
     return SqliteSink(where["path"])
 
 
-SINKS: dict[str, Callable[[Mapping[str, str]], OrderedSink]] = {"sqlite": _sqlite}
+def _postgres(where: Mapping[str, str]) -> OrderedSink:
+    from tracker.consumers.barrier.postgres import PostgresSink
+
+    return PostgresSink(where["dsn"], where["table"])
+
+
+SINKS: dict[str, Callable[[Mapping[str, str]], OrderedSink]] = {
+    "sqlite": _sqlite,
+    "postgres": _postgres,
+}
 """By kind: makes a sink, of what its place says (`conformance.Place.where`)."""

@@ -170,7 +170,9 @@ def test_late_rows_are_refused_or_kept_beside_and_counted(
     feeder.file("5.json", 5, [row(5, "fine"), row(2, "late"), row(6, "fine")])
     feeder.leave()
     with (
-        pytest.raises(LateRowsError, match="1 rows of .*5.json are late, such as 'late' at slot 2"),
+        pytest.raises(
+            LateRowsError, match=r"1 rows of .*5\.json are late, such as 'late' at slot 2"
+        ),
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one,
     ):
         one.run(WAIT_S)
@@ -267,16 +269,16 @@ def test_another_state_than_the_trackers_or_the_sinks_is_refused(
     with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
         assert one.run(WAIT_S)
     with pytest.raises(
-        StateError, match="the tracker has 6 units as taken .* has 0: rows of the others"
+        StateError, match=r"the tracker has 6 units as taken .* has 0: rows of the others"
     ):
         barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "new").__enter__()  # fmt: skip
     with pytest.raises(
-        ForeignPositionError, match="has no row of barrier 'b', and .* has let go of 30"
+        ForeignPositionError, match=r"has no row of barrier 'b', and .* has let go of 30"
     ):
         barrier(running.target, feeder, SqliteSink(tmp_path / "empty.db"), tmp_path / "state").__enter__()  # fmt: skip
     with pytest.raises(StateError, match="is the buffer of barrier 'b' of segment 'deliver'"):
         Barrier(running.target, SPEC.name, SEGMENT, "c", sink_in(tmp_path), tmp_path / "state").__enter__()  # fmt: skip
-    with pytest.raises(StateError, match="another process|in use"):
+    with pytest.raises(StateError, match="another process"):
         first = barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state")
         with first:
             barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state").__enter__()
