@@ -18,6 +18,9 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import Output, sink_output, table_output
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import OffsetRanges
+from local_tracker.spark.state.chosen import chosen_plan
+from local_tracker.spark.state.holds import StateHolds
+from local_tracker.spark.state.rules import HeldFor, StatePlan
 from local_tracker.spark.tables import table_at, table_writer
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
@@ -54,12 +57,15 @@ class AttachedQuery(Followed):
         first_batch: int | None = None,
         first_versions: Mapping[str, int] | None = None,
         take_over: bool = False,
+        state: HeldFor | None = None,
     ) -> None:
         """checkpoint, sink: the query's directories; sink, of files or a table, is needed where it
         creates. reads, creates, rows, ranges, untracked, take_over: as for `Tracked.start`. first_batch:
         where to begin if the tracker has nothing of the query yet; what it consumed before does not
         count. first_versions: by the sources' numbers, the versions with which readers of tables were told
-        to begin (startingVersion), which no log records. Raises TrackingError."""
+        to begin (startingVersion), which no log records. state: for how long what the query has absorbed may be
+        only in its state, in append mode; None holds nothing, since no log says what a query does. Raises
+        TrackingError."""
         if creates and sink is None:
             raise TrackingError(
                 f"query {node_id!r} creates in {list(creates)}, so its file sink's directory must be "
@@ -73,6 +79,7 @@ class AttachedQuery(Followed):
             )
         self._first_batch = first_batch or 0
         self._name, self._sink, self._take_over = node_id, sink, take_over
+        self._state, self._creates = state, creates
         self._routes: Callable[[PipelineSpec], Routes] = lambda spec: Routes(
             spec, reads, creates, node_id, rows, ranges, untracked, first_versions=first_versions
         )
@@ -103,6 +110,7 @@ class AttachedQuery(Followed):
             owner = self._checkpoint.query_id
             asked = self._node.check_join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
             self._check_retained(asked.last_batches)
+            chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
             ticks = self._ticks(asked)
             ticks.check_sources(self._name)
             self._follow(ticks, asked)  # as it will be: nothing is begun
@@ -119,9 +127,14 @@ class AttachedQuery(Followed):
         routes = self._routes(joined.spec)
         # Looked for when a batch is over: by then its sink is a table, or never will be one.
         outputs = cache(partial(self._outputs, routes.creates))
+        state = None
+        if self._state is not None and routes.creates:
+            plan = StatePlan.given(self._state)
+            state = StateHolds.of(plan, self._checkpoint, joined, self._first_batch - 1)
         return QueryTicks(
-            self._node, self._admin, routes, self._checkpoint, outputs, publishes=routes.creates
-        )
+            self._node, self._admin, routes, self._checkpoint, outputs, publishes=routes.creates,
+            state=state,
+        )  # fmt: skip
 
     def _outputs(self, creates: tuple[int, ...]) -> tuple[Output, ...]:
         if self._sink is None or not creates:

@@ -69,6 +69,15 @@ class BatchOffsets:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """Of a batch that is over, in ms since 1970; 0 where there is none yet. at_ms: by which it has emitted;
+    next_ms: which it leaves to the batch after it."""
+
+    at_ms: int
+    next_ms: int
+
+
 class CheckpointLog:
     """The logs in a query's checkpoint directory."""
 
@@ -139,6 +148,16 @@ class CheckpointLog:
         as `offsets`."""
         settings = self._offset_entry(f"{self.root}/offsets/{batch}")[1].get("conf", {})
         return settings if isinstance(settings, dict) else {}
+
+    def watermarks(self, batch: int) -> Watermarks:
+        """Of a batch that is over. Raises LogError where its entries were purged, or do not say it."""
+        at_ms, commits = self.offsets(batch).watermark_ms, f"{self.root}/commits/{batch}"
+        version, newline, text = self._whole(commits).partition("\n")
+        if version not in ("v1", "v2") or not newline:
+            raise LogError(f"{commits} has version {version[:20]!r}: known are v1 and v2")
+        left = _json(text, commits)
+        next_ms = left.get("nextBatchWatermarkMs") if isinstance(left, dict) else None
+        return Watermarks(at_ms, _integer(next_ms, f"nextBatchWatermarkMs in {commits}"))
 
     def _offset_entry(self, path: str) -> tuple[str, dict[str, Any], list[str]]:
         """An offset log entry's version, its metadata, and its lines of offsets."""

@@ -30,23 +30,21 @@ from local_tracker.spark.outputs import Output
 from local_tracker.spark.plans import Routes, UnaccountedError
 from local_tracker.spark.ranges import NotYetPublished, Range, range_cells, ranges
 from local_tracker.spark.rows import row_cells
+from local_tracker.spark.state.entries import Told
+from local_tracker.spark.state.holds import StateHolds
 from local_tracker.spark.table_units import Taken
+from local_tracker.spark.unit_slots import UnitSlots
 from tracker.client import Admin, NodeClient
 from tracker.client.topics import BrokerAwayError, TopicError
 from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import HIGHEST_SLOT
-from tracker.core.model.units import slot_in_name
 from tracker.core.model.waits import WaitCause, WaitKind
-from tracker.files import STORES, FilesError, Stores, child, parents
+from tracker.files import STORES
 
 _AHEAD_NS = 10_000_000_000
-_RESOLVE_WAIT_MS = 1_000
-_NAMES_SHOWN = 3
 _LOOK_AGAIN_S = 0.02
 _LOOKS_PER_WARNING = 500
 _LOOKS_PER_REPORT = 50
-_MAX_PARTITION_FOLDERS = 8
-_WRITERS_LOGS = ("_spark_metadata", "_lowmark")
 
 _Names = dict[int, tuple[str, ...]]
 """Names of units by segment number."""
@@ -59,7 +57,8 @@ class QueryRecord:
     """What the logs say of a batch, read when it is over. `consumed`: names by segment number; `held`:
     those that it has read in part, so that a later one consumes them. `unpublished`: the numbers of the
     segments in which it should have published, and has not. `seen`: the ends of the topic that the query
-    writes, if the brokers answered. `times`: of a query that is a front of what it emits."""
+    writes, if the brokers answered. `times`: of a query that is a front of what it emits. `told`: what is known of
+    the query's state, if that is held; `creates`: the segments in which it is held then."""
 
     batch: int
     fingerprint: bytes
@@ -71,6 +70,22 @@ class QueryRecord:
     unpublished: tuple[int, ...] = ()
     held: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     seen: Seen | None = None
+    told: Told | None = None
+    creates: tuple[int, ...] = ()
+
+    @property
+    def had_input(self) -> bool:
+        return bool(self.consumed or self.held or self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a batch has consumed: units, and the cells of rows and ranges. labels: all that its least slots are
+    told by, with what it has read in part."""
+
+    units: tuple[Unit, ...]
+    cells: Cells
+    labels: tuple[Unit, ...]
 
 
 class QueryTicks:
@@ -90,19 +105,23 @@ class QueryTicks:
         publishes: tuple[int, ...] = (),
         scope: str | None = None,
         sink: TopicSink | None = None,
+        state: StateHolds | None = None,
     ) -> None:
         """evaluations: None where no user code acknowledges anything. twins: which sources list the same
         directory. emits: the labels of the front that the query is of what it emits from its state; None
         if it is none. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
-        to `read`. sink: the Kafka topic that the query writes."""
+        to `read`. sink: the Kafka topic that the query writes. state: what its state holds, if it does."""
         self._node, self._admin = node, admin
         self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
         self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
-        self._sink = sink
+        self._sink, self._state = sink, state
+        self._last: tuple[int, _Input, dict[int, int], Cells] | None = None
+        """Of the newest tick: its batch and input, and what it is labelled with and has created in topics."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
+        self._units = UnitSlots(node, routes, self._stores)
 
     @property
     def checkpoint(self) -> CheckpointLog:
@@ -125,15 +144,21 @@ class QueryTicks:
         outputs = list(self._outputs())
         created = tuple(unit for output in outputs for unit in output.created(batch))
         runs = (output.run(batch) for output in outputs)
-        had_input = bool(taken.consumed or taken.held or taken.ranges)
         return replace(
             taken,
             fingerprint=fingerprint(offsets.text, taken.consumed, created),
             created=created,
             published_by=next((run for run in runs if run is not None), None),
-            unpublished=self._unpublished(batch) if had_input else (),
+            unpublished=self._unpublished(batch) if taken.had_input else (),
             seen=seen,
+            told=None if self._state is None else self._state.told(batch),
+            creates=() if self._state is None else self._creates(batch, outputs),
         )
+
+    def _creates(self, batch: int, outputs: Iterable[Output]) -> tuple[int, ...]:
+        """The segments that the query creates in, also those that a writer of its own names."""
+        more = {segment for output in outputs for segment in output.segments if output.has(batch)}
+        return tuple(sorted({*self._routes.creates, *more}))
 
     def _read_taken(self, offsets: BatchOffsets) -> QueryRecord:
         """What a batch has consumed, be it over or not."""
@@ -247,15 +272,28 @@ class QueryTicks:
 
     def tick(self, record: QueryRecord, stopping: threading.Event) -> TickContent:
         self._check_unpublished(record.batch, record.unpublished)
-        consumed, rows, slots = self._input(record, stopping)
+        read = self._input(record, stopping)
+        own = slots = label_slots(read.labels, self._delays)
+        if self._state is not None:
+            slots = self._held(record, own, self._state)
         if self._emits is not None and record.times is not None:
             label = self._emits.label(record.times, slots.values())
             slots = {segment: label for unit in record.created for segment in unit.segments}
-        elif record.created and not slots:
-            slots = self._min_times()
-        return self._compose(
-            record, consumed, slots, rows, self._created_in_topic(record, slots, stopping)
-        )
+        elif record.created and not own:
+            slots = self._min_times() | slots
+        in_topic = self._created_in_topic(record, slots, stopping)
+        self._last = record.batch, read, slots, in_topic
+        return self._compose(record, read.units, slots, read.cells, in_topic)
+
+    def _held(
+        self, record: QueryRecord, slots: Mapping[int, int], state: StateHolds
+    ) -> dict[int, int]:
+        """Makes what the tick does to holds; returns the slots of what the batch creates, which may come of
+        anything that was held before it."""
+        assert record.told is not None
+        own = {segment: slots[segment] for segment in record.creates if segment in slots}
+        state.tick(record.batch, own, record.told)
+        return state.labels(slots)
 
     def _created_in_topic(
         self, record: QueryRecord, slots: Mapping[int, int], stopping: threading.Event
@@ -303,7 +341,7 @@ class QueryTicks:
         oldest = dict(slots)
         for batch in self.checkpoint.planned():
             if record.batch < batch <= seen.newest:
-                later = self._input(self._read_taken(self.checkpoint.offsets(batch)), stopping)[2]
+                later = self._least_slots(batch, stopping)
                 oldest |= {s: min(slot, oldest.get(s, slot)) for s, slot in later.items()}
         return oldest
 
@@ -324,30 +362,35 @@ class QueryTicks:
     def slots_to_write(self, batch: int, stopping: threading.Event) -> tuple[dict[int, int], bool]:
         """The slots under which a batch that is going on may write, by segment, and whether they are by the
         moment, since it had no input. Waits, and raises, as `tick` does."""
-        slots = self._input(self._read_taken(self.checkpoint.offsets(batch)), stopping)[2]
+        slots = self._least_slots(batch, stopping)
+        if self._state is not None:
+            before = [over for over in self.checkpoint.committed() if over < batch]
+            self._state.wait_durable(max(before, default=-1), stopping)
+            slots = self._state.labels(slots)
         return (slots, False) if slots else (self._slots_of_the_moment(), True)
+
+    def _least_slots(self, batch: int, stopping: threading.Event) -> dict[int, int]:
+        """As `least_slots`, of a batch that is planned."""
+        return self.least_slots(self._read_taken(self.checkpoint.offsets(batch)), stopping)
 
     def least_slots(self, record: QueryRecord, stopping: threading.Event) -> dict[int, int]:
         """The least slot that a batch may create in, by segment, from what it consumed; waits, and
         raises, as `tick` does."""
-        return self._input(record, stopping)[2]
+        return label_slots(self._input(record, stopping).labels, self._delays)
 
     def check_rows(self, record: QueryRecord, slots: Mapping[int, int]) -> None:
         """Raises ComposeError or RowsError where the rows of created files cannot be tracked: for
         those who can still take them back. slots: as `least_slots` gives them."""
         self._created_rows(record, slots)
 
-    def _input(
-        self, record: QueryRecord, stopping: threading.Event
-    ) -> tuple[tuple[Unit, ...], Cells, dict[int, int]]:
-        """The units that a batch consumed, the cells of rows and ranges, and the least slots."""
-        consumed = self._with_slots(record.batch, record.consumed, stopping)
-        held = self._with_slots(record.batch, record.held, stopping)
-        rows = Cells.concatenate(
+    def _input(self, record: QueryRecord, stopping: threading.Event) -> _Input:
+        consumed = self._units.of(self._query_id, record.batch, record.consumed, stopping)
+        held = self._units.of(self._query_id, record.batch, record.held, stopping)
+        cells = Cells.concatenate(
             [self._consumed_rows(record), self._consumed_ranges(record, stopping)]
         )
-        oldest = [Unit(segment, "", slot) for segment, slot, _, _ in rows.rows()]
-        return consumed, rows, label_slots([*consumed, *held, *oldest], self._delays)
+        oldest = [Unit(segment, "", slot) for segment, slot, _, _ in cells.rows()]
+        return _Input(consumed, cells, (*consumed, *held, *oldest))
 
     def _consumed_rows(self, record: QueryRecord) -> Cells:
         return Cells.concatenate(
@@ -403,14 +446,30 @@ class QueryTicks:
         return Cells.concatenate(parts)
 
     def relabelled(self, record: QueryRecord, refusal: Refusal) -> TickContent | None:
-        """A batch that read nothing creates at the min time of the moment, which may move on."""
+        """A batch that read nothing creates at the min time of the moment, which may move on, where it is not
+        held; one that read what is late holds nothing for that."""
         if self._by_moment(record.batch):
             return self._without_created(record, refusal)
-        if refusal.code != RefusalCode.BELOW_MIN_TIME or not record.created:
+        if refusal.code != RefusalCode.BELOW_MIN_TIME or self._emits is not None:
             return None
-        if record.consumed or record.held or record.ranges or self._emits is not None:
+        if record.had_input:
+            return None if self._state is None else self._without_late(record, self._state)
+        if not record.created:
             return None
-        return self._compose(record, (), self._min_times(), Cells.empty())
+        held = {} if self._state is None else self._state.labels({})
+        return self._compose(record, (), self._min_times() | held, Cells.empty())
+
+    def _without_late(self, record: QueryRecord, state: StateHolds) -> TickContent | None:
+        """The tick where some of what it consumes is below min time, which is counted and told of; None where
+        nothing is."""
+        assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
+        _, read, slots, in_topic = self._last
+        now = self._min_times()
+        in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
+        if len(in_time) == len(read.labels):
+            return None
+        self._held(record, label_slots(in_time, self._delays), state)
+        return self._compose(record, read.units, slots, read.cells, in_topic)
 
     def _by_moment(self, batch: int) -> bool:
         """Whether what a batch has written to topics came from no input."""
@@ -434,6 +493,8 @@ class QueryTicks:
         return self._compose(replace(record, created=()), (), {}, Cells.empty())
 
     def durable(self, batch: int) -> None:
+        if self._state is not None:
+            self._state.durable(batch)
         if self._sink is not None:
             self._sink.durable(batch, self._min_times)
         if self._emits is not None:
@@ -484,56 +545,6 @@ class QueryTicks:
                     f"with one maxFilesPerTrigger and latestFirst for both"
                 )
 
-    def _with_slots(
-        self, batch: int, by_segment: Mapping[int, tuple[str, ...]], stopping: threading.Event
-    ) -> tuple[Unit, ...]:
-        units: list[Unit] = []
-        for segment, names in by_segment.items():
-            if segment in self._routes.rows:
-                continue
-            slots = {name: slot for name in names if (slot := slot_in_name(name)) is not None}
-            unknown = [name for name in names if name not in slots]
-            slots |= self._resolve(batch, segment, unknown, stopping)
-            units += [Unit(segment, name, slots[name]) for name in names]
-        return tuple(units)
-
-    def _resolve(
-        self, batch: int, segment: int, names: Sequence[str], stopping: threading.Event
-    ) -> dict[str, int]:
-        """The slots of units that another query created; waits until its ticks have arrived."""
-        found: dict[str, int] = {}
-        waits = 0
-        while missing := [name for name in names if name not in found]:
-            if stopping.is_set():
-                raise Stopping
-            found |= self._node.resolve_units(
-                self._spec.segments[segment], missing, _RESOLVE_WAIT_MS
-            )
-            waits += 1
-            if len(found) < len(names):
-                self._wait_for_units(batch, segment, [n for n in names if n not in found])
-            if waits % 10 == 0 and len(found) < len(names):
-                log.warning(
-                    "batch %d of query %s waits for %d units that no tick has created in segment "
-                    "%r, such as %s: has the query that wrote them been tracked?",
-                    batch, self._query_id, len(names) - len(found),
-                    self._spec.segments[segment], missing[:_NAMES_SHOWN],
-                )  # fmt: skip
-        return found
-
-    def _wait_for_units(self, batch: int, segment: int, missing: Sequence[str]) -> None:
-        """Reports that the query waits for the slots of files. Where one lies beside a log of what a writer
-        has published, the writer is behind; else nobody may ever create it."""
-        stray = [name for name in missing if not _has_writer(name, self._stores)]
-        named = (stray or missing)[:_NAMES_SHOWN]
-        shown = ", ".join(self._routes.tables.shown(name) or name for name in named)
-        if stray:
-            text = f"{len(stray)} files that no tick has created, such as {shown}"
-            self._waits(WaitKind.UNKNOWN_ITEMS, text, segment, batch)
-        else:
-            text = f"the writer of {len(missing)} files whose tick has not been committed, such as {shown}"
-            self._waits(WaitKind.WRITER_BEHIND, text, segment, batch)
-
     def _waits(self, kind: WaitKind, text: str, segment: int, batch: int) -> None:
         self._node.report_waits([WaitCause(kind, text, segment, batch)])
 
@@ -564,17 +575,9 @@ class QueryTicks:
             ),
             Cells.concatenate([acked[1], consumed_rows]),
         )
-        return compose(units, more)
-
-
-def _has_writer(unit: str, stores: Stores) -> bool:
-    """Whether a file lies in a directory, or below one, whose writer keeps a log of what it publishes."""
-    try:
-        where = stores.location(unit)
-        files = stores.files(where)
-        folders = parents(where)[:_MAX_PARTITION_FOLDERS]
-        return any(
-            files.is_directory(child(folder, log)) for folder in folders for log in _WRITERS_LOGS
+        content = compose(units, more)
+        return (
+            content
+            if self._state is None
+            else replace(content, holds=self._state.moves(record.batch))
         )
-    except FilesError:
-        return False

@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +61,9 @@ from local_tracker.spark.starting import (
     check_planned,
     topic_sink,
 )
+from local_tracker.spark.state.chosen import State, chosen_plan
+from local_tracker.spark.state.holds import StateHolds
+from local_tracker.spark.state.rules import StatePlan
 from local_tracker.spark.table_names import TableNames
 from local_tracker.spark.table_writer import TableBatchWriter, WrittenTable
 from local_tracker.spark.tables import (
@@ -247,6 +250,7 @@ class Tracked:
         may_publish_nothing: bool = False,
         take_over: bool = False,
         to_table: str | None = None,
+        state: State = None,
         limits: FollowerLimits | None = None,
     ) -> TrackedQuery:
         """Start a query and track it.
@@ -261,9 +265,10 @@ class Tracked:
         in which one handed nothing over fails. untracked: sources that are in none of these, by number, topics,
         directories (with a `/`), and versions of a table (`/data/t@0-7`). may_publish_nothing: a batch with input
         need not publish what the query creates by `writer` (or note it); else it fails. take_over: end another query
-        of this node id. to_table: starts it as `writer.toTable(...)` would. Raises TrackingError if the plan's
-        sources, the segments, the sink or the checkpoint don't fit, and LowmarkError where the tracker refuses the
-        query; nothing has been started or ended then.
+        of this node id. to_table: starts it as `writer.toTable(...)` would. state: whether min time waits for
+        what is only in its state: "hold" (as None, by its plan), "free", `HeldFor`. Raises TrackingError if the
+        plan's sources, the segments, the sink or the checkpoint don't fit, and LowmarkError where the tracker
+        refuses the query; nothing has been started or ended then.
         """
         planned = check_planned(writer, node_id, creates)
         with ExitStack() as undoing:
@@ -276,6 +281,7 @@ class Tracked:
             self._check_creates(planned, routes, creates, noted, to_table)
             front = self._front(emits, creates, routes, planned.mode, writer)
             check_admission(node_id, starting, admin, asked, routes)
+            plan = chosen_plan(node_id, state, None, planned.mode, creates, emits, asked)
             sink = None if noted else topic_sink(planned, starting, routes, self._place, emits)
             undoing.callback(sink.close if sink else tuple)
             joined = starting.join(sink)
@@ -286,11 +292,9 @@ class Tracked:
             with self._task_settings(node_id):
                 query = writer.toTable(to_table) if to_table else writer.start()
             undoing.push(partial(self._not_started, query, node_id))
-            checkpoint, description, twins = self._running(query, planned, starting)
-            ticks = QueryTicks(
-                starting.node, admin, routes, checkpoint, self._outputs(checkpoint, description, routes, noted, sink),
-                evaluations=self._evaluations(query, checkpoint, operators), twins=twins,
-                emits=emission, publishes=publishes, sink=sink,
+            ticks = self._ticks(
+                query, planned, starting, admin, routes, noted, sink, operators, plan,
+                emits=emission, publishes=publishes,
             )  # fmt: skip
             most, sinks = limits or self._limits(), self._sinks(planned, starting.id, sink)
             tracked_query = TrackedQuery(
@@ -453,6 +457,29 @@ class Tracked:
 
     def _check_published(self, query_id: str, batch: int) -> None:
         self._admitted_query(query_id).check_published(batch)
+
+    def _ticks(
+        self,
+        query: StreamingQuery,
+        planned: PlannedQuery,
+        starting: StartingQuery,
+        admin: Admin,
+        routes: Routes,
+        noted: str | None,
+        sink: TopicSink | None,
+        operators: Sequence[str],
+        plan: StatePlan | None,
+        **more: Any,
+    ) -> QueryTicks:
+        """Of a query that was started. plan: by which its state is held; more: as `QueryTicks` takes it."""
+        checkpoint, description, twins = self._running(query, planned, starting)
+        state = None if plan is None else StateHolds.of(plan, checkpoint, starting.node.joined)
+        outputs = self._outputs(checkpoint, description, routes, noted, sink)
+        evaluations = self._evaluations(query, checkpoint, operators)
+        return QueryTicks(
+            starting.node, admin, routes, checkpoint, outputs,
+            evaluations=evaluations, twins=twins, sink=sink, state=state, **more,
+        )  # fmt: skip
 
     def _evaluations(
         self, query: StreamingQuery, checkpoint: CheckpointLog, operators: Sequence[str]

@@ -22,6 +22,7 @@ from tests.cluster.tracker import lowmark
 from tests.fronts.fake_topic import FakeTopic
 from tests.fronts.support import start_all
 from tests.spark.support import Attach
+from tests.spark.written_logs import QUERY, Logs, source_file
 from tracker.client import LowmarkError
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.errors import RefusedError, TickRefusedError
@@ -40,37 +41,6 @@ from tracker.core.model import (
 from tracker.core.model.ack_values import unit_value
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitCause, WaitKind
-
-QUERY = "5f0c8a5e-98b4-4f5a-9c2b-7a1f0e7f0b11"
-
-
-def source_file(slot: int) -> str:
-    return f"file:///data/in/s{slot}-front-{slot:08d}.parquet"
-
-
-class Logs:
-    """The checkpoint of a query that reads one file a batch and writes one."""
-
-    def __init__(self, directory: Path) -> None:
-        self.checkpoint, self.sink = directory / "cp", directory / "out"
-        for folder in ("cp/offsets", "cp/commits", "cp/sources/0", "out/_spark_metadata"):
-            (directory / folder).mkdir(parents=True)
-        (self.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
-
-    def batch(self, number: int, slot: int, source: str | None = None) -> None:
-        header = json.dumps({"batchTimestampMs": 1_700_000_000_000 + number})
-        offset = json.dumps({"logOffset": number})
-        entry = json.dumps({"path": source or source_file(slot), "batchId": number})
-        written = json.dumps({"path": f"file://{self.sink}/part-{number}.parquet", "size": 1})
-        self.write("cp/sources/0", number, f"v1\n{entry}")
-        self.write("cp/offsets", number, f"v1\n{header}\n{offset}")
-        self.write("out/_spark_metadata", number, f"v1\n{written}")
-        self.write("cp/commits", number, 'v1\n{"nextBatchWatermarkMs":0}')
-
-    def write(self, folder: str, number: int, text: str) -> None:
-        hidden = self.checkpoint.parent / folder / f".{number}"
-        hidden.write_text(text)
-        hidden.rename(hidden.with_name(str(number)))
 
 
 @pytest.fixture
@@ -255,9 +225,7 @@ def test_min_time_reaches_the_end(running: EmbeddedTracker, logs: Logs) -> None:
 
 def offsets_of_two(logs: Logs, number: int, slot: int, other: str) -> None:
     """A batch that has read from a second source as well."""
-    logs.batch(number, slot)
-    path = logs.checkpoint / f"offsets/{number}"
-    path.write_text(f"{path.read_text()}\n{other}")
+    logs.batch(number, slot, others=[other])
 
 
 def refused_to_follow(running: EmbeddedTracker, query: AttachedQuery, message: str) -> None:

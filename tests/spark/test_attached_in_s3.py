@@ -14,7 +14,8 @@ from local_tracker.spark.follow import Follower
 from local_tracker.spark.logs import CheckpointLog
 from tests.cluster.children import WAIT_S, until
 from tests.files.s3 import s3_bucket
-from tests.spark.test_attached import AnyTicks, FullNode, Logs, await_open_slots, running
+from tests.spark.test_attached import AnyTicks, FullNode, await_open_slots, running
+from tests.spark.written_logs import Logs
 from tracker.client.embedded import EmbeddedTracker
 from tracker.core.log import Joined
 from tracker.core.model import Cells, NodeKey, PipelineSpec, TickContent

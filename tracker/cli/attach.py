@@ -23,6 +23,7 @@ from tracker.files import FilesError
 if TYPE_CHECKING:
     from local_tracker.spark.attached import AttachedQuery
     from local_tracker.spark.ranges import OffsetRanges
+    from local_tracker.spark.state.rules import HeldFor
 
 ATTACH_LOOK_INTERVAL_S = 0.5
 """How often `attach` looks whether following has failed."""
@@ -59,11 +60,21 @@ Untracked = Annotated[
         help="what min time is to pass: a source by its number, or a directory of its files"
     ),
 ]
+Sink = Annotated[
+    str | None, typer.Option(help="directory of its file sink, or location of its table")
+]
 Starting = Annotated[
     list[str] | None,
     typer.Option(
         help="SOURCE=VERSION: with which version the reader of a table was told to begin (its "
         "startingVersion); without it, a source reads the table as it was first"
+    ),
+]
+State = Annotated[
+    str | None,
+    typer.Option(
+        help="delay=5s,span=1h: by how much the query's watermark is behind, and how long after its event time "
+        "a row has been emitted that is in its state; without it, min time does not wait for what is there"
     ),
 ]
 
@@ -85,15 +96,14 @@ def attach(
     creates: Annotated[
         list[str] | None, typer.Option(help="a segment that reads its sink; may be repeated")
     ] = None,
-    sink: Annotated[
-        str | None, typer.Option(help="directory of its file sink, or location of its table")
-    ] = None,
+    sink: Sink = None,
     starting: Starting = None,
     rows: Annotated[
         list[str] | None,
         typer.Option(help="SEGMENT=COLUMN: its items are rows, with their slots in a column"),
     ] = None,
     untracked: Untracked = None,
+    state: State = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="end another query that is followed under this node id"),
@@ -129,6 +139,7 @@ def attach(
             reads=_reads(reads or []), ranges=sources, creates=creates or (), sink=sink,
             rows=name_values("--rows", rows or []), untracked=untracked or (), first_batch=from_batch,
             first_versions=_versions(starting or []), take_over=take_over,
+            state=_state(state),
         ).start()  # fmt: skip
         clean = _follow(followed, once, ended)
     except (TrackingError, FilesError) as error:
@@ -215,6 +226,15 @@ def _versions(given: list[str]) -> dict[str, int]:
         if not version.isdigit():
             raise typer.BadParameter(f"--starting {source}={version!r} is not SOURCE=VERSION")
     return {source: int(version) for source, version in pairs.items()}
+
+
+def _state(given: str | None) -> HeldFor | None:
+    from local_tracker.spark.state.rules import HeldFor
+
+    try:
+        return None if given is None else HeldFor.parse(given)
+    except ValueError as error:
+        raise typer.BadParameter(f"--state: {error}") from None
 
 
 def name_values(option: str, given: list[str]) -> dict[str, str]:

@@ -1,0 +1,115 @@
+"""Whether the state of a query is held when it starts, and by which plan (promise 6: nothing is left out in
+silence)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.state.entries import MAX_SEGMENTS
+from local_tracker.spark.state.rules import HeldFor, StateKind, StatePlan
+from tracker.core.log import Joined
+
+State = HeldFor | Literal["hold", "free"] | None
+"""What is asked for at the start of a query: None holds where the plan says that state emits later."""
+
+_GIVE = (
+    "give state=HeldFor(delay_ms=..., span_ms=...), by how much the watermark is behind and how long after its "
+    "event time a row has been emitted, or state='free', if min time may pass what is only in state"
+)
+_SHOWN = 3
+
+log = logging.getLogger("lowmark.spark")
+
+
+def chosen_plan(
+    node_id: str,
+    state: State,
+    found: StatePlan | None,
+    mode: str,
+    creates: Sequence[str],
+    emits: object,
+    asked: Joined,
+) -> StatePlan | None:
+    """By which plan the state of a query is held; None where nothing is. found: by the query's own plan, where
+    that can be seen. emits: the front that it is, or None. asked: what the tracker would answer the node. Raises TrackingError where that would be
+    wrong, or leave out what was held before, in silence."""
+    if state not in ("hold", "free", None) and not isinstance(state, HeldFor):
+        raise TrackingError(
+            f"query {node_id!r}: state is {state!r}; it is 'hold', 'free', HeldFor(delay_ms=..., span_ms=...) or "
+            "None"
+        )
+    if emits is not None and state not in (None, "free"):
+        raise TrackingError(
+            f"query {node_id!r} is a front of what it emits, emits={emits!r}, whose promises say when what is in its state comes: "
+            "leave out state, or emits"
+        )
+    plan = None
+    if creates and emits is None and state != "free":
+        plan = _plan(node_id, state, found, mode)
+    elif creates and emits is None and found is not None and found.emits_later:
+        log.info(
+            "query %r: what is only in its state is not held, as was asked for by state='free' (%s)",
+            node_id, found,
+        )  # fmt: skip
+    if plan is None:
+        _check_nothing_left(node_id, asked)
+        return None
+    _check_can_hold(node_id, plan, creates, asked)
+    return plan
+
+
+def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> StatePlan | None:
+    if isinstance(state, HeldFor):
+        return StatePlan.given(state, mode)
+    if found is None:
+        if state == "hold":
+            raise TrackingError(
+                f"query {node_id!r} is to hold what is in its state, and its plan cannot be seen here: {_GIVE}"
+            )
+        return None
+    match found.kind:
+        case StateKind.NOTHING:
+            return None
+        case StateKind.UNKNOWN:
+            raise TrackingError(
+                f"query {node_id!r} keeps rows in its state, and when they are emitted is not understood: "
+                f"{found.what}; {_GIVE}"
+            )
+        case StateKind.USER if state == "hold":
+            raise TrackingError(f"query {node_id!r} cannot be held by its plan: {found}; {_GIVE}")
+        case StateKind.USER:
+            log.warning(
+                "query %r: %s, and is not held: min time passes rows whose effect is only in its state; %s",
+                node_id, found, _GIVE,
+            )  # fmt: skip
+            return None
+    return found
+
+
+def _check_nothing_left(node_id: str, asked: Joined) -> None:
+    """Raises TrackingError where an earlier run has left what would never be let go of."""
+    if not asked.holds:
+        return
+    names = sorted(held.name for held in asked.holds)[:_SHOWN]
+    raise TrackingError(
+        f"query {node_id!r}: {len(asked.holds)} holds stand for rows in its state, such as {names}, and it is to "
+        "hold nothing now, so that nobody would let go of them: start it with state='hold' or HeldFor(...) as "
+        "before, or once more so and then query.stop(leave=True), which gives up what is in its state"
+    )
+
+
+def _check_can_hold(node_id: str, plan: StatePlan, creates: Sequence[str], asked: Joined) -> None:
+    if not asked.takes_holds:
+        raise TrackingError(
+            f"query {node_id!r} is to hold what is in its state ({plan}), and the tracker is of an older release, "
+            "which knows of no holds: start a newer one, or give state='free', if min time may pass what is only "
+            "in state"
+        )
+    if len(set(creates)) > MAX_SEGMENTS:
+        raise TrackingError(
+            f"query {node_id!r} creates in {len(set(creates))} segments, and its state can hold in "
+            f"{MAX_SEGMENTS}: let those who read what it writes share a segment"
+        )

@@ -1,0 +1,91 @@
+"""The holds of a query whose state emits later, as the ticks of its batches make them and let go of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from local_tracker.spark.follow import Stopping
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.state.bounds import LogBounds
+from local_tracker.spark.state.entries import Entries, Told
+from local_tracker.spark.state.rules import StatePlan
+from tracker.core.log import Joined
+from tracker.core.model import HeldSlot, HoldMove
+
+_LOOK_AGAIN_S = 0.05
+
+
+class Bounds(Protocol):
+    """What is known of the event times in a query's state."""
+
+    def told(self, batch: int) -> Told:
+        """Of a batch that is over, from logs that may be purged later."""
+
+
+class StateHolds:
+    """What the state of one query holds. The tracker keeps it (`Joined.holds`); here it is known as of the last
+    batch whose tick is durable, and what the tick of the one after it does. Thread-safe."""
+
+    def __init__(self, bounds: Bounds, holds: Iterable[HeldSlot], last_batch: int) -> None:
+        """holds: of the node, as it joined. last_batch: the last one of the query that the tracker has, and
+        that these are of."""
+        self._bounds = bounds
+        self._changed = threading.Condition()
+        # All below is read and written while holding `_changed`.
+        self._entries, self._last = Entries.found(holds), last_batch
+        self._next: tuple[int, Entries, tuple[HoldMove, ...]] | None = None
+        """A batch whose tick is on its way, the entries after it, and what it does to holds."""
+
+    @classmethod
+    def of(
+        cls, plan: StatePlan, log: CheckpointLog, joined: Joined, untold: int = -1
+    ) -> StateHolds:
+        """Of a query that has joined, by the plan that it is held by. untold: the last batch that is not to be
+        told, where the tracker has none yet."""
+        mine = (batch.id for batch in joined.last_batches if batch.scope == log.query_id)
+        return cls(LogBounds(plan, log), joined.holds, max(mine, default=untold))
+
+    def told(self, batch: int) -> Told:
+        """What is known of a batch that is over. Raises LogError."""
+        return self._bounds.told(batch)
+
+    def tick(self, batch: int, slots: Mapping[int, int], told: Told) -> None:
+        """The tick of the batch after the last durable one is made; again, where it was refused. slots: what
+        it consumed allows, in the segments that the query creates in."""
+        with self._changed:
+            self._next = (batch, *self._entries.after(slots, told))
+
+    def moves(self, batch: int) -> tuple[HoldMove, ...]:
+        """What the tick of a batch does to holds, as `tick` has found it."""
+        with self._changed:
+            assert self._next is not None and self._next[0] == batch, "its tick is made first"
+            return self._next[2]
+
+    def durable(self, batch: int) -> None:
+        """The tick of a batch is durable."""
+        with self._changed:
+            if self._next is not None and self._next[0] == batch:
+                self._entries = self._next[1]
+            self._next, self._last = None, max(batch, self._last)
+            self._changed.notify_all()
+
+    def labels(self, slots: Mapping[int, int]) -> dict[int, int]:
+        """The slots under which the batch after the last durable one creates, by segment number; slots: what
+        it consumed allows."""
+        with self._changed:
+            return self._entries.labels(slots)
+
+    def wait_durable(self, batch: int, stopping: threading.Event) -> None:
+        """Waits until the tick of a batch is durable; raises Stopping when the event is set meanwhile."""
+        with self._changed:
+            while self._last < batch:
+                if stopping.is_set():
+                    raise Stopping
+                self._changed.wait(_LOOK_AGAIN_S)
+
+    def emptied(self) -> tuple[HoldMove, ...]:
+        """What lets go of all, where no tick is on its way."""
+        with self._changed:
+            return self._entries.emptied()

@@ -1,0 +1,235 @@
+"""Min time of what a query creates waits for what is only in its state; the logs are written as Spark writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tracker
+from local_tracker.spark.attached import AttachedQuery
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.state.rules import HeldFor
+from tests.cluster.children import WAIT_S, until
+from tests.spark.written_logs import Logs, source_file
+from tracker.client import NodeClient
+from tracker.client.embedded import EmbeddedTracker
+from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, Unit
+from tracker.core.model.ack_values import unit_value
+from tracker.wire.nodes import joined_from_pb
+
+COUNT, REPORT, AUDIT = range(3)
+SEGMENTS = ("count", "report", "audit")
+STATE = HeldFor(delay_ms=5_000, span_ms=10_000)
+T0_MS = 1_000_000
+
+
+def out_ms(next_ms: int) -> int:
+    """The watermark by which all is out that a batch has absorbed that leaves `next_ms`."""
+    return next_ms + 5_000 + 10_000 + 1
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["1 shard", "3 shards"])
+def running(request: pytest.FixtureRequest) -> Iterator[EmbeddedTracker]:
+    with tracker.embedded(shards=request.param) as embedded:
+        yield embedded
+
+
+class World:
+    """A pipeline whose front has published a file at each of slots 1 to 99, and the query's logs."""
+
+    def __init__(self, running: EmbeddedTracker, name: str, directory: Path) -> None:
+        self.running, self.name, self.logs = running, name, Logs(directory)
+        edges = (Edge("count", "report"), Edge("count", "audit", 1_000))
+        running.register(PipelineSpec(name, SEGMENTS, edges, fronts=("front",)))
+        self.front = running.node(name, "front")
+        self.front.join(WAIT_S)
+        self.front.join_front("front", "count", WAIT_S)
+        self.publish(*range(1, 100))
+        promise = Heartbeat("front", 100_000)
+        self.front.commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
+        self._batch = self._at_ms = 0
+        self.query: AttachedQuery | None = None
+        for slot in range(20, 100):  # of no interest, and not in the way
+            self.consume(COUNT, source_file(slot), slot)
+
+    def publish(self, *slots: int) -> None:
+        cells = Cells.of((COUNT, slot, unit_value(source_file(slot)), 1) for slot in slots)
+        self.front.commit(TickContent(created=cells)).result(WAIT_S)
+
+    def consume(self, segment: int, name: str, slot: int) -> None:
+        cells = Cells.of([(segment, slot, unit_value(name), 1)])
+        content = TickContent(consumed=cells, units_consumed=(Unit(segment, name, slot),))
+        self.front.commit(content).result(WAIT_S)
+
+    def batch(self, *slots: int, next_ms: int, written: int = 0) -> list[str]:
+        """One that reads the files of those slots, and leaves a watermark to the next; returns what it wrote."""
+        number, self._batch = self._batch, self._batch + 1
+        files = [source_file(slot) for slot in slots]
+        self.logs.windowed(number, files, at_ms=self._at_ms, next_ms=next_ms, written=written)
+        self._at_ms = next_ms
+        return [f"file://{self.logs.sink}/part-{number}-{n}.parquet" for n in range(written)]
+
+    def attached(self, *, creates: tuple[str, ...] = ("report",), **more: object) -> AttachedQuery:
+        options: dict[str, object] = {"reads": "count", "creates": creates, "state": STATE}
+        options |= {"sink": str(self.logs.sink), **more}
+        at = self.running.target, self.name, "counts", str(self.logs.checkpoint)
+        return AttachedQuery(*at, **options)  # type: ignore[arg-type]
+
+    def tell(self, **more: object) -> None:
+        """A run of the query that tells what is over by now."""
+        query = self.attached(**more).start()  # type: ignore[arg-type]
+        assert query.wait_durable(WAIT_S)
+        assert query.close()
+
+    def stands_at(self, slot: int, segment: str = "report") -> None:
+        with self.running.subscriber(self.name) as subscriber:
+            assert subscriber.wait_until(slot, segment, timeout_s=WAIT_S)
+            assert subscriber.min_time(segment) == slot
+
+    def held(self) -> dict[str, int]:
+        with NodeClient(self.running.target, self.name, "counts") as node:
+            return {held.name: held.slot for held in node.check_join(WAIT_S).holds}
+
+    def label(self, name: str, segment: str = "report") -> int:
+        return self.front.resolve_units(segment, [name], round(WAIT_S * 1000))[name]
+
+
+@pytest.fixture
+def world(
+    running: EmbeddedTracker, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[World]:
+    made = World(running, request.node.name, tmp_path)
+    yield made
+    made.front.close()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one run", "a run for each batch"])
+def test_min_time_waits_for_what_is_only_in_state(world: World, restarts: bool) -> None:
+    query = None if restarts else world.attached().start()
+
+    def told() -> None:
+        if query is None:
+            world.tell()
+        else:
+            assert query.wait_durable(WAIT_S)
+
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    told()
+    world.stands_at(1)
+    world.batch(*range(10, 20), next_ms=T0_MS + 60_000)
+    told()
+    world.stands_at(100_000, "count")
+    world.stands_at(1)  # 1 to 9 are out by the watermark of the next, 10 to 19 later
+    assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1, f"state:1:{out_ms(T0_MS + 60_000)}": 10}
+    (first,) = world.batch(next_ms=T0_MS + 60_000, written=1)
+    told()
+    assert world.label(first) == 1
+    assert world.held() == {f"state:1:{out_ms(T0_MS + 60_000)}": 10}
+    world.stands_at(1)
+    world.consume(REPORT, first, 1)
+    world.stands_at(10)
+    world.batch(next_ms=out_ms(T0_MS + 60_000) - 1)  # and one millisecond is lacking
+    world.batch(next_ms=out_ms(T0_MS + 60_000))
+    told()
+    world.stands_at(10)
+    (second,) = world.batch(next_ms=out_ms(T0_MS + 60_000), written=1)
+    told()
+    assert (world.held(), world.label(second)) == ({}, 10)
+    world.consume(REPORT, second, 10)
+    world.stands_at(100_000)
+    if query is not None:
+        assert query.close()
+
+
+def test_a_batch_that_emits_and_absorbs_is_labelled_by_what_was_held(world: World) -> None:
+    world.batch(*range(1, 8), next_ms=T0_MS)
+    world.batch(*range(8, 20), next_ms=out_ms(T0_MS))
+    (emitted,) = world.batch(next_ms=out_ms(T0_MS), written=1)
+    world.tell()
+    assert world.label(emitted) == 1
+    assert list(world.held().values()) == [8]
+
+
+def test_what_is_emitted_at_once_has_the_slot_of_what_was_held_or_read(world: World) -> None:
+    """A join emits a match when its second side comes: what it was held for is still there."""
+    world.batch(*range(5, 20), next_ms=T0_MS)
+    (first,) = world.batch(1, 2, 3, 4, next_ms=T0_MS, written=1)
+    world.tell()
+    assert world.label(first) == 1
+    assert list(world.held().values()) == [1]  # the lower takes the higher one's place
+
+
+def test_each_segment_that_is_created_in_is_held_by_the_delay_of_its_edge(world: World) -> None:
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    world.tell(creates=("report", "audit"))
+    world.stands_at(1)
+    world.stands_at(1_001, "audit")
+    assert {name.split(":")[1]: slot for name, slot in world.held().items()} == {
+        "1": 1,
+        "2": 1_001,
+    }
+
+
+def test_before_the_first_watermark_what_was_absorbed_is_held_until_one_tells_its_bound(
+    world: World,
+) -> None:
+    world.batch(*range(1, 20), next_ms=0)
+    world.tell()
+    assert world.held() == {"state:1:unknown": 1}
+    world.batch(next_ms=T0_MS)
+    world.tell()
+    assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}
+
+
+def test_what_is_read_too_late_holds_nothing_and_blocks_nobody(world: World) -> None:
+    """It came after min time had passed it: it is counted as late, and told of."""
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    world.tell()
+    world.batch(next_ms=out_ms(T0_MS))
+    (emitted,) = world.batch(next_ms=out_ms(T0_MS), written=1)
+    world.tell()
+    world.consume(REPORT, emitted, 1)
+    world.stands_at(100_000)
+    world.batch(7, next_ms=out_ms(T0_MS) + 1)  # again, say: nobody has created it
+    world.tell()
+    assert world.held() == {}
+    world.publish(100_007)
+    world.batch(8, 100_007, next_ms=out_ms(T0_MS) + 2)
+    world.tell()
+    assert list(world.held().values()) == [100_007]
+
+
+def test_a_query_that_holds_is_not_started_so_that_it_would_let_go_of_nothing(world: World) -> None:
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    world.tell()
+    with pytest.raises(TrackingError, match=r"1 holds stand for rows in its state, .*state:1:"):
+        world.attached(state=None).start()
+    world.stands_at(1)
+
+
+def test_a_tracker_of_an_older_release_is_refused_by_name(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "tracker.client.node.joined_from_pb",
+        lambda answer: replace(joined_from_pb(answer), takes_holds=False),
+    )
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    with pytest.raises(TrackingError, match=r"older release, which knows of no holds"):
+        world.attached().start()
+    with NodeClient(world.running.target, world.name, "counts") as node:
+        assert node.check_join(WAIT_S).key.incarnation == 0, "nothing was begun"
+
+
+def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World) -> None:
+    """The query is ahead: what each batch does to holds is made when that before it is durable."""
+    for number in range(1, 20):
+        world.batch(number, next_ms=T0_MS + number)
+    query = world.attached().start()
+    until(lambda: query.last_durable_batch == 18)
+    assert len(world.held()) == 19
+    world.stands_at(1)
+    assert query.close()
