@@ -2,7 +2,8 @@
 
     label -> seal -> (the shell publishes) -> published -> next_tick -> durable -> next_tick ...
 
-A label is `max(clock's slot, last label, grant)`: it never goes backwards (rule 8). Labels gather in
+A label is `max(clock's slot, last label, grant)`: it never goes backwards (rule 8). In a pipeline with rounds
+it is at round 0 of its time. Labels gather in
 the open batch; sealed, it has a number and is published by whoever holds this; published, the next
 tick creates it. Only when that tick is durable does a later one promise slots beyond it (rule 1): a
 promise is at most the lowest label of anything that no durable tick has created. One tick is out at a
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from fronts.batches import PublishedBatch
 from fronts.clock import ClockReport, ClockWatch
 from tracker.core.model import Batch, Cells, Heartbeat, TickContent
+from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT, slot_of, slot_start_ns
 
 MAX_OPEN_ITEMS = 1_000_000
@@ -57,12 +59,20 @@ class FrontCore:
     """One front of one segment. Methods raise FrontStateError out of turn."""
 
     def __init__(
-        self, front: str, segment: int, slack_ns: int, *, max_open_items: int = MAX_OPEN_ITEMS
+        self,
+        front: str,
+        segment: int,
+        slack_ns: int,
+        rounds: int = 1,
+        *,
+        max_open_items: int = MAX_OPEN_ITEMS,
     ) -> None:
-        """segment: the number of the segment it feeds; slack_ns: the pipeline's width of a slot."""
+        """segment: the number of the segment it feeds; slack_ns: the pipeline's width of a slot; rounds: how
+        many of them each time has: labels and promises are whole times."""
         self.front, self.segment, self.slack_ns = front, segment, slack_ns
+        self._times = Rounds(rounds)
         self.max_open_items = max_open_items
-        self.clock = ClockWatch(slack_ns)
+        self.clock = ClockWatch(slack_ns * rounds)
         self.granted, self.leaving, self.left = False, False, False
         self.last_durable = -1
         """Number of the last batch that is durable in the tracker; -1 if none is."""
@@ -132,7 +142,7 @@ class FrontCore:
         promise, of an earlier run."""
         self.granted = True
         self.promised = heartbeat
-        self._floor = max(self._floor, slot, heartbeat)
+        self._floor = min(self._times.next_whole(max(self._floor, slot, heartbeat)), HIGHEST_SLOT)
         self.clock_reports += self.clock.granted(clock_ns, slot_start_ns(slot, self.slack_ns))
 
     def pass_over_late(self, slot: int) -> list[int]:
@@ -172,7 +182,8 @@ class FrontCore:
             return self._take(np.empty(0, np.int64))
         self.clock_reports += self.clock.read_array(readings)
         highest = np.maximum.accumulate(readings)
-        return self._take(np.clip(highest // self.slack_ns, self._floor, HIGHEST_SLOT))
+        whole = highest // (self.slack_ns * self._times.per_time) * self._times.per_time
+        return self._take(np.clip(whole, self._floor, HIGHEST_SLOT))
 
     def _take(self, slots: NDArray[np.int64]) -> tuple[int, int, NDArray[np.int64]]:
         self._need(self.granted, "labels before it was granted")
@@ -192,7 +203,8 @@ class FrontCore:
     def _read(self, clock_ns: int, steady_ns: int | None) -> int:
         """The slot that an item would get now."""
         self.clock_reports += self.clock.read(clock_ns, steady_ns)
-        return min(max(slot_of(clock_ns, self.slack_ns), self._floor), HIGHEST_SLOT)
+        whole = self._times.whole(slot_of(clock_ns, self.slack_ns))
+        return min(max(whole, self._floor), HIGHEST_SLOT)
 
     # --- publishing -------------------------------------------------------------------------------
 

@@ -223,7 +223,7 @@ class Front(Closing):
         try:
             joined = self._node.join(timeout_s, owner=self._owner)
             number = self._node.segment(self.segment)
-            core = FrontCore(self.front, number, joined.spec.slack_ns)
+            core = FrontCore(self.front, number, joined.spec.slack_ns, joined.spec.rounds)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
             self.generation, self.replay_from = joined.generation, joined.replay_from
             self.left_after = left_after if left_in == joined.generation else -1

@@ -45,12 +45,13 @@ from local_tracker.worker.route import Route
 from local_tracker.worker.settings import SettingsError
 from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat, HoldMove
+from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import FOREVER
 
 __all__ = [
     "AckError", "Collector", "HandOverError", "Held", "Recorded", "SettingsError", "consume", "create",
     "current", "heartbeat", "hold", "holds", "join_front", "leave_front", "min_time", "operator",
-    "pandas_udf_operator", "recording", "step", "udf_operator",
+    "pandas_udf_operator", "recording", "rounds", "step", "udf_operator",
 ]  # fmt: skip
 
 _P = ParamSpec("_P")
@@ -312,6 +313,12 @@ def min_time(segment: str | None = None) -> int:
     """Min time of a segment, or of the whole pipeline: a slot, exclusive, as the host's local tracker
     has heard it last. Raises HandOverError."""
     return _handle().min_time(segment)
+
+
+def rounds() -> Rounds:
+    """How the pipeline's slots are packed: `acks.rounds().next_round(slot)` is the slot of what goes round a loop
+    once more. Raises HandOverError."""
+    return _handle().rounds()
 
 
 def join_front(front: str, segment: str) -> Grant:

@@ -105,6 +105,7 @@ if TYPE_CHECKING:
         string_key,
         unit_value,
     )
+    from tracker.core.model.rounds import Rounds, RoundsExceededError
     from tracker.core.model.slots import (
         DEFAULT_SLACK_NS,
         FOREVER,
@@ -172,6 +173,7 @@ _NAMES = {
         "Batch", "Cells", "Edge", "FrontPolicy", "Heartbeat", "HoldMove", "PipelineSpec", "RefusalCode",
         "SilentFront", "TickContent", "TimeKind", "Unit",
     ),
+    "tracker.core.model.rounds": ("Rounds", "RoundsExceededError"),
     "tracker.core.model.slots": (
         "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "add_delay", "slot_of",
         "slot_start_ns", "subtract_delay",
@@ -198,7 +200,8 @@ __all__ = [
     "Period", "PeriodFollower", "Periods", "PipelineDescription", "PipelineFileError",
     "PipelineInfo", "PipelineSpec", "PublishedBatch", "PublishedFile", "PublishedRanges",
     "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released",
-    "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError", "RoutingInfo", "Run", "Runs",
+    "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError", "Rounds", "RoundsExceededError",
+    "RoutingInfo", "Run", "Runs",
     "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront", "SparkFront",
     "StateError", "Subscriber", "TableAsOf", "Taken", "TickContent", "TickRefusedError", "TimeKind",
     "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError",

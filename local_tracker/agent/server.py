@@ -288,6 +288,7 @@ class Server:
             "pipeline": asked,
             "segments": self._uplink.segments,
             "slack_ns": self._uplink.slack_ns,
+            "rounds": self._uplink.rounds,
             "mode": "transactional" if self._flusher is None else "eager",
             "node_id": self._node_id,
             "spool": "" if self._flusher is None else self._flusher.spool_identity,

@@ -43,6 +43,8 @@ class Uplink(Protocol):
     pipeline: str
     segments: tuple[str, ...]
     slack_ns: int
+    rounds: int
+    """How many slots each time has; 0 where an older local tracker above does not say."""
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         """Stages contributions at the home of a query's node; they are durable on return."""
@@ -144,7 +146,8 @@ class TrackerUplink:
         except HandOverError:
             self.close(leave=False)
             raise
-        self.pipeline, self.segments, self.slack_ns = pipeline, spec.segments, spec.slack_ns
+        self.pipeline, self.segments = pipeline, spec.segments
+        self.slack_ns, self.rounds = spec.slack_ns, spec.rounds
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         parts = [handed.contribution for handed in contributions]
@@ -237,7 +240,8 @@ class LocalTrackerUplink:
             Handle(address, pipeline, _OPEN_TIMEOUT_S) for _ in range(4)
         )
         welcome = self._flushing.welcome()
-        self.pipeline, self.segments, self.slack_ns = pipeline, welcome.segments, welcome.slack_ns
+        self.pipeline, self.segments = pipeline, welcome.segments
+        self.slack_ns, self.rounds = welcome.slack_ns, welcome.rounds
 
     def stage(self, node_id: str, contributions: Sequence[HandedOver], deadline: Deadline) -> None:
         self._staging.stage(node_id, contributions, deadline.left_s())

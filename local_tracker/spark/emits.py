@@ -97,7 +97,7 @@ class ByClock:
 
     def label(self, times: BatchTimes, allowed: Iterable[int]) -> int:
         timestamp = slot_of(times.timestamp_ms * _NS_PER_MS, self._slack_ns)
-        return self._labels.label(times.batch, max([timestamp, *allowed]))
+        return self._labels.label(times.batch, timestamp, allowed)
 
     def durable(self, batch: int) -> None:
         self._labels.close(batch)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from local_tracker.spark.follow import TrackingError
 from tracker.client import LowmarkError, NodeClient
 from tracker.client.errors import RefusedError
 from tracker.core.model import Heartbeat, TickContent
+from tracker.core.model.rounds import Rounds
 
 _JOIN_TIMEOUT_S = 30.0
 
@@ -18,27 +19,30 @@ log = logging.getLogger("lowmark.spark")
 
 
 class FrontLabels:
-    """Which slot a batch gets, and what may be promised meanwhile. Thread-safe."""
+    """Which slot a batch gets, and what may be promised meanwhile: whole times. Thread-safe."""
 
-    def __init__(self, lowest_slot: int) -> None:
-        """`lowest_slot`: nothing is labelled below it (the front's grant and its last promise)."""
+    def __init__(self, lowest_slot: int, rounds: int = 1) -> None:
+        """`lowest_slot`: nothing is labelled below it (the front's grant and its last promise); rounds: how many
+        slots each time has."""
         self._lock = threading.Lock()
-        self.lowest_slot = self._floor = lowest_slot
+        self._times = Rounds(rounds)
+        self.lowest_slot = self._floor = self._times.next_whole(lowest_slot)
         self._open: dict[int, int] = {}
 
     @classmethod
     def joined(cls, node: NodeClient, front: str, segment: str) -> FrontLabels:
         """Of a front that joins now: when every shard has granted it. Raises LowmarkError."""
         grant = node.join_front(front, segment, _JOIN_TIMEOUT_S)
-        return cls(max(grant.slot, grant.heartbeat))
+        return cls(max(grant.slot, grant.heartbeat), node.joined.spec.rounds)
 
-    def label(self, batch: int, slot: int) -> int:
-        """The label of a batch whose timestamp is in `slot`: the same when asked again. Promises
+    def label(self, batch: int, slot: int, allowed: Iterable[int] = ()) -> int:
+        """The label of a batch whose timestamp is in `slot`, none below `allowed`: the same when asked again. Promises
         wait for it until `close`."""
         with self._lock:
             label = self._open.get(batch)
             if label is None:
-                self._floor = label = max(slot, self._floor)
+                lowest = [self._times.next_whole(each) for each in allowed]
+                self._floor = label = max([self._times.whole(slot), self._floor, *lowest])
                 self._open[batch] = label
             return label
 
@@ -55,7 +59,7 @@ class FrontLabels:
     def promise(self, slot: int) -> int:
         """The largest slot, at most `slot`, below which nothing will be labelled any more."""
         with self._lock:
-            promise = min([max(slot, self._floor), *self._open.values()])
+            promise = min([max(self._times.whole(slot), self._floor), *self._open.values()])
             self._floor = max(self._floor, promise)
             return promise
 

@@ -27,6 +27,7 @@ from local_tracker.worker.protocol import (
 )
 from tracker.core.log import Grant
 from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
+from tracker.core.model.rounds import Rounds
 
 _RETRY_S = 0.05
 _MARGIN_S = 1.0
@@ -55,6 +56,8 @@ class Welcome:
     older release."""
     takes_holds: bool = False
     """Whether it knows of holds; one of an older release would pass over them."""
+    rounds: int = 0
+    """How many slots each time of the pipeline has; 0 where it is of an older release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,17 @@ class Handle:
                 f"{', '.join(segments)}",
             )
         return segments.index(name)
+
+    def rounds(self) -> Rounds:
+        """How the pipeline's slots are packed. Raises HandOverError."""
+        found = self.welcome().rounds
+        if not found:
+            raise HandOverError(
+                "protocol",
+                f"the local tracker at {self.address}, or the one above it, is of an older release and does not "
+                "say how many rounds a time has; start it anew",
+            )
+        return Rounds(found)
 
     def stage(
         self, node_id: str, contributions: Sequence[HandedOver], deadline_s: float | None = None
@@ -310,7 +324,7 @@ class Handle:
         self._welcome = Welcome(
             answer["pipeline"], tuple(answer["segments"]), answer["slack_ns"],
             answer["mode"], answer["node_id"], answer.get("spool", ""), answer.get("generation"),
-            bool(answer.get("holds")),
+            bool(answer.get("holds")), int(answer.get("rounds", 0)),
         )  # fmt: skip
         return connection
 

@@ -88,14 +88,14 @@ def test_what_cannot_be_is_said_with_its_place(text: str, says: str) -> None:
     ],
 )
 def test_a_moment_is_a_slot_rounded_down_or_up(text: str, down: int, up: int) -> None:
-    assert parse_slot(text, 10_000_000) == down
-    assert parse_slot(text, 10_000_000, up=True) == up
+    assert parse_slot(text, 10_000_000, 1) == down
+    assert parse_slot(text, 10_000_000, 1, up=True) == up
 
 
 def test_a_slot_that_no_item_can_have_is_refused() -> None:
-    assert parse_slot(f"slot:{HIGHEST_SLOT}", 1) == HIGHEST_SLOT
+    assert parse_slot(f"slot:{HIGHEST_SLOT}", 1, 1) == HIGHEST_SLOT
     with pytest.raises(ValueError, match="slots are"):
-        parse_slot(f"slot:{HIGHEST_SLOT + 1}", 1)
+        parse_slot(f"slot:{HIGHEST_SLOT + 1}", 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ def test_a_moment_is_complete_by_the_slot_that_is_waited_for(
     naive: datetime, slack_ns: int
 ) -> None:
     moment = naive.replace(tzinfo=UTC)
-    slot = slot_until(moment, slack_ns)
-    assert slot_until(naive, slack_ns) == slot
+    slot = slot_until(moment, slack_ns, 1)
+    assert slot_until(naive, slack_ns, 1) == slot
     moment_ns = (moment - EPOCH) // timedelta(microseconds=1) * 1000
     if LOWEST_SLOT < slot < HIGHEST_SLOT:
         assert (moment_ns - 1) // slack_ns == slot - 1

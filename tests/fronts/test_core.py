@@ -51,6 +51,38 @@ def publish(core: FrontCore) -> PublishedBatch:
     return batch
 
 
+# --- whole times ----------------------------------------------------------------------------------
+
+
+@given(
+    rounds=st.sampled_from([1, 2, 64, 65_536]),
+    granted=st.integers(-(10**7), 10**7),
+    readings=st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=6),
+    one_by_one=st.booleans(),
+)
+def test_labels_and_promises_are_whole_times_that_go_on(
+    rounds: int, granted: int, readings: list[int], one_by_one: bool
+) -> None:
+    """Whatever the clock says, and wherever min time stood when the front was granted."""
+    slack_ns = 10
+    core = FrontCore("f", SEGMENT, slack_ns, rounds)
+    core.recover([], None)
+    core.grant(granted, LOWEST_SLOT, 0)
+    if one_by_one:
+        slots = [core.label(clock_ns)[0] for clock_ns in readings]
+    else:
+        slots = core.label_at(readings)[2].tolist()
+    floor = -(-granted // rounds) * rounds
+    for clock_ns, slot in zip(readings, slots, strict=True):
+        floor = max(floor, clock_ns // (slack_ns * rounds) * rounds)
+        assert slot == floor
+    publish(core)
+    core.next_tick(readings[-1])
+    core.durable()
+    assert beat(core.next_tick(10**12 + 7)) == 10**12 // (slack_ns * rounds) * rounds
+    core.validate()
+
+
 # --- the order of labels --------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ class FakeUplink:
     pipeline = "p"
     segments: tuple[str, ...] = ("a", "b")
     slack_ns = 10_000_000
+    rounds = 1
 
     def __init__(self) -> None:
         self.flushes: dict[int, tuple[TickContent, bytes]] = {}

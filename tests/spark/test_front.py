@@ -42,6 +42,15 @@ def test_labels_never_go_below_what_was_promised() -> None:
     assert labels.promise(120) == 150  # a clock that steps back
 
 
+def test_labels_and_promises_are_whole_times() -> None:
+    labels = FrontLabels(101, rounds=4)
+    assert labels.lowest_slot == 104
+    assert labels.label(0, 40) == 104
+    labels.close(0)
+    assert labels.promise(115) == 112
+    assert labels.label(1, 118) == 116
+
+
 def test_what_an_earlier_driver_published_holds_promises() -> None:
     labels = FrontLabels(100)
     labels.reopen(7, 105)

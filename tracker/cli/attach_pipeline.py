@@ -77,7 +77,7 @@ def attach_pipeline(
 
     passed = untracked or []
     with wrong_usage():
-        start_slot = parse_slot(start, DEFAULT_SLACK_NS)
+        start_slot = parse_slot(start, DEFAULT_SLACK_NS, 1)
         tables = Tables(warehouse, name_values("--table", table or []))
     try:
         if print_only:

@@ -56,12 +56,15 @@ def explain(
 
     first, last = parse_slots(slots) if slots else (LOWEST_SLOT, FOREVER - 1)
     with wrong_usage():
-        parse_slot(at or "now", 1)
+        parse_slot(at or "now", 1, 1)
     with connect(target) as admin:
-        slack_ns = admin.pipeline(pipeline).spec.slack_ns if at is not None else 0
+        asked = None
+        if at is not None:
+            spec = admin.pipeline(pipeline).spec
+            asked = parse_slot(at, spec.slack_ns, spec.rounds, up=True)
         explanation = admin.explain(
             pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=cells,
-            at=None if at is None else parse_slot(at, slack_ns, up=True),
+            at=asked,
             silent_after_ms=int(silent_after * 1000),
         )  # fmt: skip
     text = explanation_text(as_printable(explanation))

@@ -75,8 +75,8 @@ def periods_list(
     """Tell of each period whether it is complete, and since when, out of the tracker's own history."""
     spec = spec_of(target, pipeline)
     periods = periods_of(spec, every)
-    first = periods.first(parse_slot(from_, spec.slack_ns))
-    count = max(0, (parse_slot(to, spec.slack_ns) - first) // periods.slots)
+    first = periods.first(parse_slot(from_, spec.slack_ns, spec.rounds))
+    count = max(0, (parse_slot(to, spec.slack_ns, spec.rounds) - first) // periods.slots)
     if count > MAX_LISTED_PERIODS:
         raise typer.BadParameter(
             f"{count} periods are more than {MAX_LISTED_PERIODS}; ask for fewer"
@@ -98,7 +98,7 @@ def follower_of(
 ) -> PeriodFollower:
     """Who follows a pipeline's periods, by what the options of a command say."""
     spec = spec_of(target, pipeline)
-    begin = None if since is None else parse_slot(since, spec.slack_ns)
+    begin = None if since is None else parse_slot(since, spec.slack_ns, spec.rounds)
     return PeriodFollower(target, pipeline, segment, periods_of(spec, every), record, since=begin)
 
 

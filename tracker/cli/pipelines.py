@@ -23,6 +23,7 @@ from tracker.cli.render.pipelines import pipeline_view, pipelines_table
 from tracker.client import Admin
 from tracker.client.moments import parse_slot
 from tracker.client.pipeline_file import load_pipeline
+from tracker.core.model import PipelineSpec
 from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json
 
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
@@ -110,7 +111,7 @@ def restart(
         raise typer.BadParameter("--json cannot ask: add --yes")
     with connect(target) as admin:
         info = admin.pipeline(pipeline)
-        from_slot = _from_slot(from_, info.spec.slack_ns)
+        from_slot = _from_slot(from_, info.spec)
         if not as_json:
             for segment in info.state.segments:
                 say(
@@ -126,10 +127,10 @@ def restart(
     )  # fmt: skip
 
 
-def _from_slot(text: str | None, slack_ns: int) -> int | None:
+def _from_slot(text: str | None, spec: PipelineSpec) -> int | None:
     if text is None:
         return None
     try:
         return int(text)
     except ValueError:
-        return parse_slot(text, slack_ns)
+        return parse_slot(text, spec.slack_ns, spec.rounds)

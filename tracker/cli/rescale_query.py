@@ -94,7 +94,7 @@ def rescale_query(
 def _wait(target: str, pipeline: str, segment: str | None, at: str, timeout: float | None) -> None:
     with Subscriber(target, pipeline) as subscriber:
         with wrong_usage():
-            slot = parse_slot(at, subscriber.slack_ns(), up=True)
+            slot = parse_slot(at, subscriber.slack_ns(), subscriber.rounds().per_time, up=True)
         if not subscriber.wait_until(slot, segment, timeout):
             fail(f"{at} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
 

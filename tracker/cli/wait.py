@@ -46,15 +46,28 @@ def _show_min_time(
         spec = admin.pipeline(pipeline).spec
     shown = min_time_json(slot, spec)
     text = "complete" if slot == FOREVER else shown["time"] or f"slot:{slot}"
+    if spec.rounds > 1 and slot != FOREVER:
+        text = f"{shown['time'] or 'time:' + str(shown['whole_time'])} round {shown['round']}"
     show(as_json, {"pipeline": pipeline, "segment": segment, **shown, **more}, text)
 
 
 def wait(
     pipeline: PipelineName,
     until: Annotated[
-        str, typer.Option(help="an ISO date or time (UTC unless it has an offset), now, or slot:N")
+        str,
+        typer.Option(
+            help="an ISO date or time (UTC unless it has an offset), now, slot:N, or time:N of one with rounds"
+        ),
     ],
     segment: SegmentName = None,
+    after_round: Annotated[
+        int | None,
+        typer.Option(
+            "--round",
+            min=0,
+            help="until this round of the time in which the moment lies is over, no more",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="seconds; if not given: for ever")
     ] = None,
@@ -75,12 +88,11 @@ def wait(
     process of the tracker answered at first.
     """
     with wrong_usage():
-        parse_slot(until, 1)
+        parse_slot(until, 1, 1)
         silent_s = None if silent_after == "never" else parse_duration_ns(silent_after) / 1e9
     with Subscriber(target, pipeline) as subscriber:
         first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
-        slack_ns = subscriber.slack_ns(first_s)
-        slot = parse_slot(until, slack_ns, up=True)
+        slot = _awaited(until, after_round, subscriber, first_s)
         waited = wait_complete(
             target, pipeline, slot, segment, timeout_s=timeout, silent_after_s=silent_s
         )
@@ -95,3 +107,11 @@ def wait(
         fail(f"{until} (slot {slot}) was not reached within {timeout:g} s", EXIT_TIMED_OUT)
     if waited.outcome is Outcome.HELD:
         fail(f"{until} (slot {slot}) will not be reached: {waited.why}", EXIT_HELD)
+
+
+def _awaited(until: str, after_round: int | None, subscriber: Subscriber, timeout_s: float) -> int:
+    """The min time that is waited for."""
+    slack_ns, times = subscriber.slack_ns(timeout_s), subscriber.rounds(timeout_s)
+    with wrong_usage():
+        slot = parse_slot(until, slack_ns, times.per_time, up=after_round is None)
+        return slot if after_round is None else times.over(times.split(slot)[0], after_round)

@@ -13,13 +13,13 @@ from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
 from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
-from tracker.client.errors import UnavailableError
+from tracker.client.errors import RefusedError, UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
 from tracker.core.insight.freshness import SegmentFreshness
-from tracker.core.model import Cells, Limits, PipelineSpec
+from tracker.core.model import Cells, Limits, PipelineSpec, Refusal, RefusalCode
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.wire.cells import cells_to_pb
 from tracker.wire.explanations import explanation_from_pb
@@ -99,9 +99,27 @@ class Admin(Closing):
         return Applied(spec_from_pb(answer.spec), answer.created, before)
 
     def _register(self, spec: PipelineSpec, *, change_limits: bool) -> Any:
+        if spec.rounds > 1:
+            self._check_takes_rounds(spec)
         message = spec_to_pb(spec)
         request = pipeline_pb.RegisterPipelineRequest(spec=message, change_limits=change_limits)
         return self._call(lambda stub: stub.RegisterPipeline, request)
+
+    def _check_takes_rounds(self, spec: PipelineSpec) -> None:
+        """Raises RefusedError where a process of an older release would register a pipeline without its
+        rounds, UnavailableError where one does not answer."""
+        request = pipeline_pb.ListShardsRequest()
+        for shard, answer in self.ask_shards(
+            lambda channel: pipeline_grpc.PipelineServiceStub(channel).ListShards, request
+        ):
+            if isinstance(answer, UnavailableError):
+                raise answer
+            if not answer.takes_rounds:
+                message = (
+                    f"pipeline {spec.name!r}: it has {spec.rounds} rounds, and the process of shard {shard} is of "
+                    "an older release, which knows of none and would pass over them; start the newer one there"
+                )
+                raise RefusedError(Refusal(RefusalCode.INVALID, message))
 
     def pipeline(self, name: str) -> PipelineInfo:
         """One pipeline. Raises RefusedError if it is unknown."""

@@ -1,4 +1,4 @@
-"""Moments and durations as people write them: `2013-01-01T09:00`, `now`, `slot:123`, `10ms`."""
+"""Moments and durations as people write them: `2013-01-01T09:00`, `now`, `slot:123`, `time:12`, `10ms`."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def parse_moment_ns(text: str) -> int:
     except ValueError:
         raise ValueError(
             f"{text!r} is not a moment; write an ISO date or time such as 2013-01-01T09:00 (UTC "
-            "unless it has an offset), now, or slot:N"
+            "unless it has an offset), now, slot:N or time:N"
         ) from None
     return unix_ns(moment)
 
 
-def parse_slot(text: str, slack_ns: int, *, up: bool = False) -> int:
-    """A moment, or `slot:N`, as a slot of `slack_ns` nanoseconds. A moment within a slot is rounded
-    down, or `up`: the min time by which everything before the moment is complete. Raises
-    ValueError."""
-    match = re.fullmatch(r"slot:\s*(-?\d+)", text.strip())
+def parse_slot(text: str, slack_ns: int, rounds: int, *, up: bool = False) -> int:
+    """A moment, `slot:N`, or `time:N` (round 0 of a time), as a slot of `slack_ns` nanoseconds, of which each
+    time has `rounds`. A moment within a time is rounded down to it, or `up`: the min time by which
+    everything before the moment is complete. Raises ValueError."""
+    match = re.fullmatch(r"(slot|time):\s*(-?\d+)", text.strip())
     if match:
-        slot = int(match[1])
+        slot = int(match[2]) * (rounds if match[1] == "time" else 1)
     else:
-        moment_ns = parse_moment_ns(text)
-        slot = -(-moment_ns // slack_ns) if up else moment_ns // slack_ns
+        moment_ns, time_ns = parse_moment_ns(text), slack_ns * rounds
+        slot = (-(-moment_ns // time_ns) if up else moment_ns // time_ns) * rounds
     if not LOWEST_SLOT <= slot <= HIGHEST_SLOT:
         raise ValueError(f"{text!r} is slot {slot}; slots are {LOWEST_SLOT} to {HIGHEST_SLOT}")
     return slot

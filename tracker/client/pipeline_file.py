@@ -13,6 +13,7 @@ fronts: [EWR, JFK, LGA]
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ from tracker.client.yaml_text import brief, load_mapping, problems, shown
 from tracker.core.home.home import MAX_NAME_CHARACTERS
 from tracker.core.home.registration import check_spec
 from tracker.core.model import Edge, FrontPolicy, PipelineSpec, Refused, SilentFront, TimeKind
+from tracker.core.model.rounds import MAX_ROUNDS
 
 MAX_FILE_CHARACTERS = 4_000_000
 MAX_EDGE_CHARACTERS = 2 * MAX_NAME_CHARACTERS + 100
@@ -55,10 +57,13 @@ def _edge(value: Any) -> Any:
         raise ValueError(
             f"an edge of {len(value)} characters is over the limit of {MAX_EDGE_CHARACTERS}"
         )
-    match = re.fullmatch(r"\s*(\S.*?)\s*->\s*(\S.*?)\s*(?:\+\s*(\d+)\s*)?", value)
+    match = re.fullmatch(r"\s*(\S.*?)\s*->\s*(\S.*?)\s*(?:\+\s*(\d+)\s*(rounds?)?\s*)?", value)
     if not match:
-        raise ValueError("an edge is written `from -> to` or `from -> to + delay`")
-    return {"from": match[1], "to": match[2], "delay": int(match[3] or 0)}
+        raise ValueError(
+            "an edge is written `from -> to`, `from -> to + delay` or `from -> to + 1 round`"
+        )
+    raised = "rounds" if match[4] else "delay"
+    return {"from": match[1], "to": match[2], raised: int(match[3] or 0)}
 
 
 def _fronts(value: Any) -> Any:
@@ -107,6 +112,7 @@ class _EdgeModel(_Strict):
     source: str = Field(alias="from")
     target: str = Field(alias="to")
     delay: int = 0
+    rounds: int = 0
 
 
 class _FrontModel(_Strict):
@@ -123,6 +129,7 @@ class _PipelineModel(_Strict):
     open: bool = False
     start: Annotated[Any, BeforeValidator(_start)] = "slot:0"
     slack: _Duration = "10ms"
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
     horizon_slots: int | None = None
     silent_front: Literal["hold", "evict"] = "hold"
     evict_after: _Duration | None = None
@@ -138,9 +145,9 @@ _LIMITS = ("horizon_slots", "max_open_cells", "max_open_units", "max_nodes", "ma
 
 
 def _spec(model: _PipelineModel) -> PipelineSpec:
-    slack_ns = parse_duration_ns(model.slack)
+    slack_ns = _slot_width_ns(model)
     try:
-        start_slot = parse_slot(model.start, slack_ns)
+        start_slot = parse_slot(model.start, slack_ns, model.rounds)
     except ValueError as error:
         raise ValueError(f"start: {error}") from None
     limits = {name: getattr(model, name) for name in _LIMITS if getattr(model, name) is not None}
@@ -148,11 +155,11 @@ def _spec(model: _PipelineModel) -> PipelineSpec:
     if isinstance(model.lateness, str):  # rounded up: it is what the fronts vouch for
         lateness_slots = -(-parse_duration_ns(model.lateness) // slack_ns)
     else:
-        lateness_slots = model.lateness
-    return PipelineSpec(
+        lateness_slots = model.lateness * model.rounds
+    spec = PipelineSpec(
         name=model.name,
         segments=tuple(model.segments),
-        edges=tuple(Edge(edge.source, edge.target, edge.delay) for edge in model.edges),
+        edges=tuple(_packed(edge, model.rounds) for edge in model.edges),
         fronts=tuple(front.name for front in fronts),
         front_count=model.fronts if isinstance(model.fronts, int) else 0,
         open=model.open,
@@ -163,8 +170,36 @@ def _spec(model: _PipelineModel) -> PipelineSpec:
         front_policies=tuple(_policy(front, model) for front in fronts if front.silent_front),
         time=TimeKind(model.time),
         lateness_slots=lateness_slots,
+        rounds=model.rounds,
         **limits,
     )
+    if model.horizon_slots is None:  # so far as without rounds
+        spec = replace(spec, horizon_slots=spec.horizon_slots * spec.rounds)
+    return spec
+
+
+def _slot_width_ns(model: _PipelineModel) -> int:
+    """Of a round: the slack is that of a time."""
+    slack_ns = parse_duration_ns(model.slack)
+    if slack_ns % model.rounds:
+        raise ValueError(
+            f"slack: {model.slack} cannot be cut into {model.rounds} rounds of whole nanoseconds; say another number "
+            f"of rounds, or a slack such as {-(-slack_ns // model.rounds) * model.rounds}ns"
+        )
+    return slack_ns // model.rounds
+
+
+def _packed(edge: _EdgeModel, rounds: int) -> Edge:
+    """An edge whose delay, given in times, or rounds are in slots."""
+    where = f"edge {edge.source!r} -> {edge.target!r}"
+    if edge.rounds and edge.delay:
+        raise ValueError(f"{where} raises the round, or the time by a delay; it cannot do both")
+    if edge.rounds and not 0 < edge.rounds < rounds:
+        raise ValueError(
+            f"{where} raises the round by {edge.rounds}, and a time has {rounds}; an edge raises it by 1 to "
+            f"{rounds - 1}" + (": say `rounds: 64`, or how many there are" if rounds == 1 else "")
+        )
+    return Edge(edge.source, edge.target, edge.delay * rounds + edge.rounds)
 
 
 def _policy(front: _FrontModel, model: _PipelineModel) -> FrontPolicy:

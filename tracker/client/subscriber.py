@@ -30,6 +30,7 @@ from tracker.client.connection import (
 from tracker.client.errors import LowmarkError, RefusedError, UnavailableError, refusal_of
 from tracker.client.updates import Heard, Update, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
+from tracker.core.model.rounds import Rounds
 
 ANSWER_TIMEOUT_S = 30.0
 WAIT_CALL_S = 30.0
@@ -104,7 +105,7 @@ class _Hearing(Generic[Processes]):
                     await self._ask(deadline - time.monotonic())
                 except UnavailableError:
                     return False
-            until = slot_until(until, heard.slack_ns)
+            until = slot_until(until, heard.slack_ns, heard.rounds)
         request = progress_pb.WaitUntilRequest(
             pipeline=self.pipeline, segment=segment or "", slot=until
         )
@@ -124,6 +125,14 @@ class _Hearing(Generic[Processes]):
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     await connection.pause(min(backoff.pause_s(), left_s))
         return True
+
+    async def _wait_round(
+        self, time: int, number: int | None, segment: str | None, timeout_s: float | None
+    ) -> bool:
+        if not self._heard.slack_ns:
+            await self._ask(ANSWER_TIMEOUT_S if timeout_s is None else timeout_s)
+        until = Rounds(self._heard.rounds).over(time, number)
+        return await self._wait_until(until, segment, timeout_s)
 
 
 class Subscriber(_Hearing[Connection], Closing):
@@ -173,6 +182,30 @@ class Subscriber(_Hearing[Connection], Closing):
         if not self._heard.slack_ns:
             finished(self._ask(timeout_s))
         return self._heard.slack_ns
+
+    def rounds(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Rounds:
+        """How the pipeline's slots are packed. Raises RefusedError, UnavailableError."""
+        self.slack_ns(timeout_s)
+        return Rounds(self._heard.rounds)
+
+    def slot_until(self, moment: datetime) -> int:
+        """The least min time by which everything labelled before a moment is complete: a whole time. A naive
+        datetime counts as UTC. Raises RefusedError, UnavailableError."""
+        return slot_until(moment, self.slack_ns(), self.rounds().per_time)
+
+    def wait_round(
+        self,
+        time: int,
+        number: int | None = None,
+        segment: str | None = None,
+        timeout_s: float | None = None,
+    ) -> bool:
+        """Waits until round `number` of a time is over: until everything at it and before is processed, so that
+        all that it has put into the next round is there (None: until all rounds of the time are over). Of a time
+        whose loop ends early, all rounds that are left are over at once, as soon as nothing of it is in flight
+        and the fronts have promised more. Else as `wait_until`; raises RoundsExceededError for a round that
+        the pipeline has not."""
+        return finished(self._wait_round(time, number, segment, timeout_s))
 
     def wait_until(
         self,
@@ -293,6 +326,16 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
     ) -> bool:
         """As `Subscriber.wait_until`."""
         return await self._wait_until(until, segment, timeout_s)
+
+    async def wait_round(
+        self,
+        time: int,
+        number: int | None = None,
+        segment: str | None = None,
+        timeout_s: float | None = None,
+    ) -> bool:
+        """As `Subscriber.wait_round`."""
+        return await self._wait_round(time, number, segment, timeout_s)
 
     async def close(self) -> None:
         """Ends `updates()`, which may be iterated by another task."""

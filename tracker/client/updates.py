@@ -40,10 +40,11 @@ def slot_time(slot: int, slack_ns: int) -> datetime | None:
         return None
 
 
-def slot_until(moment: datetime, slack_ns: int) -> int:
+def slot_until(moment: datetime, slack_ns: int, rounds: int = 1) -> int:
     """The least min time by which everything labelled before `moment` is complete: the moment's
-    slot, rounded up. A naive datetime counts as UTC."""
-    return max(LOWEST_SLOT, min(-(-unix_ns(moment) // slack_ns), HIGHEST_SLOT))
+    time, rounded up. A naive datetime counts as UTC."""
+    times = -(-unix_ns(moment) // (slack_ns * rounds))
+    return max(LOWEST_SLOT, min(times * rounds, HIGHEST_SLOT))
 
 
 def unix_ns(moment: datetime) -> int:
@@ -62,6 +63,8 @@ class MinTimes(Protocol):
     def min_time(self) -> int: ...
     @property
     def slack_ns(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
 
 
 class Heard:
@@ -76,13 +79,15 @@ class Heard:
         self.pipeline = pipeline
         self.slack_ns = 0
         """Width of a slot; 0 before anything was heard."""
+        self.rounds = 1
+        """Slots that each time has."""
         self._slots: dict[str | None, int] = {}
         self._lock = threading.Lock()
 
     def hear(self, message: MinTimes) -> None:
         """Takes in what a process says."""
         with self._lock:
-            self.slack_ns = message.slack_ns
+            self.slack_ns, self.rounds = message.slack_ns, message.rounds or 1
             for segment in message.segments:
                 self._raise(segment.segment, segment.min_time)
             self._raise(None, message.min_time)

@@ -16,7 +16,6 @@ from enum import Enum
 from tracker.client.admin import Admin, PipelineInfo
 from tracker.client.errors import UnavailableError
 from tracker.client.subscriber import Subscriber
-from tracker.client.updates import slot_until
 from tracker.core.cut.graph import SegmentGraph
 from tracker.core.insight.explain import HoldKind
 from tracker.core.model import FrontName, SilentFront
@@ -66,7 +65,7 @@ def wait_complete(
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     with Subscriber(target, pipeline) as subscriber, Admin(target, LOOK_TIMEOUT_S) as admin:
-        slot = until if isinstance(until, int) else slot_until(until, subscriber.slack_ns())
+        slot = until if isinstance(until, int) else subscriber.slot_until(until)
         watch = _Silence(slot, segment)
         while True:
             left_s = deadline_s - time.monotonic()

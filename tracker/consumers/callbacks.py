@@ -28,7 +28,6 @@ from tracker.client.closing import Closing
 from tracker.client.errors import ClosedError, LowmarkError
 from tracker.client.node import NodeClient
 from tracker.client.subscriber import Subscriber
-from tracker.client.updates import slot_until
 from tracker.core.model import TickContent
 from tracker.core.model.slots import FOREVER
 
@@ -83,7 +82,7 @@ class Notificator(Closing):
         already. Where times are held, this one is on return. Raises LowmarkError if MAX_CALLBACKS wait; of a
         moment RefusedError, UnavailableError; and what `NodeClient.hold` raises, so TickRefusedError for a
         time that can be held no more."""
-        slot = when if isinstance(when, int) else slot_until(when, self._subscriber.slack_ns())
+        slot = when if isinstance(when, int) else self._subscriber.slot_until(when)
         if self._node is None:
             self._push(slot, function)
             return

@@ -87,17 +87,18 @@ class Periods:
     @classmethod
     def of(cls, spec: PipelineSpec, every: int, offset: int = 0) -> Periods:
         """Periods of a pipeline: `every` and `offset` in nanoseconds, or in slots where its slots are
-        numbers. Raises ValueError unless both are whole numbers of slots."""
+        numbers. Raises ValueError unless both are whole numbers of slots; of times, where these have rounds."""
         if spec.time is TimeKind.NUMBER:
             width, slack_ns = 1, None
         else:
-            width = slack_ns = spec.slack_ns
+            width, slack_ns = spec.slack_ns * spec.rounds, spec.slack_ns
         if every <= 0 or every % width or offset % width:
             raise ValueError(
                 f"periods of {every} from {offset} ns are not whole slots of {width} ns: a slot belongs "
                 "to one period"
             )
-        return cls(every // width, offset // width, spec.lateness_slots, slack_ns)
+        slots, begin = every // width * spec.rounds, offset // width * spec.rounds
+        return cls(slots, begin, spec.lateness_slots, slack_ns)
 
     def first(self, slot: int) -> int:
         """Where the first period begins that has nothing from before `slot`."""

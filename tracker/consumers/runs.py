@@ -23,7 +23,6 @@ from datetime import datetime
 from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.subscriber import Subscriber
-from tracker.client.updates import slot_until
 from tracker.consumers.durable import StateError, state_at
 
 log = logging.getLogger("lowmark.consumers")
@@ -127,7 +126,7 @@ class Runs(Closing):
             return start_slot
         if isinstance(self._since, int):
             return self._since
-        return slot_until(self._since, self._subscriber.slack_ns())
+        return self._subscriber.slot_until(self._since)
 
     def _state(self) -> dict[str, int] | None:
         state = self._file.read()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from tracker.store.interface import StoreError
 
-FORMAT = 4
+FORMAT = 5
 """1: the first one. 2: in SQLite, with leases, and checksums behind records. 3: with grants, limits that were
 changed, places of evicted fronts, completion, and joinings of fronts; in Redis it follows 1.
-4: with holds.
+4: with holds. 5: with rounds.
 `tests/store/formats.json` pins the form that it stands for."""
 
 

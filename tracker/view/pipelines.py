@@ -18,20 +18,26 @@ CHART_LOOKS = 20
 
 
 def clock_time(slot: int, spec: PipelineSpec) -> datetime | None:
-    """The moment at which a slot begins; None for forever, beyond the years 1 to 9999, and where the
-    pipeline's slots are numbers."""
-    return None if spec.time is TimeKind.NUMBER else slot_time(slot, spec.slack_ns)
+    """The moment at which a slot begins, and with rounds its time; None for forever, beyond the years 1 to 9999,
+    and where the pipeline's slots are numbers."""
+    if spec.time is TimeKind.NUMBER or slot == FOREVER:
+        return None
+    return slot_time(spec.times.whole(slot), spec.slack_ns)
 
 
 def time_text(slot: int, spec: PipelineSpec) -> str:
-    """A slot as what the pipeline's slots count: a clock time (UTC), or a number; `complete` for forever."""
+    """A slot as what the pipeline's slots count: a clock time (UTC), or a number; `complete` for forever. Within
+    a time, with the round."""
     if slot == FOREVER:
         return "complete"
     moment = clock_time(slot, spec)
+    time, number = spec.times.split(slot)
+    rounds = f", round {number}" if number else ""
     if moment is None:
-        return f"slot {slot}"
+        return f"slot {slot}" if spec.rounds == 1 else f"time {time}{rounds}"
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    return text if spec.slack_ns % 10**9 == 0 else f"{text}.{moment.microsecond // 1000:03d}"
+    has_seconds = spec.slack_ns * spec.rounds % 10**9 == 0
+    return (text if has_seconds else f"{text}.{moment.microsecond // 1000:03d}") + rounds
 
 
 def time_and_slot_text(slot: int, spec: PipelineSpec) -> str:
@@ -87,13 +93,17 @@ class WatchHistory:
 
 
 def min_time_json(slot: int, spec: PipelineSpec) -> dict[str, Any]:
-    """A min time as JSON: the slot, and the moment at which it begins, if it begins at one."""
+    """A min time as JSON: the slot, and the moment at which it begins, if it begins at one; with rounds, the number
+    of its time, and the round."""
     moment = clock_time(slot, spec)
-    return {
+    found = {
         "min_time": slot,
         "time": moment.isoformat() if moment else None,
         "complete": slot == FOREVER,
     }
+    if spec.rounds > 1:
+        found |= dict(zip(("whole_time", "round"), spec.times.split(slot), strict=True))
+    return found
 
 
 def pipeline_json(info: PipelineInfo) -> dict[str, Any]:

@@ -41,12 +41,19 @@ _SPEC = derived(
     Codec(SilentFront, int, _SILENT_OUT.get, _SILENT.get),
     Codec(TimeKind, int, _TIME_OUT.get, _TIME.get),
 )
-spec_to_pb = _SPEC.to_pb
-_DEFAULTED = {"slack_ns", *(limit.name for limit in fields(Limits))}
+_DEFAULTED = {"slack_ns", "rounds", *(limit.name for limit in fields(Limits))}
+
+
+def spec_to_pb(spec: PipelineSpec) -> pb.PipelineSpec:
+    """A pipeline as a message: without rounds it has the bytes that it had before there were any."""
+    message = _SPEC.to_pb(spec)
+    if message.rounds == 1:
+        message.ClearField("rounds")
+    return message
 
 
 def spec_from_pb(message: pb.PipelineSpec) -> PipelineSpec:
-    """A pipeline; its slack, and limits, that are 0 take their defaults. Raises Refused(INVALID)."""
+    """A pipeline; its slack, rounds and limits that are 0 take their defaults. Raises Refused(INVALID)."""
     if message.silent_front not in _SILENT:
         raise invalid(f"pipeline {message.name!r}: silent_front {message.silent_front} is unknown")
     for policy in message.front_policies:

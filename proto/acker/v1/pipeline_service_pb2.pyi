@@ -296,10 +296,13 @@ class ListShardsResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     CHANGING_FIELD_NUMBER: _builtins.int
+    TAKES_ROUNDS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table by which slots are dealt; it grows with each change."""
     changing: _builtins.bool
     """Whether a change of the table, or a shard's leaving, is under way."""
+    takes_rounds: _builtins.bool
+    """Whether pipelines may have rounds; older processes would register them without."""
     @_builtins.property
     def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardState]:
         """In the order of their numbers."""
@@ -315,10 +318,11 @@ class ListShardsResponse(_message.Message):
         version: _builtins.int = ...,
         asked: _abc.Iterable[_builtins.int] | None = ...,
         changing: _builtins.bool = ...,
+        takes_rounds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "shards", b"shards", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "changing", b"changing", "shards", b"shards", "takes_rounds", b"takes_rounds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -100,6 +100,7 @@ class SubscribeResponse(_message.Message):
     MIN_TIME_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     SLACK_NS_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
     """Name of the pipeline."""
     min_time: _builtins.int
@@ -108,6 +109,8 @@ class SubscribeResponse(_message.Message):
     """Whether the pipeline is complete."""
     slack_ns: _builtins.int
     """Width of the pipeline's slots in nanoseconds."""
+    rounds: _builtins.int
+    """How many slots each time has; 0, as older versions say, means 1."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Segments whose min time is new."""
@@ -120,10 +123,11 @@ class SubscribeResponse(_message.Message):
         min_time: _builtins.int = ...,
         complete: _builtins.bool = ...,
         slack_ns: _builtins.int = ...,
+        rounds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "pipeline", b"pipeline", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "pipeline", b"pipeline", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,12 +165,15 @@ class GetMinTimeResponse(_message.Message):
     SEGMENTS_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     SLACK_NS_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     min_time: _builtins.int
     """The least over all segments, exclusive."""
     complete: _builtins.bool
     """Whether the pipeline is complete."""
     slack_ns: _builtins.int
     """Width of a slot in nanoseconds."""
+    rounds: _builtins.int
+    """How many slots each time has; 0, as older versions say, means 1."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SegmentTime]:
         """Every segment."""
@@ -178,10 +185,11 @@ class GetMinTimeResponse(_message.Message):
         segments: _abc.Iterable[_types_pb2.SegmentTime] | None = ...,
         complete: _builtins.bool = ...,
         slack_ns: _builtins.int = ...,
+        rounds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "min_time", b"min_time", "rounds", b"rounds", "segments", b"segments", "slack_ns", b"slack_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -473,6 +473,7 @@ class PipelineSpec(_message.Message):
     FRONT_POLICIES_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
     LATENESS_SLOTS_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique in the tracker, and for good: everything else names the pipeline by it."""
     front_count: _builtins.int
@@ -482,7 +483,7 @@ class PipelineSpec(_message.Message):
     start_slot: _builtins.int
     """The slot at which it begins."""
     slack_ns: _builtins.int
-    """Width of a slot in nanoseconds: how far the fronts' clocks may differ."""
+    """Width of a slot in nanoseconds: times rounds, how far the fronts' clocks may differ."""
     horizon_slots: _builtins.int
     """How many slots above the pipeline's min time an item may be created."""
     silent_front: Global___SilentFront.ValueType
@@ -501,6 +502,8 @@ class PipelineSpec(_message.Message):
     """What slots count."""
     lateness_slots: _builtins.int
     """How far behind the newest item of its front an item may carry its time, as the fronts vouch."""
+    rounds: _builtins.int
+    """How many slots each time has, by rounds of a loop; 0 means 1."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of its segments; their places are their numbers."""
@@ -538,10 +541,11 @@ class PipelineSpec(_message.Message):
         front_policies: _abc.Iterable[Global___FrontPolicy] | None = ...,
         time: Global___TimeKind.ValueType = ...,
         lateness_slots: _builtins.int = ...,
+        rounds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "evict_after_ms", b"evict_after_ms", "front_count", b"front_count", "front_policies", b"front_policies", "fronts", b"fronts", "horizon_slots", b"horizon_slots", "lateness_slots", b"lateness_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged", "name", b"name", "open", b"open", "segments", b"segments", "silent_front", b"silent_front", "slack_ns", b"slack_ns", "start_slot", b"start_slot", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "evict_after_ms", b"evict_after_ms", "front_count", b"front_count", "front_policies", b"front_policies", "fronts", b"fronts", "horizon_slots", b"horizon_slots", "lateness_slots", b"lateness_slots", "max_nodes", b"max_nodes", "max_open_cells", b"max_open_cells", "max_open_units", b"max_open_units", "max_staged", b"max_staged", "name", b"name", "open", b"open", "rounds", b"rounds", "segments", b"segments", "silent_front", b"silent_front", "slack_ns", b"slack_ns", "start_slot", b"start_slot", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -156,6 +156,14 @@ class Registrar:
                 f"pipeline {name!r} cannot begin again from slot {from_slot}: min time {least} is "
                 "announced, everything below it is complete; begin there or later",
             )
+        if from_slot % pipeline.spec.rounds:
+            times = pipeline.spec.times
+            raise Refused(
+                RefusalCode.INVALID,
+                f"pipeline {name!r} cannot begin again from slot {from_slot}, {times.text(from_slot)}: its input "
+                "comes in at round 0, below what would begin there; wait until that time is complete, or give up "
+                f"what of it goes round, and begin from slot {times.next_whole(from_slot)}",
+            )
         if from_slot > least and from_slot >= add_delay(least, horizon):
             raise Refused(
                 RefusalCode.BEYOND_HORIZON,

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
+from tracker.core.home.rounds import Ways, check_roots, check_rounds, ways_round
 from tracker.core.model import (
     Batch,
     Cells,
@@ -246,6 +248,11 @@ class HomePipeline:
         """Works out what follows from what is durable."""
         self.staged_count = sum(map(len, self.staged.values()))
 
+    @cached_property
+    def _ways(self) -> Ways:
+        """Of its edges, which are for good."""
+        return ways_round(self.spec)
+
     def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
         """A node goes on here with the fronts that it has."""
         node.fronts = claims
@@ -374,6 +381,8 @@ class HomePipeline:
         if len(content.created):
             self._check_created(content.created, announced)
             self._check_granted(node, content.created)
+            if self.spec.rounds > 1:
+                self._check_rounds(node, content)
         self._check_names(content)
         self._check_fronts(node, content, announced)
 
@@ -493,6 +502,16 @@ class HomePipeline:
                     f"segment {self.spec.segments[claim.segment]!r}: front {front!r} of node {node.key} "
                     "created items before every shard had answered its joining; wait for its grant",
                 )
+
+    def _check_rounds(self, node: HomeNode, content: TickContent) -> None:
+        """Where a node holds nothing: then what it creates came in by its fronts, or of what it consumes."""
+        if node.held or content.holds:
+            return
+        if not len(content.consumed):
+            if node.fronts:
+                check_roots(self.spec, content.created)
+        elif not node.fronts:
+            check_rounds(self.spec, self._ways, content.created, content.consumed)
 
     def _check_names(self, content: TickContent) -> None:
         created = [unit.name for unit in content.units_created]

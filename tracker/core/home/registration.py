@@ -15,6 +15,7 @@ from tracker.core.model import (
     SilentFront,
     TimeKind,
 )
+from tracker.core.model.rounds import MAX_ROUNDS
 from tracker.core.model.slots import FOREVER, HIGHEST_SLOT, LOWEST_SLOT
 
 MAX_SEGMENTS = 1_000
@@ -53,8 +54,29 @@ def check_spec(spec: PipelineSpec) -> None:
             raise refuse(f"{name} is {value}; it must be positive and below {FOREVER}")
     if spec.slack_ns > MAX_SLACK_NS:
         raise refuse(f"slack_ns {spec.slack_ns} is over the limit of {MAX_SLACK_NS}, a year")
+    _check_rounds(spec, refuse)
     _check_fronts(spec, refuse)
     _check_time(spec, refuse)
+
+
+def _check_rounds(spec: PipelineSpec, refuse: Callable[[str], Refused]) -> None:
+    if not 1 <= spec.rounds <= MAX_ROUNDS:
+        raise refuse(f"it has {spec.rounds} rounds; a time may have 1 to {MAX_ROUNDS}")
+    if spec.slack_ns * spec.rounds > MAX_SLACK_NS:
+        raise refuse(
+            f"{spec.rounds} rounds of slack_ns {spec.slack_ns} last longer than the limit of {MAX_SLACK_NS}, a year"
+        )
+    if spec.start_slot % spec.rounds:
+        raise refuse(
+            f"start_slot {spec.start_slot} lies within a time, whose {spec.rounds} rounds are slots "
+            f"{spec.times.whole(spec.start_slot)} and on; it begins with a whole time"
+        )
+    for edge in spec.edges:
+        if edge.delay > spec.rounds and edge.delay % spec.rounds:
+            raise refuse(
+                f"edge {edge.source!r} -> {edge.target!r} has a delay of {edge.delay} slots, which is neither "
+                f"below the {spec.rounds} rounds of a time nor whole times; an edge raises the round, or the time"
+            )
 
 
 def check_limits(spec: PipelineSpec, limits: Limits) -> None:

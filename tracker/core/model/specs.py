@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
+from tracker.core.model.rounds import Rounds
 from tracker.core.model.slots import DEFAULT_SLACK_NS
 
 KEEP_ALIVES_PER_PATIENCE = 5
@@ -63,7 +64,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
-    """A pipeline as registered. Slots are counted in units of `slack_ns` nanoseconds.
+    """A pipeline as registered. Slots are counted in units of `slack_ns` nanoseconds, which is the slack where
+    `rounds`, the number of slots that each time has (`Rounds`), is 1: the slack is `slack_ns` * `rounds`.
 
     It holds at `start_slot` until every front named in `fronts` has joined (or, if none is named,
     `front_count` of them). `open`: hold, instead of completing, when the last front has left.
@@ -90,6 +92,12 @@ class PipelineSpec:
     front_policies: tuple[FrontPolicy, ...] = ()
     time: TimeKind = TimeKind.ARRIVAL
     lateness_slots: int = 0
+    rounds: int = 1
+
+    @property
+    def times(self) -> Rounds:
+        """How its slots are packed."""
+        return Rounds(self.rounds)
 
     def policy(self, front: str) -> FrontPolicy:
         """What becomes of min time when a front says nothing for long."""

@@ -68,6 +68,7 @@ class _Subscription:
             min_time=self._heard_pipeline,
             complete=self._heard_pipeline == FOREVER,
             slack_ns=self.spec.slack_ns,
+            rounds=self.spec.rounds,
         )
 
 
@@ -265,6 +266,7 @@ class ProgressServicer:
             ],
             complete=least == FOREVER,
             slack_ns=spec.slack_ns,
+            rounds=spec.rounds,
         )
 
     async def WaitUntil(
