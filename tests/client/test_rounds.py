@@ -113,7 +113,7 @@ def test_times_for_people() -> None:
 
 @pytest.fixture
 def running() -> Iterator[EmbeddedTracker]:
-    with tracker.embedded(shards=2) as embedded:
+    with tracker.embedded() as embedded:
         yield embedded
 
 
