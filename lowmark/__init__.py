@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fronts.spark import SparkFront
     from local_tracker import acks
     from local_tracker.spark.as_of import TableAsOf
+    from local_tracker.spark.committed import CommittedFiles
     from local_tracker.spark.completed import CompletedReader, Taken, slot_of_timestamp
     from local_tracker.spark.emits import EventTime
     from local_tracker.spark.follow import FollowerLimits, TrackingError
@@ -70,10 +71,31 @@ if TYPE_CHECKING:
     from tracker.client.updates import slot_time, slot_until
     from tracker.client.waiting import Outcome, Waited, wait_complete
     from tracker.consumers import signing
+    from tracker.consumers.barrier.barrier import Barrier, BarrierCounts
+    from tracker.consumers.barrier.ledger import LateRow
+    from tracker.consumers.barrier.postgres import PostgresSink
+    from tracker.consumers.barrier.rows import RowError, RowReader
+    from tracker.consumers.barrier.sink import (
+        OrderedSink,
+        Position,
+        SinkAwayError,
+        SinkError,
+        SinkFencedError,
+        SinkRefusedError,
+    )
+    from tracker.consumers.barrier.sources import FilesIn
+    from tracker.consumers.barrier.sqlite import SqliteSink
+    from tracker.consumers.barrier.taking import LateRowsError
     from tracker.consumers.callbacks import Notificator
     from tracker.consumers.durable import StateError, write_durably
     from tracker.consumers.periods import Period, PeriodFollower, Periods
-    from tracker.consumers.reorder import BufferFullError, LateItemError, Released, ReorderBuffer
+    from tracker.consumers.reorder import (
+        BufferFullError,
+        ForeignPositionError,
+        LateItemError,
+        Released,
+        ReorderBuffer,
+    )
     from tracker.consumers.runs import Run, Runs
     from tracker.consumers.webhook import NotDeliveredError, RefusedByReceiverError, Webhook
     from tracker.core.cut.graph import SegmentGraph
@@ -132,6 +154,7 @@ _NAMES = {
     "fronts.ranges": ("RangeFront",),
     "fronts.spark": ("SparkFront",),
     "local_tracker.spark.as_of": ("TableAsOf",),
+    "local_tracker.spark.committed": ("CommittedFiles",),
     "local_tracker.spark.completed": ("CompletedReader", "Taken", "slot_of_timestamp"),
     "local_tracker.spark.emits": ("EventTime",),
     "local_tracker.spark.follow": ("FollowerLimits", "TrackingError"),
@@ -154,10 +177,18 @@ _NAMES = {
     "tracker.client.updates": ("slot_time", "slot_until"),
     "tracker.client.topics": ("BrokerAwayError", "TopicEnds", "TopicError"),
     "tracker.client.waiting": ("Outcome", "Waited", "wait_complete"),
+    "tracker.consumers.barrier.barrier": ("Barrier", "BarrierCounts"),
+    "tracker.consumers.barrier.ledger": ("LateRow",),
+    "tracker.consumers.barrier.postgres": ("PostgresSink",),
+    "tracker.consumers.barrier.rows": ("RowError", "RowReader"),
+    "tracker.consumers.barrier.sink": ("OrderedSink", "Position", "SinkAwayError", "SinkError", "SinkFencedError", "SinkRefusedError"),
+    "tracker.consumers.barrier.sources": ("FilesIn",),
+    "tracker.consumers.barrier.sqlite": ("SqliteSink",),
+    "tracker.consumers.barrier.taking": ("LateRowsError",),
     "tracker.consumers.callbacks": ("Notificator",),
     "tracker.consumers.durable": ("StateError", "write_durably"),
     "tracker.consumers.periods": ("Period", "PeriodFollower", "Periods"),
-    "tracker.consumers.reorder": ("BufferFullError", "LateItemError", "Released", "ReorderBuffer"),
+    "tracker.consumers.reorder": ("BufferFullError", "ForeignPositionError", "LateItemError", "Released", "ReorderBuffer"),
     "tracker.consumers.runs": ("Run", "Runs"),
     "tracker.consumers.webhook": ("NotDeliveredError", "RefusedByReceiverError", "Webhook"),
     "tracker.core.model.ack_values": (
@@ -190,27 +221,29 @@ _MODULES = {"acks": "local_tracker.acks", "signing": "tracker.consumers.signing"
 
 __all__ = [
     "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin", "Applied",
-    "AsyncSubscriber", "Batch", "BatchWriter", "BrokerAwayError", "BufferFullError", "CauseKind",
-    "Cells", "ClosedError", "CompletedReader", "Credentials", "CredentialsError", "Edge",
-    "EmbeddedTracker", "EventTime", "Explanation", "FencedError", "FileFront", "FileGroup", "FollowerLimits",
+    "AsyncSubscriber", "Barrier", "BarrierCounts", "Batch", "BatchWriter", "BrokerAwayError",
+    "BufferFullError", "CauseKind", "Cells", "ClosedError", "CommittedFiles", "CompletedReader",
+    "Credentials", "CredentialsError", "Edge", "EmbeddedTracker", "EventTime", "Explanation",
+    "FencedError", "FileFront", "FileGroup", "FilesIn", "FollowerLimits", "ForeignPositionError",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
-    "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic", "Label", "Labels",
-    "LateItemError", "LowmarkError", "NodeClient", "NotDeliveredError", "NotPublishedError",
-    "NotYetPublished", "Notificator", "OffsetRanges", "OpenBatch", "Outcome", "PartitionGroup",
-    "Period", "PeriodFollower", "Periods", "PipelineDescription", "PipelineFileError",
-    "PipelineInfo", "PipelineSpec", "PublishedBatch", "PublishedFile", "PublishedRanges",
-    "RangeFront", "Reached", "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released",
-    "ReorderBuffer", "RescaleError", "Rescaled", "RolledBackError", "Rounds", "RoundsExceededError",
-    "RoutingInfo", "Run", "Runs",
-    "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront", "SparkFront",
+    "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic",
+    "Label", "Labels", "LateItemError", "LateRow", "LateRowsError", "LowmarkError", "NodeClient",
+    "NotDeliveredError", "NotPublishedError", "NotYetPublished", "Notificator", "OffsetRanges",
+    "OpenBatch", "OrderedSink", "Outcome", "PartitionGroup", "Period", "PeriodFollower", "Periods",
+    "PipelineDescription", "PipelineFileError", "PipelineInfo", "PipelineSpec", "Position",
+    "PostgresSink", "PublishedBatch", "PublishedFile", "PublishedRanges", "RangeFront", "Reached",
+    "RefusalCode", "RefusedByReceiverError", "RefusedError", "Released", "ReorderBuffer", "RescaleError",
+    "Rescaled", "RolledBackError", "Rounds", "RoundsExceededError", "RoutingInfo", "RowError",
+    "RowReader", "Run", "Runs", "SecureTarget", "SegmentGraph", "ShardInfo", "ShardRole", "SilentFront",
+    "SinkAwayError", "SinkError", "SinkFencedError", "SinkRefusedError", "SparkFront", "SqliteSink",
     "StateError", "Subscriber", "TableAsOf", "Taken", "TickContent", "TickRefusedError", "TimeKind",
-    "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError",
-    "Unit", "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks",
-    "add_delay", "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline",
-    "note_commit", "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value",
-    "root_values", "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns",
-    "slot_time", "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name",
-    "unit_value", "wait_complete", "write_durably",
+    "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit",
+    "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay",
+    "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline", "note_commit",
+    "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
+    "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
+    "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",
+    "wait_complete", "write_durably",
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from tracker.cli.app import app
 from tracker.client.embedded import EmbeddedTracker
 from tracker.client.history import history
 from tracker.client.pipeline_file import load_pipeline
+from tracker.consumers.barrier.sqlite import ordered_rows
 from tracker.consumers.periods import PeriodFollower, Periods
 from tracker.consumers.signing import new_secret
 from tracker.consumers.webhook import RefusedByReceiverError, Webhook
@@ -213,6 +214,24 @@ def test_the_reorder_buffer_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
         {"path": tmp_path / "buffer.db"},
     )
     assert capsys.readouterr().out == "[(0, b'first'), (1, b'second'), (2, b'third')]\n"
+
+
+def test_the_barrier_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = tmp_path / "files"
+    with tracker.embedded() as embedded:
+        embedded.register(PipelineSpec("orders", ("deliver",), fronts=("shop",)))
+        with FileFront(embedded.target, "orders", "shop", "deliver", files, format="json") as front:
+            now = front.write([{"order": f"o{n}", "time": 2**60 - n} for n in range(3)])
+            assert now is not None
+            front.leave()
+        names: dict[str, Any] = {
+            "target": embedded.target, "files": str(files), "state": tmp_path / "state",
+            "database": tmp_path / "sink.db",
+        }  # fmt: skip
+        exec(compile(_program("python barrier"), "docs/consumers.md", "exec"), names)
+    assert capsys.readouterr().out == "3 rows\n"
+    rows = ordered_rows(tmp_path / "sink.db", "orders-to-db")
+    assert [row.key for row in rows] == ["o2", "o1", "o0"], "by the rows' own times"
 
 
 def test_the_receiver_of_a_webhook_runs(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tracker import __version__
 from tracker.cli import (
     attach,
     attach_pipeline,
+    barrier,
     explain,
     fit,
     freshness,
@@ -60,6 +61,7 @@ for command in (
 for name, group in (
     ("pipelines", pipelines.pipelines_app), ("nodes", nodes.nodes_app), ("store", store_app),
     ("tokens", security.tokens_app), ("periods", periods.periods_app), ("webhook", webhook.webhook_app),
+    ("barrier", barrier.barrier_app),
 ):  # fmt: skip
     app.add_typer(group, name=name)
 

@@ -1,0 +1,133 @@
+"""`lowmark barrier`: rows of tracked queries, written into a sink in the order of time, each once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracker.cli.common import (
+    DEFAULT_TARGET,
+    AsJson,
+    PipelineName,
+    Target,
+    print_json,
+    show,
+    when_told_to_end,
+    wrong_usage,
+)
+from tracker.consumers.barrier.barrier import MAX_BYTES, MAX_ROWS, Barrier, late_rows
+from tracker.consumers.barrier.rows import RowReader
+from tracker.consumers.barrier.sink import OrderedSink
+from tracker.consumers.barrier.sources import FilesIn, Source
+
+barrier_app = typer.Typer(
+    no_args_is_help=True,
+    help="Write rows of tracked queries into a sink in the order of time, each once, when they are complete.",
+)
+
+Directory = Annotated[
+    Path, typer.Option("--state", help="the barrier's own directory, on a local disk: rows wait there")
+]  # fmt: skip
+
+
+@barrier_app.command("run")
+def run(
+    pipeline: PipelineName,
+    segment: Annotated[
+        str, typer.Option("--segment", "-s", help="the segment that the queries create their files in")
+    ],
+    name: Annotated[str, typer.Option(help="the barrier's, for good: the sink keeps its position by it")],
+    state: Directory,
+    key: Annotated[str, typer.Option(help="the column that rows of one slot are ordered by, as text")],
+    from_: Annotated[
+        list[str] | None,
+        typer.Option("--from", help="a directory that tracked queries write; may be repeated"),
+    ] = None,
+    from_files: Annotated[
+        list[str] | None,
+        typer.Option(help="a directory whose files all count, such as a front's; may be repeated"),
+    ] = None,
+    slot: Annotated[
+        str | None, typer.Option(help="the column of the row's slot; none: each row has its file's")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="what is written of a row, with commas; none: all columns")
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(envvar="LOWMARK_BARRIER_POSTGRES", help="a database: postgresql://user@host/name"),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="with --postgres: the table, which exists")] = None,
+    sqlite: Annotated[
+        str | None, typer.Option(help="a file of SQLite instead, whose table is made: ordered_rows")
+    ] = None,
+    late: Annotated[
+        str, typer.Option(help="late rows: refuse (and end), or beside (`lowmark barrier late`)")
+    ] = "refuse",
+    max_rows: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_ROWS,
+    max_bytes: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_BYTES,
+    timeout: Annotated[float | None, typer.Option(min=0, help="end after so many seconds")] = None,
+    target: Target = DEFAULT_TARGET,
+) -> None:  # fmt: skip
+    """Take the committed files of a segment, and write their rows by slot and key when min time has passed
+    them. Until SIGTERM, --timeout, or the end of the pipeline; whoever is killed goes on by the same command."""
+    when_told_to_end(sys.exit)
+    with wrong_usage():
+        sink = _sink(postgres, table, sqlite)
+        if late not in ("refuse", "beside"):
+            raise ValueError(f"--late {late}: refuse or beside")
+        sources = _sources(from_ or [], from_files or [])
+        barrier = Barrier(
+            target, pipeline, segment, name, sink, state, sources=sources,
+            reader=RowReader(key, slot, None if columns is None else columns.split(",")),
+            late_beside=late == "beside", max_rows=max_rows, max_bytes=max_bytes,
+        )  # fmt: skip
+    with barrier:
+        barrier.run(timeout)
+        counts = barrier.counts
+        print_json(
+            {"units": counts.units, "rows": counts.rows, "released": counts.released,
+             "waiting": counts.waiting, "late": counts.late}
+        )  # fmt: skip
+
+
+@barrier_app.command("late")
+def late_command(
+    state: Directory,
+    drop: Annotated[bool, typer.Option("--drop", help="and drop them, once they are printed")] = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Print the late rows that a barrier has kept beside. It must not run meanwhile."""
+    for row in late_rows(state):
+        text = row.payload.decode(errors="replace")
+        fields = {"unit": row.unit, "row": row.ordinal, "slot": row.slot, "key": row.key}
+        document = {**fields, "payload": text}
+        show(as_json, document, f"slot {row.slot}  {row.key}  {row.unit} row {row.ordinal}  {text}")
+    sys.stdout.flush()
+    if drop:
+        late_rows(state, drop=True)
+
+
+def _sink(postgres: str | None, table: str | None, sqlite: str | None) -> OrderedSink:
+    if sum(place is not None for place in (postgres, sqlite)) != 1:
+        raise ValueError("one sink: --postgres and --table, or --sqlite")
+    if sqlite is not None:
+        from tracker.consumers.barrier.sqlite import SqliteSink
+
+        return SqliteSink(sqlite)
+    if postgres is None or table is None:
+        raise ValueError("--postgres needs --table")
+    from tracker.consumers.barrier.postgres import PostgresSink
+
+    return PostgresSink(postgres, table)
+
+
+def _sources(committed: list[str], files: list[str]) -> list[Source]:
+    if not committed and not files:
+        raise ValueError("where from: --from, or --from-files")
+    from local_tracker.spark.committed import CommittedFiles
+
+    return [*map(CommittedFiles, committed), *map(FilesIn, files)]
