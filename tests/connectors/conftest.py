@@ -27,11 +27,13 @@ __all__ = ["target"]
 
 T = TypeVar("T")
 JARS = ("s3a", "spark-kafka")
+HASTY = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 100}
+"""A broker looks for transactions that have timed out, every 10 s else."""
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    with or_skip(lambda: KafkaBroker(tmp_path_factory.mktemp("kafka"))) as broker:
+    with or_skip(lambda: KafkaBroker(tmp_path_factory.mktemp("kafka"), **HASTY)) as broker:
         yield broker
 
 

@@ -1,0 +1,234 @@
+"""Rows in order in a Delta table: each write is one commit, which says how far they go.
+
+Two application transactions (`txn`) are kept for a barrier, under `lowmark-barrier:<name>` the position, which is
+the number of rows that the table holds, and under `lowmark-barrier:<name>:writer` how often the sink was opened.
+Every commit goes to the version behind the one in which both were looked up, and to no other: so whoever was
+opened before finds that version taken, and an open by another when it looks again. Other writers of the table are
+let through the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tracker.client.errors import LowmarkError
+from tracker.consumers.barrier.sink import (
+    Position,
+    SinkAwayError,
+    SinkError,
+    SinkFencedError,
+    SinkRefusedError,
+    check_buffer,
+    check_name,
+    check_write,
+)
+from tracker.consumers.commits import MAX_ATTEMPTS, try_to_commit
+from tracker.consumers.reorder import Released
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+COLUMNS = {
+    "barrier": "string", "position": "long", "slot": "long", "key": "string", "payload": "binary",
+    "buffer": "string",
+}  # fmt: skip
+"""Of the table, by Delta's names of their types."""
+
+
+class DeltaSink:
+    """Rows in a Delta table, whose order is that of `position` within a `barrier`."""
+
+    def __init__(self, table: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """table: its location; it is made if it is not there. storage_options: of its store, as delta-rs
+        takes them; else it asks the environment. Raises LowmarkError where deltalake is not installed."""
+        try:
+            import deltalake
+        except ModuleNotFoundError as missing:
+            raise LowmarkError(
+                f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'"
+            ) from None
+        self._deltalake = deltalake
+        self._location, self._options = table, dict(storage_options or {}) or None
+        self._table: DeltaTable | None = None
+        self._epoch: int | None = None
+        self._held: Position | None = None
+        self._barrier = self._buffer = ""
+
+    @property
+    def name(self) -> str:
+        return f"Delta table {self._location}"
+
+    def open(self, barrier: str, buffer: str) -> Position | None:
+        check_name(barrier)
+        self.close()
+        self._barrier, self._buffer = barrier, buffer
+        with self._answers():
+            table = self._read()
+            self._check_columns(table)
+            self._commit("open it", table, lambda: self._claim(table))
+        self._table = table
+        return self._held
+
+    def write(self, rows: Sequence[Released], position: Position) -> None:
+        check_write(self._held, rows, position)
+        table = self._table
+        if table is None:
+            raise SinkAwayError(f"{self.name} is not open")
+        data = self._columns(rows)
+        with self._answers():
+            self._commit(
+                f"write {len(rows)} rows", table, lambda: self._append(table, data, position)
+            )
+        self._held = position
+
+    def close(self) -> None:
+        self._table = None
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _application(self) -> str:
+        return f"lowmark-barrier:{self._barrier}"
+
+    @property
+    def _writers(self) -> str:
+        return f"{self._application}:writer"
+
+    def _read(self) -> DeltaTable:
+        """The table as it is now, made if it is not there."""
+        import pyarrow as pa
+
+        made = self._deltalake.DeltaTable.create(
+            self._location, pa.schema(_fields()), mode="ignore", storage_options=self._options
+        )
+        return self._deltalake.DeltaTable(made.table_uri, storage_options=self._options)
+
+    def _check_columns(self, table: DeltaTable) -> None:
+        found = {field.name: getattr(field.type, "type", "?") for field in table.schema().fields}
+        if found != COLUMNS:
+            raise SinkRefusedError(
+                f"{self.name} has the columns {_listed(found)}, and the sink of a barrier those that it makes "
+                f"itself: {_listed(COLUMNS)}; name another table"
+            )
+
+    def _commit(self, what: str, table: DeltaTable, attempt: Callable[[], None]) -> None:
+        """Raises SinkAwayError where others always commit before."""
+        from deltalake.exceptions import CommitFailedError
+
+        def once() -> None:
+            try:
+                attempt()
+            except CommitFailedError:
+                table.update_incremental()
+                raise
+
+        if not try_to_commit(once, (CommitFailedError,)):
+            raise SinkAwayError(
+                f"{self.name}: others committed before each of {MAX_ATTEMPTS} attempts to {what}"
+            )
+
+    def _claim(self, table: DeltaTable) -> None:
+        """Becomes the barrier's writer, at the position that the table holds."""
+        from deltalake import PostCommitHookProperties
+
+        epoch, held = self._checked_epoch(table) + 1, self._position(table)
+        check_buffer(self.name, self._barrier, held, self._buffer)
+        # Checkpoints and cleaning up are for commits with rows.
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        table.create_write_transaction(
+            [], "append", table.schema(), table.metadata().partition_columns,
+            commit_properties=self._properties({self._writers: epoch}),
+            post_commithook_properties=hooks,
+        )  # fmt: skip
+        self._epoch, self._held = epoch, held
+        table.update_incremental()
+
+    def _append(self, table: DeltaTable, rows: Any, position: Position) -> None:
+        self._checked_epoch(table)
+        if table.transaction_version(self._application) == position.next:
+            return  # by an attempt that was told to have failed
+        self._deltalake.write_deltalake(
+            table, rows, mode="append", storage_options=self._options,
+            commit_properties=self._properties({self._application: position.next}),
+        )  # fmt: skip
+
+    def _properties(self, versions: Mapping[str, int]) -> Any:
+        """Of a commit behind the version that was looked at, or nowhere."""
+        from deltalake import CommitProperties, Transaction
+
+        # Without dates, so that no retention of transactions lets go of them.
+        transactions = [Transaction(name, version) for name, version in versions.items()]
+        return CommitProperties(max_commit_retries=0, app_transactions=transactions)
+
+    def _checked_epoch(self, table: DeltaTable) -> int:
+        """How often the sink was opened. Raises SinkFencedError if that was by another one since."""
+        epoch = table.transaction_version(self._writers) or 0
+        if self._epoch is not None and epoch != self._epoch:
+            raise SinkFencedError(
+                f"{self.name}: barrier {self._barrier!r} was opened by another writer (epoch {epoch}, this one's "
+                f"is {self._epoch}); run one at a time"
+            )
+        return epoch
+
+    def _position(self, table: DeltaTable) -> Position | None:
+        """What the table holds. Raises SinkRefusedError if the last row is gone."""
+        import pyarrow as pa
+
+        count = table.transaction_version(self._application)
+        if not count:
+            return None
+        query = (
+            "SELECT buffer, slot, key FROM held "
+            f"WHERE barrier = '{self._barrier}' AND position = {count - 1}"
+        )
+        answer = self._deltalake.QueryBuilder().register("held", table).execute(query)
+        # By pyarrow, which lets other threads run while the store is read.
+        found = pa.table(answer).to_pylist()
+        if len(found) != 1:
+            raise SinkRefusedError(
+                f"{self.name} says that it has {count} rows of barrier {self._barrier!r}, and {len(found)} rows are "
+                f"the last one: it was restored, overwritten, or rows were deleted; bring them back, or begin with "
+                "a new buffer and another barrier's name"
+            )
+        return Position(found[0]["buffer"], count, found[0]["slot"], found[0]["key"])
+
+    def _columns(self, rows: Sequence[Released]) -> Any:
+        import pyarrow as pa
+
+        columns = {
+            "barrier": [self._barrier] * len(rows), "position": [row.position for row in rows],
+            "slot": [row.slot for row in rows], "key": [row.key for row in rows],
+            "payload": [row.payload for row in rows], "buffer": [self._buffer] * len(rows),
+        }  # fmt: skip
+        return pa.table(columns, schema=pa.schema(_fields()))
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        """Whatever fails within closes the sink, and is raised as a SinkError."""
+        try:
+            yield
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Exception) and not isinstance(error, SinkError):
+                raise self._failed(error) from error
+            raise
+
+    def _failed(self, error: Exception) -> SinkError:
+        from deltalake.exceptions import DeltaProtocolError, SchemaMismatchError
+
+        if isinstance(error, DeltaProtocolError | SchemaMismatchError):
+            return SinkRefusedError(f"{self.name} cannot be written: {error}")
+        return SinkAwayError(f"{self.name}: {error}")
+
+
+def _fields() -> list[tuple[str, Any]]:
+    import pyarrow as pa
+
+    types = {"string": pa.string(), "long": pa.int64(), "binary": pa.binary()}
+    return [(name, types[kind]) for name, kind in COLUMNS.items()]
+
+
+def _listed(columns: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
