@@ -364,12 +364,12 @@ class World:
             node.join(WAIT_S)
             node.commit(TickContent(consumed=cells)).result(WAIT_S)
 
-    def open_and_close_side(self) -> None:
+    def open_and_close_side(self, side: str = "side", slot: int = 3) -> None:
         """One item of `side` that no query has to do with."""
-        self.recorder.created("side", 3, "another")
-        self.recorder.consumed("side", "another")
-        segment = self.spec.segments.index("side")
-        cells = Cells.of([(segment, 3, child_value(1, "another", 0), 1)])
+        self.recorder.created(side, slot, "another")
+        self.recorder.consumed(side, "another")
+        segment = self.spec.segments.index(side)
+        cells = Cells.of([(segment, slot, child_value(1, "another", 0), 1)])
         with NodeClient(self.target, self.name, "another") as node:
             node.join(WAIT_S)
             node.commit(TickContent(created=cells, consumed=cells)).result(WAIT_S)

@@ -12,10 +12,11 @@ from tests.spark_matrix.rows import (
     several,
     starting,
     tasks,
+    visible,
     ways,
 )
 
 __all__ = [
     "checkpoints", "connected", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several",
-    "starting", "tasks", "ways",
+    "starting", "tasks", "visible", "ways",
 ]  # fmt: skip
