@@ -72,6 +72,8 @@ if TYPE_CHECKING:
     from tracker.client.waiting import Outcome, Waited, wait_complete
     from tracker.consumers import signing
     from tracker.consumers.barrier.barrier import Barrier, BarrierCounts
+    from tracker.consumers.barrier.delta import DeltaSink
+    from tracker.consumers.barrier.kafka import KafkaSink
     from tracker.consumers.barrier.ledger import LateRow
     from tracker.consumers.barrier.postgres import PostgresSink
     from tracker.consumers.barrier.rows import RowError, RowReader
@@ -179,6 +181,8 @@ _NAMES = {
     "tracker.client.waiting": ("Outcome", "Waited", "wait_complete"),
     "tracker.consumers.barrier.barrier": ("Barrier", "BarrierCounts"),
     "tracker.consumers.barrier.ledger": ("LateRow",),
+    "tracker.consumers.barrier.delta": ("DeltaSink",),
+    "tracker.consumers.barrier.kafka": ("KafkaSink",),
     "tracker.consumers.barrier.postgres": ("PostgresSink",),
     "tracker.consumers.barrier.rows": ("RowError", "RowReader"),
     "tracker.consumers.barrier.sink": ("OrderedSink", "Position", "SinkAwayError", "SinkError", "SinkFencedError", "SinkRefusedError"),
@@ -223,10 +227,10 @@ __all__ = [
     "DEFAULT_SLACK_NS", "FOREVER", "HIGHEST_SLOT", "LOWEST_SLOT", "ROCKSDB", "Admin", "Applied",
     "AsyncSubscriber", "Barrier", "BarrierCounts", "Batch", "BatchWriter", "BrokerAwayError",
     "BufferFullError", "CauseKind", "Cells", "ClosedError", "CommittedFiles", "CompletedReader",
-    "Credentials", "CredentialsError", "Edge", "EmbeddedTracker", "EventTime", "Explanation",
+    "Credentials", "CredentialsError", "DeltaSink", "Edge", "EmbeddedTracker", "EventTime", "Explanation",
     "FencedError", "FileFront", "FileGroup", "FilesIn", "FollowerLimits", "ForeignPositionError",
     "Front", "FrontFailedError", "FrontFullError", "FrontPolicy", "FrontStateError", "Grant",
-    "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaTopic",
+    "Heartbeat", "HeldFor", "Hold", "HoldMove", "Joined", "KafkaFront", "KafkaGroup", "KafkaSink", "KafkaTopic",
     "Label", "Labels", "LateItemError", "LateRow", "LateRowsError", "LowmarkError", "NodeClient",
     "NotDeliveredError", "NotPublishedError", "NotYetPublished", "Notificator", "OffsetRanges",
     "OpenBatch", "OrderedSink", "Outcome", "PartitionGroup", "Period", "PeriodFollower", "Periods",

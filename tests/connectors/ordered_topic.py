@@ -32,18 +32,16 @@ class OrderedTopic:
     kind = "kafka"
     KILLS = 3
 
-    def __init__(self, broker: KafkaBroker, partitions: int = 1, **config: object) -> None:
-        """config: of the topic, with `_` for each dot."""
-        self.broker, self.topic = broker, f"ordered-{next(_numbers)}"
+    def __init__(self, broker: KafkaBroker, partitions: int = 1, name: str = "") -> None:
+        self.broker, self.topic = broker, name or f"ordered-{next(_numbers)}"
         self.where: Mapping[str, str] = {
             "topic": self.topic, "brokers": broker.bootstrap, "partitions": str(partitions),
         }  # fmt: skip
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        self.make(partitions, **config)
+        self.make(partitions)
 
-    def make(self, partitions: int = 1, **config: object) -> None:
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        made = self.admin.create_topics([NewTopic(self.topic, partitions, 1, config=settings)])
+    def make(self, partitions: int = 1) -> None:
+        made = self.admin.create_topics([NewTopic(self.topic, partitions, 1)])
         made[self.topic].result(WAIT_S)
 
     def make_anew(self) -> None:

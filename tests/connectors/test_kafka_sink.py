@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +24,7 @@ from tests.consumers.barrier.conformance import (
     sink_at,
 )
 from tests.consumers.barrier.killed import kill_writers_behind_each_step
+from tests.consumers.barrier.shown import KEYS, run_shown
 from tracker.consumers.barrier.kafka import KafkaSink
 from tracker.consumers.barrier.sink import Position, SinkAwayError, SinkRefusedError
 from tracker.consumers.reorder import Released
@@ -190,6 +192,12 @@ def test_a_write_that_takes_too_long_is_not_written_and_may_be_done_again(
     assert sink.open(BARRIER, BUFFER) is None
     sink.write(rows, position)
     assert place.rows() == rows
+
+
+def test_the_program_of_the_page_runs(broker: KafkaBroker, tmp_path: Path) -> None:
+    place = OrderedTopic(broker, name="ordered")
+    run_shown("kafka.md", "python barrier in kafka", tmp_path, brokers=broker.bootstrap)
+    assert [row.key for row in place.rows("orders-to-topic")] == KEYS
 
 
 @pytest.mark.long

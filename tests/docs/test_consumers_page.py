@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import tracker
 from fronts.files import FileFront
 from tests.cluster.children import until
+from tests.consumers.barrier.shown import KEYS, run_shown
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker.cli import common
 from tracker.cli.app import app
@@ -217,21 +218,10 @@ def test_the_reorder_buffer_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_barrier_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = tmp_path / "files"
-    with tracker.embedded() as embedded:
-        embedded.register(PipelineSpec("orders", ("deliver",), fronts=("shop",)))
-        with FileFront(embedded.target, "orders", "shop", "deliver", files, format="json") as front:
-            now = front.write([{"order": f"o{n}", "time": 2**60 - n} for n in range(3)])
-            assert now is not None
-            front.leave()
-        names: dict[str, Any] = {
-            "target": embedded.target, "files": str(files), "state": tmp_path / "state",
-            "database": tmp_path / "sink.db",
-        }  # fmt: skip
-        exec(compile(_program("python barrier"), "docs/consumers.md", "exec"), names)
+    run_shown("consumers.md", "python barrier", tmp_path, database=tmp_path / "sink.db")
     assert capsys.readouterr().out == "3 rows\n"
     rows = ordered_rows(tmp_path / "sink.db", "orders-to-db")
-    assert [row.key for row in rows] == ["o2", "o1", "o0"], "by the rows' own times"
+    assert [row.key for row in rows] == KEYS
 
 
 def test_the_receiver_of_a_webhook_runs(tmp_path: Path) -> None:

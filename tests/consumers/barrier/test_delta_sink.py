@@ -20,6 +20,7 @@ from tests.consumers.barrier.conformance import (
     sink_at,
 )
 from tests.consumers.barrier.killed import kill_writers_behind_each_step
+from tests.consumers.barrier.shown import KEYS, program, run_shown
 from tests.files.s3 import s3_bucket
 from tracker.consumers.barrier.delta import DeltaSink
 from tracker.consumers.barrier.sink import Position, SinkFencedError, SinkRefusedError
@@ -170,3 +171,11 @@ def test_a_table_in_a_store_has_one_writer_too(monkeypatch: pytest.MonkeyPatch) 
             first.write(*batch(position.next))
         second.write(*batch(position.next))
         assert place.rows() == rows_up_to(2 * ROWS_A_BATCH)
+
+
+def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
+    names = run_shown(
+        "delta.md", "python barrier in delta", tmp_path, table=str(tmp_path / "table")
+    )
+    exec(compile(program("delta.md", "python read in order"), "delta.md", "exec"), names)
+    assert [row["key"] for row in names["rows"].to_pylist()] == KEYS
