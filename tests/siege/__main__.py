@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scripts.summary import finish
 from tests.siege.besieging import Siege, failures
+from tests.siege.swelling import attacked, swollen
 
 
 def main() -> int:
@@ -25,13 +26,16 @@ def main() -> int:
             subscribers=given.subscribers, deaf=given.deaf, slow=given.slow, rounds=given.rounds,
             patient=True,
         )  # fmt: skip
+        swellings = attacked(Path(directory) / "swelling")
     # One in three has begun a call: it is closed when it has been without one for minutes.
     closed = given.slow - given.slow // 3
-    wrong = failures(found, subscribers=given.subscribers, slow_closed=closed)
+    wrong = swollen(swellings) + failures(found, subscribers=given.subscribers, slow_closed=closed)
     for said in wrong:
         print(f"siege: {said}", file=sys.stderr)
     details = asdict(found)
     tally = details.pop("tally")
+    for kind, each in swellings.items():
+        print(f"siege: {kind}: {asdict(each)}")
     shown = {"subscribers": given.subscribers, **details, "slow_closed": tally["slow_closed"]}
     return finish("siege", ok=not wrong, shown=shown, details={"tally": tally, "wrong": wrong})
 

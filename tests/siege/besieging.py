@@ -52,10 +52,7 @@ class Siege:
             "--deaf", str(deaf), "--slow", str(slow), errors=self._tracker.directory / "crowd.log",
         )  # fmt: skip
         try:
-            for name in (BUSY, QUIET):
-                self._tracker.register(
-                    PipelineSpec(name, ("a", "b"), (Edge("a", "b"),), fronts=("front",))
-                )
+            register_both(self._tracker)
             with (
                 NodeClient(self.target, BUSY, "front") as node,
                 Subscriber(self.target, BUSY) as subscriber,
@@ -83,18 +80,29 @@ class Siege:
 
     def _rounds(self, node: NodeClient, subscriber: Subscriber, rounds: int) -> list[float]:
         """Commits steps, one after the other, each heard of by the subscriber before the next."""
-        times = []
-        for _ in range(rounds):
-            self._slot += 1
-            item = Cells.of([(0, self._slot, self._slot, 1)])
-            node.commit(TickContent(created=item)).result(WAIT_S)
-            began = monotonic()
-            node.commit(
-                TickContent(consumed=item, heartbeats=(Heartbeat("front", self._slot + 1),))
-            )
-            assert subscriber.wait_until(self._slot + 1, timeout_s=WAIT_S), "nobody was served"
-            times.append(1_000 * (monotonic() - began))
+        times = steps(node, subscriber, self._slot, rounds)
+        self._slot += rounds
         return times
+
+
+def register_both(tracker: Tracker) -> None:
+    """The pipeline in which things happen, and the quiet one."""
+    for name in (BUSY, QUIET):
+        tracker.register(PipelineSpec(name, ("a", "b"), (Edge("a", "b"),), fronts=("front",)))
+
+
+def steps(node: NodeClient, subscriber: Subscriber, after: int, rounds: int) -> list[float]:
+    """Commits steps at the slots behind one, each heard of by the subscriber before the next; how long each
+    took to be heard of, in milliseconds."""
+    times = []
+    for slot in range(after + 1, after + rounds + 1):
+        item = Cells.of([(0, slot, slot, 1)])
+        node.commit(TickContent(created=item)).result(WAIT_S)
+        began = monotonic()
+        node.commit(TickContent(consumed=item, heartbeats=(Heartbeat("front", slot + 1),)))
+        assert subscriber.wait_until(slot + 1, timeout_s=WAIT_S), "nobody was served"
+        times.append(1_000 * (monotonic() - began))
+    return times
 
 
 def refused_ticks(samples: Samples) -> float:

@@ -9,6 +9,7 @@ import grpc
 
 from tests.siege.besieging import WAIT_S, Siege, failures
 from tests.siege.crowd import TRICKLING, Crowd
+from tests.siege.swelling import attacked
 from tracker.wire.grpc_options import MAX_IDLE_MS, SERVER_OPTIONS
 
 
@@ -36,3 +37,10 @@ def test_connections_that_come_to_no_call_are_closed() -> None:
             await server.stop(None)
 
     asyncio.run(besiege())
+
+
+def test_packed_requests_cost_no_memory(tmp_path: Path) -> None:
+    """62 KiB of each would be 63 MiB."""
+    found = attacked(tmp_path, ("health-packed", "join-packed"))
+    assert {each.answers.keys() <= {"UNIMPLEMENTED"} for each in found.values()} == {True}
+    assert all(each.most_mib - each.before_mib < 63 for each in found.values())

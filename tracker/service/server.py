@@ -34,6 +34,7 @@ from tracker.service.rpc.progress import Hub, ProgressServicer
 from tracker.service.rpc.redirect import LIVE_SERVICE
 from tracker.service.rpc.refusals import EndRefused
 from tracker.service.rpc.security import add_port
+from tracker.service.rpc.sizes import RequestSizes
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
@@ -181,13 +182,14 @@ class TrackerServer:
     def _interceptors(self) -> list[grpc.aio.ServerInterceptor]:
         limits = self.config.limits
         refused = EndRefused(self._addresses)
+        sizes = RequestSizes(limits)
         rates = [CallRate(limits)] if limits.max_calls_per_s else []
         if not self.config.security.tokens:
-            return [refused, *rates]
+            return [refused, sizes, *rates]
         self._tokens = Tokens(self.config.security.tokens)
         access = Access(self._tokens)
         self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
-        return [refused, access, *rates]
+        return [refused, sizes, access, *rates]
 
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(

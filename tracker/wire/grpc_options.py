@@ -9,6 +9,10 @@ MAX_TICK_BYTES = 32 * 1024 * 1024 - 1024
 before it, still is a message."""
 MAX_TICKS_PER_MESSAGE = 1_000
 """Ticks that a node may send in one message; more are refused, and the stream ends."""
+MAX_PROBE_BYTES = 4 * 1024
+"""The largest question of a probe."""
+MAX_PROBE_STREAMS = 100
+"""Of one connection to the port that answers nothing but probes."""
 KEEPALIVE_MS = 2_000
 KEEPALIVE_TIMEOUT_MS = 3_000
 HANDSHAKE_TIMEOUT_MS = 10_000
@@ -19,8 +23,13 @@ MAX_STREAMS_PER_CONNECTION = 10_000
 CONNECT_TIMEOUT_MS = 2_000
 """A process that is paused, or cut off, is given up after both."""
 
+_NO_COMPRESSION = ("grpc.compression_enabled_algorithms_bitset", 1)
+"""The identity alone: 60 KiB of gzip would be 64 MiB in memory, before anybody has looked at them. A compressed
+message ends its call with UNIMPLEMENTED, and is not unpacked."""
+_LARGE = ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)
+_SMALL = ("grpc.max_receive_message_length", MAX_PROBE_BYTES)
 _SHARED = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    _NO_COMPRESSION,
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -30,6 +39,7 @@ _SHARED = (
 )
 
 CHANNEL_OPTIONS = (
+    _LARGE,
     *_SHARED,
     ("grpc.initial_reconnect_backoff_ms", 50),
     # How long making a connection may take: a process that is paused takes it, and says nothing.
@@ -38,7 +48,7 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
 )
 
-SERVER_OPTIONS = (
+_SERVER = (
     *_SHARED,
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.so_reuseport", 0),
@@ -47,3 +57,17 @@ SERVER_OPTIONS = (
     ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
     ("grpc.max_connection_idle_ms", MAX_IDLE_MS),
 )
+
+SERVER_OPTIONS = (_LARGE, *_SERVER)
+ELSEWHERE_OPTIONS = (_SMALL, *_SERVER)
+"""Of a process that answers probes, and sends everybody else to another one without reading what they say."""
+
+PROBE_OPTIONS = (
+    _NO_COMPRESSION,
+    _SMALL,
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+    ("grpc.max_concurrent_streams", MAX_PROBE_STREAMS),
+    ("grpc.max_connection_idle_ms", MAX_IDLE_MS),
+)
+"""Of a port that answers probes alone, and everybody."""

@@ -13,6 +13,11 @@ def invalid(message: str) -> Refused:
     return Refused(RefusalCode.INVALID, message)
 
 
+def unreadable(size: int, error: Exception) -> Refused:
+    """Why a request of so many bytes is no message."""
+    return invalid(f"a request of {size} bytes cannot be read: {error}")
+
+
 def segment_number(spec: PipelineSpec, name: str) -> int:
     """The number of a segment. Raises Refused(UNKNOWN_SEGMENT)."""
     if name not in spec.segments:

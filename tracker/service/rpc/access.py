@@ -194,6 +194,7 @@ class Access(grpc.aio.ServerInterceptor):
             return handler  # a process is judged where it says which shard it is
         try:
             token = token_in(handler_call_details.invocation_metadata, self._tokens)
+            CLIENT.set(token.name)  # for all of the call, which is one task
             if method not in CALLS and method not in STREAMS and method not in ANY_TOKEN:
                 if not token.may_everywhere(Right.ADMINISTER):
                     raise forbidden(token, f"call {method}, which is for administrators of *")
@@ -208,7 +209,6 @@ class Access(grpc.aio.ServerInterceptor):
         right, pipeline_of = CALLS.get(method, (None, None))
 
         async def served(request: Any, context: Context) -> Any:
-            CLIENT.set(token.name)
             if pipeline_of is not None:
                 pipeline = pipeline_of(request)
                 try:
@@ -227,7 +227,6 @@ class Access(grpc.aio.ServerInterceptor):
         right, naming = STREAMS[method]
 
         async def served(requests: AsyncIterator[Any], context: Context) -> None:
-            CLIENT.set(token.name)
             stream = _Stream(token, right, {}, asyncio.get_running_loop().create_future())
 
             async def checked() -> AsyncIterator[Any]:

@@ -22,6 +22,8 @@ from tracker.service.rpc.wrapping import Handler, wrapped
 
 MAX_SUBSCRIBERS = 20_000
 MAX_STREAMS_PER_CLIENT = 20_000
+MAX_BYTES_IN_FLIGHT = 256 * 2**20
+MAX_BYTES_IN_FLIGHT_PER_CLIENT = 128 * 2**20
 MAX_CLIENTS = 10_000
 """Clients whose rate is remembered; of more, those that were silent longest begin anew."""
 
@@ -32,13 +34,16 @@ class Limits:
 
     max_subscribers: streams that subscribe to one pipeline. max_streams_per_client: streams of ticks and
     of subscriptions. max_calls_per_s: calls, and streams begun, of one client (0: no limit).
-    max_ticks_per_s: ticks of one pipeline's nodes that are read (0: no limit).
+    max_ticks_per_s: ticks of one pipeline's nodes that are read (0: no limit). max_bytes_in_flight,
+    max_bytes_in_flight_per_client: of large requests whose calls are under way, also those that wait.
     """
 
     max_subscribers: int = MAX_SUBSCRIBERS
     max_streams_per_client: int = MAX_STREAMS_PER_CLIENT
     max_calls_per_s: int = 0
     max_ticks_per_s: int = 0
+    max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT
+    max_bytes_in_flight_per_client: int = MAX_BYTES_IN_FLIGHT_PER_CLIENT
 
     def __post_init__(self) -> None:
         if self.max_subscribers < 1 or self.max_streams_per_client < 1:

@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tracker.service.rpc.redirect import LIVE_SERVICE
-from tracker.wire.grpc_options import SERVER_OPTIONS
+from tracker.wire.grpc_options import PROBE_OPTIONS
 
 READY_SERVICE = "ready"
 """The name under which the health service says whether the process does its part: it serves a shard, or
@@ -38,7 +38,7 @@ class Probes:
             return
         await self.busy()
         await self._health.set(LIVE_SERVICE, _SERVING)
-        self._server = server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = server = grpc.aio.server(options=PROBE_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         try:
             port = server.add_insecure_port(self._listen)

@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tracker.core.model import Refusal, RefusalCode
 from tracker.service.rpc.errors import abort
 from tracker.service.rpc.security import Security, add_port
-from tracker.wire.grpc_options import SERVER_OPTIONS
+from tracker.wire.grpc_options import ELSEWHERE_OPTIONS
 
 LIVE_SERVICE = "live"
 """The name under which the health service says whether the process runs at all; without a name it
@@ -53,7 +53,7 @@ class RedirectServer:
         """Raises OSError if it cannot listen there. May be repeated."""
         if self._server is not None:
             return
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = grpc.aio.server(options=ELSEWHERE_OPTIONS)
         healths = health.aio.HealthServicer()
         await healths.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await healths.set(LIVE_SERVICE, health_pb2.HealthCheckResponse.SERVING)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from tracker.core.model import Refused
 from tracker.service.rpc.errors import Context, abort
 from tracker.service.rpc.wrapping import Handler, wrapped
-from tracker.wire.refusals import invalid
+from tracker.wire.refusals import unreadable
 
 
 class EndRefused(grpc.aio.ServerInterceptor):
@@ -54,7 +54,7 @@ def _reading(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         try:
             return deserialize(data)
         except DecodeError as error:
-            return invalid(f"a request of {len(data)} bytes cannot be read: {error}")
+            return unreadable(len(data), error)
 
     return read
 
