@@ -15,8 +15,8 @@ from pyspark.sql.utils import ForeachBatchFunction
 
 from local_tracker.spark.plans import KafkaSource, Source
 from local_tracker.spark.scala import class_name, items, iterated, optional
-from local_tracker.spark.state.recognise import POLICY, state_plan
-from local_tracker.spark.state.rules import StatePlan
+from local_tracker.spark.state.recognise import state_plan
+from local_tracker.spark.state.rules import POLICY, StatePlan
 from local_tracker.spark.tables import TableSource
 
 _LISTENERS_TIMEOUT_MS = 10_000

@@ -95,6 +95,8 @@ class StartingQuery:
         self._is_new = not has_id
         self.node_id, self._planned, self._take_over = node_id, planned, take_over
         self._reads: ReaderOptions | None = None
+        self.planned_before = -1
+        """The last batch that an earlier run had planned, as of `join`, where state emits later."""
         record = front_in or (self.checkpoint.root if self.checkpoint else None)
         self.node = NodeClient(
             target, pipeline, node_id, kind=NodeKind.QUERY if front_in is None else NodeKind.FRONT,
@@ -137,6 +139,9 @@ class StartingQuery:
                     f"another query has begun the checkpoint {root} at this moment; start this one on a "
                     f"checkpoint of its own, or again"
                 )
+        state = self._planned.state
+        if checkpoint and state is not None and state.emits_later:
+            self.planned_before = max(checkpoint.planned(), default=-1)
         joined = self.node.join(_JOIN_TIMEOUT_S, owner=self.id, take_over=self._take_over)
         if self._reads is not None:
             self._reads.note()

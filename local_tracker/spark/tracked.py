@@ -64,6 +64,7 @@ from local_tracker.spark.starting import (
 from local_tracker.spark.state.chosen import State, chosen_plan
 from local_tracker.spark.state.holds import StateHolds
 from local_tracker.spark.state.rules import StatePlan
+from local_tracker.spark.state.running import RunningQuery
 from local_tracker.spark.table_names import TableNames
 from local_tracker.spark.table_writer import TableBatchWriter, WrittenTable
 from local_tracker.spark.tables import (
@@ -473,7 +474,11 @@ class Tracked:
     ) -> QueryTicks:
         """Of a query that was started. plan: by which its state is held; more: as `QueryTicks` takes it."""
         checkpoint, description, twins = self._running(query, planned, starting)
-        state = None if plan is None else StateHolds.of(plan, checkpoint, starting.node.joined)
+        state = None
+        if plan is not None:
+            before = starting.planned_before
+            running = None if self._is_remote else RunningQuery(self.spark, query, checkpoint.root, before)  # fmt: skip
+            state = StateHolds.of(plan, checkpoint, starting.node.joined, running=running)
         outputs = self._outputs(checkpoint, description, routes, noted, sink)
         evaluations = self._evaluations(query, checkpoint, operators)
         return QueryTicks(

@@ -2,22 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Protocol
+
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.state.entries import UNKNOWN, Told
-from local_tracker.spark.state.rules import StateKind, StatePlan
+from local_tracker.spark.state.entries import UNKNOWN, Rows, Told
+from local_tracker.spark.state.rules import POLICY, StateKind, StatePlan, WatermarkPolicy
+
+
+class Running(Protocol):
+    """What is asked of a query while it runs, of batches that are over; see `RunningQuery`."""
+
+    def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None: ...
+
+    def is_empty(self, batch: int) -> bool: ...
+
+    def left_ms(self, batch: int, watermark_ms: int) -> int | None: ...
 
 
 class LogBounds:
-    """By the watermarks that Spark logs of each batch."""
+    """By the watermarks that Spark logs of each batch and, where they do not tell, by asking the query."""
 
-    def __init__(self, plan: StatePlan, log: CheckpointLog) -> None:
-        self._plan, self._log = plan, log
+    def __init__(self, plan: StatePlan, log: CheckpointLog, running: Running | None = None) -> None:
+        """running: the query, if it runs in this process."""
+        self._plan, self._log, self._running = plan, log, running
+        self._policy: WatermarkPolicy | None = None
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over, from what may be purged later. Raises LogError."""
-        marks = self._log.watermarks(batch)
-        absorbed_ms = self._plan.absorbed_ms(marks.next_ms)
-        if absorbed_ms is None or self._plan.kind is not StateKind.BOUNDED:
-            return Told(marks.at_ms, UNKNOWN)
-        bound_ms = self._plan.bound_ms(absorbed_ms)
-        return Told(marks.at_ms, bound_ms, bound_ms)
+        marks, plan = self._log.watermarks(batch), self._under_policy(batch)
+        absorbed_ms = plan.absorbed_ms(marks.next_ms)
+        if plan.kind is StateKind.BOUNDED and plan.one_watermark_tells:
+            if absorbed_ms is None:
+                return Told(marks.at_ms, UNKNOWN)
+            bound_ms = plan.bound_ms(absorbed_ms)
+            return Told(marks.at_ms, bound_ms, bound_ms)
+        if self._running is not None and self._running.is_empty(batch):
+            return Told(marks.at_ms, UNKNOWN, is_empty=True)
+        if plan.kind is StateKind.SESSION:
+            return self._of_sessions(batch, plan, marks.at_ms, absorbed_ms)
+        absorbed_ms = self._absorbed_ms(batch, plan)
+        return Told(marks.at_ms, UNKNOWN if absorbed_ms is None else plan.bound_ms(absorbed_ms))
+
+    def _of_sessions(
+        self, batch: int, plan: StatePlan, at_ms: int, absorbed_ms: int | None
+    ) -> Told:
+        """Sessions are over when none is left that begins by the latest event time absorbed."""
+        earlier = None if absorbed_ms is None else Rows(absorbed_ms)
+        if absorbed_ms is None:
+            absorbed_ms = self._absorbed_ms(batch, plan)
+        bound = UNKNOWN if absorbed_ms is None else Rows(absorbed_ms)
+        left_ms = None if self._running is None else self._running.left_ms(batch, at_ms)
+        return Told(at_ms, bound, earlier, left_ms)
+
+    def _absorbed_ms(self, batch: int, plan: StatePlan) -> int | None:
+        """An upper bound of the event times of a batch, where the log does not tell it."""
+        if self._running is None:
+            return None
+        return self._running.absorbed_ms(batch, max(one.delay_ms for one in plan.watermarks))
+
+    def _under_policy(self, batch: int) -> StatePlan:
+        """The plan under the policy that the checkpoint has begun with, which Spark keeps to. Raises LogError."""
+        if len(self._plan.watermarks) < 2 or self._plan.held_for is not None:
+            return self._plan
+        if self._policy is None:
+            logged = self._log.settings(batch).get(POLICY, WatermarkPolicy.MIN.value)
+            self._policy = WatermarkPolicy(str(logged).lower())
+        return replace(self._plan, policy=self._policy)

@@ -22,13 +22,26 @@ from tracker.core.model.slots import FOREVER
 
 MAX_ENTRIES = 256
 """Of one query at one time, in all segments."""
-MAX_SEGMENTS = 64
-"""That a query with state creates in: each has room for some entries."""
+MAX_SEGMENTS = 42
+"""That a query with state creates in: each has room for some entries of each kind."""
 
-_NAME = re.compile(r"state:\d{1,9}:(-?\d{1,25}|unknown|unseen)(:2)?")
+_NAME = re.compile(r"state:\d{1,9}:(rows)?(-?\d{1,25}|unknown|unseen)(:2)?")
 
-Bound = int | str
-"""A watermark, in ms since 1970, or why it is not known: `UNKNOWN`, `UNSEEN`, or another's name for it."""
+
+@dataclass(frozen=True, order=True, slots=True)
+class Rows:
+    """No watermark says when all is out that was absorbed with event times up to one, in ms since 1970: what
+    is in the state itself does."""
+
+    up_to_ms: int
+
+    def __str__(self) -> str:
+        return f"rows{self.up_to_ms}"
+
+
+Bound = int | Rows | str
+"""A watermark, in ms since 1970; or `Rows`; or why neither is known: `UNKNOWN`, `UNSEEN`, or another's name for
+it."""
 
 UNKNOWN = "unknown"
 """The watermark told nothing yet of the event times that were absorbed; that of a later batch will."""
@@ -42,11 +55,22 @@ _Key = tuple[int, Bound]
 class Told:
     """What is known of a committed batch. over_ms: entries of bounds up to this are over, those of the batch
     itself as well. bound_ms: the watermark by which all that it absorbed is out, or why that is not known.
-    earlier_ms: the same of all that was absorbed before it and was `UNKNOWN`; None if it still is."""
+    earlier_ms: the same of all that was absorbed before it and was `UNKNOWN`; None if it still is. left_ms: what
+    is left in the state after the batch was all absorbed with event times above this, so that entries of `Rows`
+    up to it are over; None where nobody has looked. is_empty: the state is, so that all entries are over."""
 
     over_ms: int
     bound_ms: Bound
-    earlier_ms: int | None = None
+    earlier_ms: int | Rows | None = None
+    left_ms: int | None = None
+    is_empty: bool = False
+
+    def is_over(self, bound: Bound) -> bool:
+        if self.is_empty:
+            return True
+        if isinstance(bound, Rows):
+            return self.left_ms is not None and bound.up_to_ms <= self.left_ms
+        return isinstance(bound, int) and bound <= self.over_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +128,7 @@ class Entries:
         wanted: dict[_Key, int] = {}
 
         def add(segment: int, bound: Bound, slot: int) -> None:
-            if isinstance(bound, int) and bound <= told.over_ms:
+            if told.is_over(bound):
                 return
             wanted[segment, bound] = min(slot, wanted.get((segment, bound), slot))
 
@@ -136,10 +160,9 @@ class Entries:
         assert len(names) <= self._most, f"{len(names)} entries, the limit is {self._most}"
         for (segment, bound), entry in self._kept.items():
             assert bound_of(entry.name) in (bound, None), (bound, entry)
-            if isinstance(bound, int):
-                for (other, later), upper in self._kept.items():
-                    if other == segment and isinstance(later, int) and later > bound:
-                        assert upper.slot > entry.slot, (entry, upper)
+            for (other, later), upper in self._kept.items():
+                if other == segment and _is_later(later, bound):
+                    assert upper.slot > entry.slot, (entry, upper)
 
 
 def bound_of(name: str) -> Bound | None:
@@ -147,7 +170,9 @@ def bound_of(name: str) -> Bound | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    return match[1] if match[1] in (UNKNOWN, UNSEEN) else int(match[1])
+    if match[2] in (UNKNOWN, UNSEEN):
+        return None if match[1] else match[2]
+    return Rows(int(match[2])) if match[1] else int(match[2])
 
 
 def _moves(before: Mapping[_Key, Entry], after: Mapping[_Key, Entry]) -> tuple[HoldMove, ...]:
@@ -175,16 +200,27 @@ def _name(key: _Key, instead_of: str | None) -> str:
     return f"{name}:2" if instead_of == name else name
 
 
+def _is_later(one: Bound, other: Bound) -> bool:
+    """Whether an entry of one bound is over no sooner than one of the other, and they differ."""
+    if isinstance(one, Rows):
+        return isinstance(other, Rows) and one > other
+    return isinstance(one, int) and isinstance(other, int) and one > other
+
+
 def _uncovered(wanted: Mapping[_Key, int]) -> dict[_Key, int]:
-    """Without those that others cover. One of an unknown bound covers nothing: it may be over first."""
-    kept = {key: slot for key, slot in wanted.items() if not isinstance(key[1], int)}
-    lowest: dict[int, int] = {}
+    """Without those that others cover. One of an unknown bound covers nothing: it may be over first; nor does
+    one of rows cover one of a watermark."""
+    kept = {key: slot for key, slot in wanted.items() if isinstance(key[1], str)}
+    lowest: dict[tuple[int, bool], int] = {}
     bounded = [
-        (bound, *key, slot) for key, slot in wanted.items() if isinstance(bound := key[1], int)
+        (bound.up_to_ms if isinstance(bound, Rows) else bound, (segment, bound), slot)
+        for (segment, bound), slot in wanted.items()
+        if not isinstance(bound, str)
     ]
-    for bound, segment, _, slot in sorted(bounded, key=lambda item: -item[0]):
-        if slot < lowest.get(segment, FOREVER):
-            kept[segment, bound] = lowest[segment] = slot
+    for _, key, slot in sorted(bounded, key=lambda item: -item[0]):
+        kind = key[0], isinstance(key[1], Rows)
+        if slot < lowest.get(kind, FOREVER):
+            kept[key] = lowest[kind] = slot
     return kept
 
 
@@ -193,9 +229,9 @@ def _bounded(wanted: dict[_Key, int], most: int) -> dict[_Key, int]:
     again for a while."""
     if len(wanted) <= most:
         return wanted
-    others = sum(not isinstance(bound, int) for _, bound in wanted)
-    segments = len({segment for segment, _ in wanted})
-    room = max((most - others) // 2, 2 * segments)  # of each, those before 1970 and the others
+    others = sum(isinstance(bound, str) for _, bound in wanted)
+    kinds = len({(segment, type(bound)) for segment, bound in wanted if not isinstance(bound, str)})
+    room = max((most - others) // 2, 2 * kinds)  # of each, those before 1970 and the others
     grid_ms = 1
     while len(rounded := _rounded(wanted, grid_ms)) - others > room:
         grid_ms *= 2
@@ -205,7 +241,13 @@ def _bounded(wanted: dict[_Key, int], most: int) -> dict[_Key, int]:
 def _rounded(wanted: Mapping[_Key, int], grid_ms: int) -> dict[_Key, int]:
     rounded: dict[_Key, int] = {}
     for (segment, bound), slot in wanted.items():
-        if isinstance(bound, int):
-            bound = -(-bound // grid_ms) * grid_ms
+        if isinstance(bound, Rows):
+            bound = Rows(_up(bound.up_to_ms, grid_ms))
+        elif isinstance(bound, int):
+            bound = _up(bound, grid_ms)
         rounded[segment, bound] = min(slot, rounded.get((segment, bound), slot))
     return rounded
+
+
+def _up(time_ms: int, grid_ms: int) -> int:
+    return -(-time_ms // grid_ms) * grid_ms

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from local_tracker.spark.follow import Stopping
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.state.bounds import LogBounds
+from local_tracker.spark.state.bounds import LogBounds, Running
 from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.rules import StatePlan
 from tracker.core.log import Joined
@@ -40,12 +40,17 @@ class StateHolds:
 
     @classmethod
     def of(
-        cls, plan: StatePlan, log: CheckpointLog, joined: Joined, untold: int = -1
+        cls,
+        plan: StatePlan,
+        log: CheckpointLog,
+        joined: Joined,
+        untold: int = -1,
+        running: Running | None = None,
     ) -> StateHolds:
         """Of a query that has joined, by the plan that it is held by. untold: the last batch that is not to be
-        told, where the tracker has none yet."""
+        told, where the tracker has none yet. running: the query, if it runs in this process."""
         mine = (batch.id for batch in joined.last_batches if batch.scope == log.query_id)
-        return cls(LogBounds(plan, log), joined.holds, max(mine, default=untold))
+        return cls(LogBounds(plan, log, running), joined.holds, max(mine, default=untold))
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over. Raises LogError."""

@@ -30,9 +30,6 @@ from local_tracker.spark.state.rules import (
 )
 from local_tracker.spark.state.windows import is_window_time, session_gap, window_of
 
-POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
-"""The session's setting; a checkpoint keeps the one with which it began."""
-
 _DELAY = "spark.watermarkDelayMs"
 """In the metadata of each column that Spark takes for an event time."""
 _SESSION = "spark.sessionWindow"

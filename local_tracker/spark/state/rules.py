@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from tracker.client.moments import parse_duration_ns
 
 US_PER_MS = 1000
+POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+"""The session's setting, and the one with which a checkpoint began, which Spark keeps to."""
 LONGEST_MS = 100 * 366 * 86_400_000
 """No delay and no span is longer: a hundred years."""
 

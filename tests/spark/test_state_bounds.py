@@ -1,0 +1,207 @@
+"""What is known of the event times that a query has absorbed, by its logs and, where they do not tell, by asking
+it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.state.bounds import LogBounds
+from local_tracker.spark.state.entries import UNKNOWN, Entries, Rows, Told
+from local_tracker.spark.state.rules import (
+    POLICY,
+    HeldFor,
+    Later,
+    StateKind,
+    StatePlan,
+    Wait,
+    Watermark,
+    WatermarkPolicy,
+)
+
+ONE = (Watermark("ts", 5000),)
+TWO = (*ONE, Watermark("rts", 7000))
+WITHIN = (Wait((), 10_001_000),)
+GAP = (Wait((Later(5_000_000),)),)
+
+
+class Checkpoint:
+    """Of a query whose batches have committed, with what their logs say of watermarks."""
+
+    def __init__(self, directory: Path, policy: str = "min") -> None:
+        self.log, self._policy, self._root = CheckpointLog(str(directory)), policy, directory
+        for name in ("offsets", "commits"):
+            (directory / name).mkdir()
+
+    def commit(self, batch: int, at_ms: int, next_ms: int) -> None:
+        header = {"batchWatermarkMs": at_ms, "batchTimestampMs": 1, "conf": {POLICY: self._policy}}
+        (self._root / "offsets" / str(batch)).write_text(
+            f'v1\n{json.dumps(header)}\n{{"logOffset":0}}'
+        )
+        (self._root / "commits" / str(batch)).write_text(
+            f"v1\n{json.dumps({'nextBatchWatermarkMs': next_ms})}"
+        )
+
+
+class Asked:
+    """A query that runs, by what it answers."""
+
+    def __init__(
+        self, absorbed_ms: int | None = None, left_ms: int | None = None, *, is_empty: bool = False
+    ) -> None:
+        self._absorbed_ms, self._left_ms, self._is_empty = absorbed_ms, left_ms, is_empty
+
+    def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None:
+        return None if self._absorbed_ms is None else self._absorbed_ms + longest_delay_ms
+
+    def is_empty(self, batch: int) -> bool:
+        return self._is_empty
+
+    def left_ms(self, batch: int, watermark_ms: int) -> int | None:
+        return self._left_ms
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    made = Checkpoint(tmp_path)
+    made.commit(0, 0, 20_000)
+    return made
+
+
+def joined(policy: WatermarkPolicy = WatermarkPolicy.MIN) -> StatePlan:
+    return StatePlan(StateKind.BOUNDED, TWO, policy, waits=WITHIN)
+
+
+def sessions() -> StatePlan:
+    return StatePlan(StateKind.SESSION, ONE, waits=GAP)
+
+
+def test_one_watermark_tells_of_a_batch_and_of_all_before_it(checkpoint: Checkpoint) -> None:
+    plan = StatePlan(StateKind.BOUNDED, ONE, waits=WITHIN)
+    assert LogBounds(plan, checkpoint.log).told(0) == Told(0, 35_002, 35_002)
+
+
+def test_several_watermarks_under_policy_max_are_told_by_the_longest_delay(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "max")
+    checkpoint.commit(0, 0, 20_000)
+    told = LogBounds(joined(WatermarkPolicy.MAX), checkpoint.log).told(0)
+    assert told == Told(0, 37_002, 37_002)
+
+
+def test_the_policy_is_that_of_the_checkpoint_whatever_the_session_says(
+    checkpoint: Checkpoint,
+) -> None:
+    assert LogBounds(joined(WatermarkPolicy.MAX), checkpoint.log).told(0) == Told(0, UNKNOWN)
+
+
+def test_under_policy_min_the_query_is_asked_how_far_its_streams_have_come(
+    checkpoint: Checkpoint,
+) -> None:
+    """It tells of what this run has absorbed, and nothing of what an earlier one has."""
+    told = LogBounds(joined(), checkpoint.log, Asked(50_000)).told(0)
+    assert told == Told(0, 67_002, None)
+
+
+def test_under_policy_min_nothing_is_known_where_the_query_does_not_say(
+    checkpoint: Checkpoint,
+) -> None:
+    for running in (None, Asked()):
+        assert LogBounds(joined(), checkpoint.log, running).told(0) == Told(0, UNKNOWN)
+
+
+def test_what_a_user_says_of_several_watermarks_is_taken(checkpoint: Checkpoint) -> None:
+    plan = StatePlan.given(HeldFor(7000, 10_000))
+    assert LogBounds(plan, checkpoint.log).told(0) == Told(0, 37_001, 37_001)
+
+
+def test_an_empty_state_lets_go_of_all_that_is_not_known(checkpoint: Checkpoint) -> None:
+    entries, _ = Entries({}).after({1: 10}, Told(0, UNKNOWN))
+    told = LogBounds(joined(), checkpoint.log, Asked(50_000, is_empty=True)).told(0)
+    entries, moves = entries.after({1: 20}, told)
+    assert (len(entries), len(moves)) == (0, 1)
+
+
+def test_session_windows_are_over_when_none_is_left_that_begins_by_then(
+    checkpoint: Checkpoint,
+) -> None:
+    checkpoint.commit(1, 20_000, 30_000)
+    entries, _ = Entries({}).after({1: 10}, LogBounds(sessions(), checkpoint.log).told(0))
+    assert entries.bounds() == [(1, Rows(25_000), 10)]
+    for left_ms, held in ((None, True), (24_999, True), (25_000, False)):
+        told = LogBounds(sessions(), checkpoint.log, Asked(left_ms=left_ms)).told(1)
+        after, _ = entries.after({1: 20}, told)
+        assert (10 in after.lowest().values()) is held
+        assert (1, Rows(35_000), 20) in after.bounds() or held  # covered while the older one is not
+
+
+def test_a_watermark_lets_go_of_no_session_and_a_session_of_no_window() -> None:
+    """As where a query is started again with what the user says of its sessions."""
+    entries, _ = Entries({}).after({1: 10}, Told(0, Rows(5000)))
+    entries, _ = entries.after({1: 8}, Told(0, 9000))
+    assert {bound for _, bound, _ in entries.bounds()} == {Rows(5000), 9000}
+    entries, _ = entries.after({}, Told(8999, UNKNOWN, left_ms=10**9))
+    assert [bound for _, bound, _ in entries.bounds()] == [9000]
+    entries, _ = entries.after({1: 10}, Told(10**9, Rows(5000)))
+    assert [bound for _, bound, _ in entries.bounds()] == [Rows(5000)]
+
+
+# --- by an oracle ---------------------------------------------------------------------------------
+
+GAP_MS, DELAY_MS = 5, 4
+Session = tuple[int, int, list[int]]
+"""When it begins and ends, in ms, and the slots of its rows."""
+
+
+def merged(sessions: list[Session], row_ms: int, slot: int) -> list[Session]:
+    """As Spark merges a row into those that it touches."""
+    begin, end, slots = row_ms, row_ms + GAP_MS, [slot]
+    rest = []
+    for session in sessions:
+        if session[0] <= end and begin <= session[1]:
+            begin, end = min(begin, session[0]), max(end, session[1])
+            slots += session[2]
+        else:
+            rest.append(session)
+    return [*rest, (begin, end, slots)]
+
+
+BATCHES = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 80), st.integers(0, 30)), max_size=3),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+"""Rows by time and slot, and whether the state is read after the batch."""
+
+
+@given(BATCHES)
+def test_no_hold_lies_above_a_row_of_a_session_that_is_open(
+    batches: list[tuple[list[tuple[int, int]], bool]],
+) -> None:
+    entries, state, watermark_ms, latest_ms = Entries({}), list[Session](), 0, 0
+    for rows, is_read in batches:
+        at_ms = watermark_ms
+        labels = entries.labels({1: min(slot for _, slot in rows)} if rows else {})
+        for time_ms, slot in rows:
+            latest_ms = max(latest_ms, time_ms)
+            if time_ms + GAP_MS > at_ms:
+                state = merged(state, time_ms, slot)
+        watermark_ms = max(at_ms, latest_ms - DELAY_MS)
+        emitted = [session for session in state if session[1] <= at_ms]
+        state = [session for session in state if session[1] > at_ms]
+        left_ms = min((session[0] for session in state), default=1 << 62) - 1 if is_read else None
+        bound = Rows(watermark_ms + DELAY_MS)
+        slots = {1: min(slot for _, slot in rows)} if rows else {}
+        entries, _ = entries.after(slots, Told(at_ms, bound, bound, left_ms))
+        entries.validate()
+        assert all(labels[1] <= min(session[2]) for session in emitted)
+        open_slots = [min(session[2]) for session in state]
+        assert entries.lowest().get(1, 1 << 62) <= min(open_slots, default=1 << 62)
+        if is_read and not state:
+            assert not entries.lowest()

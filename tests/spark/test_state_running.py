@@ -1,0 +1,112 @@
+"""A query is asked what its logs do not tell of its state, while it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from local_tracker.spark import jvm
+from local_tracker.spark.logs import CheckpointLog
+from local_tracker.spark.state import running as module
+from local_tracker.spark.state.bounds import LogBounds
+from local_tracker.spark.state.entries import UNKNOWN, Rows
+from local_tracker.spark.state.running import RunningQuery
+
+
+class Run:
+    """A query over files of event times, in seconds, and what is known of its batches."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self._spark, self._root, self._files = spark, root, 0
+        self.query: StreamingQuery | None = None
+
+    def stream(self, name: str) -> DataFrame:
+        (self._root / name).mkdir(exist_ok=True)
+        rows = self._spark.readStream.schema("at double, k long").json(str(self._root / name))
+        return rows.selectExpr(f"timestamp_seconds(at) {name}", f"k k_{name}").withWatermark(
+            name, "5 seconds"
+        )
+
+    def put(self, name: str, *seconds: float) -> None:
+        self._files += 1
+        lines = "".join(json.dumps({"at": second, "k": 1}) + "\n" for second in seconds)
+        hidden = self._root / name / f".{self._files}"
+        hidden.write_text(lines)
+        hidden.rename(self._root / name / f"{self._files}.json")
+
+    def start(self, frame: DataFrame) -> None:
+        checkpoint = self._root / "checkpoint"
+        planned = [int(p.name) for p in (checkpoint / "offsets").glob("[0-9]*")]
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        plan = jvm.planned_query(writer).state
+        assert plan is not None
+        self.query = writer.start()
+        self.log = CheckpointLog(jvm.checkpoint_root(self.query))
+        asked = RunningQuery(self._spark, self.query, self.log.root, max(planned, default=-1))
+        self.bounds = LogBounds(plan, self.log, asked)
+
+    def process(self) -> int:
+        """Up to the last batch that there is; returns it."""
+        assert self.query is not None
+        self.query.processAllAvailable()
+        return max(self.log.committed())
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    return Run(spark, tmp_path)
+
+
+def test_the_stream_that_is_ahead_bounds_what_a_join_under_policy_min_has_absorbed(
+    run: Run,
+) -> None:
+    left, right = run.stream("ts"), run.stream("rts")
+    condition = "k_ts = k_rts AND rts >= ts AND rts <= ts + INTERVAL 10 SECONDS"
+    joined = left.join(right, F.expr(condition))
+    try:
+        run.start(joined)
+        run.put("rts", 50)
+        run.put("ts", 200)
+        told = run.bounds.told(run.process())
+        assert (told.bound_ms, told.earlier_ms) == (210_002, None)
+        # Another run has not seen that stream yet: what it has not evaluated is not guessed.
+        run.stop()
+        run.start(joined)
+        run.put("rts", 60)
+        told = run.bounds.told(run.process())
+        assert (told.bound_ms, told.is_empty) == (70_002, False)
+        last = run.log.committed()[0]
+        assert run.bounds.told(last).bound_ms == UNKNOWN
+    finally:
+        run.stop()
+
+
+def test_session_windows_are_over_when_the_state_has_none_that_began_by_then(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_EACH_S", 0.0)
+    sessions = run.stream("ts").groupBy("k_ts", F.session_window("ts", "5 seconds")).count()
+    try:
+        run.start(sessions)
+        run.put("ts", 30)
+        told = run.bounds.told(run.process())
+        assert (told.bound_ms, told.left_ms) == (Rows(30_000), 29_999)
+        run.put("ts", 33)  # the session goes on, until 38
+        run.process()
+        run.put("ts", 42.5)
+        told = run.bounds.told(run.process())
+        assert (told.over_ms, told.left_ms) == (37_500, 29_999)
+        run.put("ts", 43)
+        told = run.bounds.told(run.process())
+        assert (told.over_ms, told.left_ms) == (38_000, 42_499)
+    finally:
+        run.stop()
