@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -141,6 +142,31 @@ def test_the_position_outlives_its_commits_and_old_rows(place: DeltaPlace) -> No
     assert sink.open(BARRIER, BUFFER) == position
     sink.write(*batch(position.next))
     assert len(place.rows()) == ROWS_A_BATCH + 1
+
+
+def test_what_was_written_to_a_local_disk_is_synced_before_it_is_said(
+    place: DeltaPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file that the newest version needs, those of an earlier process too."""
+    written(place)[0].close()
+    place.table.alter.set_table_properties({"delta.checkpointInterval": "3"})
+    synced = set[str]()
+    sync = os.fsync
+
+    def noted(file: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{file}"))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    sink = sink_at(place)
+    sink.open(BARRIER, BUFFER)
+    for number in range(2, 6):
+        sink.write(*batch(number * ROWS_A_BATCH))
+    table = Path(place.where["table"])
+    logged = {str(path) for path in (table / "_delta_log").iterdir()}
+    assert any(path.endswith(".checkpoint.parquet") for path in logged)
+    rows = {str(path) for path in table.glob("*.parquet")}
+    assert len(rows) == 6 and synced >= logged | rows | {str(table), str(table / "_delta_log")}
 
 
 def test_a_table_that_was_restored_is_refused(place: DeltaPlace) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tracker.client.errors import LowmarkError
+from tracker.consumers.barrier.delta_disk import LocalLog
 from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
@@ -52,6 +53,7 @@ class DeltaSink:
         self._deltalake = deltalake
         self._location, self._options = table, dict(storage_options or {}) or None
         self._table: DeltaTable | None = None
+        self._log: LocalLog | None = None
         self._epoch: int | None = None
         self._held: Position | None = None
         self._barrier = self._buffer = ""
@@ -68,6 +70,8 @@ class DeltaSink:
             table = self._read()
             self._check_columns(table)
             self._commit("open it", table, lambda: self._claim(table))
+            self._log = LocalLog(table.table_uri) if table.table_uri.startswith("file:") else None
+            self._sync(table)
         self._table = table
         return self._held
 
@@ -81,6 +85,7 @@ class DeltaSink:
             self._commit(
                 f"write {len(rows)} rows", table, lambda: self._append(table, data, position)
             )
+            self._sync(table)
         self._held = position
 
     def close(self) -> None:
@@ -153,6 +158,10 @@ class DeltaSink:
             table, rows, mode="append", storage_options=self._options,
             commit_properties=self._properties({self._application: position.next}),
         )  # fmt: skip
+
+    def _sync(self, table: DeltaTable) -> None:
+        if self._log is not None:
+            self._log.sync(table.version())
 
     def _properties(self, versions: Mapping[str, int]) -> Any:
         """Of a commit behind the version that was looked at, or nowhere."""
