@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
         f"items={len(history.items())} ticks={len(history.ticks)} heard={len(history.heard)} "
         f"pipeline={history.pipeline}"
     )
+    if history.released_by is not None:
+        seen = f"rows_in={len(history.rows_in)} rows_out={len(history.rows_out)} {seen}"
     if found:
         print(f"check: FAILED violations={len(found)} {seen}")
         return 1

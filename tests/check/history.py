@@ -69,6 +69,27 @@ class Final:
     nodes: dict[str, int]
 
 
+@dataclass(frozen=True)
+class RowIn:
+    """A row on its way to a sink in order. at_ns: when it got its slot."""
+
+    name: str
+    slot: int
+    key: str
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class RowOut:
+    """A row in a sink; the lines of a history have the sink's own order. at_ns: when the sink committed it, by
+    the sink's own word, at the latest."""
+
+    name: str
+    slot: int
+    key: str
+    at_ns: int
+
+
 @dataclass
 class History:
     """A whole run. `created` and `consumed` have every line, also repeated ones."""
@@ -84,6 +105,10 @@ class History:
     ticks: list[Tick] = field(default_factory=list)
     finals: list[Final] = field(default_factory=list)
     expected: dict[str, int] | None = None
+    released_by: str | None = None
+    """The segment whose min time releases rows into a sink; None for a run without one."""
+    rows_in: list[RowIn] = field(default_factory=list)
+    rows_out: list[RowOut] = field(default_factory=list)
 
     def items(self) -> list[Item]:
         """Each item once: with its first creation and its last consumption."""
@@ -131,6 +156,7 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.pipeline = str(line["pipeline"])
             history.segments = tuple(line["segments"])
             history.edges = tuple((s, t, int(delay)) for s, t, delay in line["edges"])
+            history.released_by = line.get("released_by")
         case "created":
             slot, at_ns = int(line["slot"]), int(line["at_ns"])
             history.created.append((line["segment"], line["item"], slot, at_ns))
@@ -152,6 +178,12 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.finals.append(final)
         case "expected":
             history.expected = {name: int(slot) for name, slot in line["min_times"].items()}
+        case "row_in" | "row_out" as which:
+            values = (str(line["row"]), int(line["slot"]), str(line["key"]), int(line["at_ns"]))
+            if which == "row_in":
+                history.rows_in.append(RowIn(*values))
+            else:
+                history.rows_out.append(RowOut(*values))
         case other:
             raise ValueError(f"unknown kind {other!r}")
 
@@ -161,6 +193,7 @@ def _check_segments(history: History) -> None:
     named = {segment for segment, *_ in history.created}
     named |= {segment for segment, *_ in history.consumed}
     named |= {heard.segment for heard in history.heard if heard.segment is not None}
+    named |= {history.released_by} - {None}
     named |= {end for source, target, _ in history.edges for end in (source, target)}
     if unknown := named - known:
         raise MalformedHistory(f"it names segments that its header has not: {sorted(unknown)}")

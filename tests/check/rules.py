@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from tests.check.graph import distances
 from tests.check.history import FOREVER, NEVER_NS, Heard, History, Item
+from tests.check.rows import ROW_RULES
 
 Violations = Iterator[str]
 
@@ -244,4 +245,5 @@ RULES: tuple[Callable[[History], Violations], ...] = (
 
 def violations(history: History) -> list[str]:
     """All that a history breaks."""
-    return [violation for rule in RULES for violation in rule(history)]
+    rules = RULES if history.released_by is None else (regressions, *ROW_RULES)
+    return [violation for rule in rules for violation in rule(history)]

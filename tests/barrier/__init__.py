@@ -1,0 +1,1 @@
+"""The barrier under load, killed with all that it depends on: `make barrier`."""
