@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults elastic example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ connectors: setup java maven ## each source and sink with the real thing: Kafka,
 faults: setup redis ## ten minutes of kills, cuts and pauses on a real system; SECONDS=60, SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m tests.faults --seconds $(or $(SECONDS),600) \
 		$(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
+
+barrier: setup java postgres maven ## rows in order into PostgreSQL, Kafka and Delta under kills of barrier, driver and tracker; ARGS="--sinks postgres --seconds 20", SABOTAGE=early|lost|double|order must fail
+	@$(PYTHON_IN_VENV) -m tests.barrier $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 elastic: setup java ## shards, fronts and Spark state come and go under load, and the experiments' plots; SABOTAGE=early|lost|double must fail
 	@$(PYTHON_IN_VENV) -m tests.elastic $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)

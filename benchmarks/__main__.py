@@ -47,6 +47,7 @@ SECTIONS = (
     Section("messages", "messages of the published evaluation", _ALL, 1800),
     Section("failover", "kill -9 of a shard with a standby", _LONGER, 300),
     Section("schedules", "schedules simulated so far", _LONGER, 60),
+    Section("ordered", "rows in order into PostgreSQL, beside the same unordered", _LONGER, 300),
     Section("elastic", "latency while shards come and go", _LONGER, 900),
     Section("peers", "what else there is, on the same input", (Budget.FULL,), 1800),
     Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 3600),

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.cluster.postgres_server import PostgresServer, postgres_bin
+from tests.cluster.postgres_server import COMMITTED, PostgresServer, postgres_bin
+from tests.connectors.parts.cache import Unavailable
 
 DATABASE, TABLE = "load", "ordered"
+_MS = 1_000_000
+"""In nanoseconds: the clocks of Kafka's records and of Delta's commits tick so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,7 @@ class PostgresPlace(SinkPlace):
         try:
             dsn = self._server.start().new_database(DATABASE)
             self._server.run(
-                f"CREATE TABLE {TABLE} (slot bigint, key text, id text, "
-                "written_at timestamptz DEFAULT clock_timestamp())",
+                f"CREATE TABLE {TABLE} (number bigserial, slot bigint, key text, id text)",
                 database=DATABASE,
             )
         except BaseException:
@@ -57,8 +63,8 @@ class PostgresPlace(SinkPlace):
     def rows(self) -> list[Written]:
         import psycopg
 
-        # Of a table that is only appended to, the order of its pages is that in which rows were written.
-        text = f"SELECT id, slot, key, extract(epoch FROM written_at) FROM {TABLE} ORDER BY ctid"
+        # In the order in which the server took them.
+        text = f"SELECT id, slot, key, {COMMITTED} FROM {TABLE} ORDER BY number"
         with psycopg.connect(self._dsn) as connection:
             found = connection.execute(text.encode()).fetchall()
         return [
@@ -69,11 +75,89 @@ class PostgresPlace(SinkPlace):
         self._server.remove()
 
 
+class KafkaPlace(SinkPlace):
+    """A topic of one partition, with a broker of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        from tests.connectors.parts.kafka import KafkaBroker
+
+        shutil.rmtree(directory / "kafka", ignore_errors=True)
+        self._broker = KafkaBroker(directory / "kafka").start()
+        try:
+            self._broker.create_topic(TABLE, 1)
+        except BaseException:
+            self._broker.discard()
+            raise
+        self.options = ("--kafka", self._broker.bootstrap, "--topic", TABLE)
+
+    def rows(self) -> list[Written]:
+        from tests.connectors.ordered_topic import committed
+
+        return [_of_message(message) for message in committed(self._broker, TABLE)]
+
+    def close(self) -> None:
+        self._broker.discard()
+
+
+def _of_message(message: Any) -> Written:
+    slot = int(dict(message.headers())["lowmark-slot"])
+    name = str(json.loads(message.value())["id"])
+    return Written(name, slot, message.key().decode(), (message.timestamp()[1] + 1) * _MS)
+
+
+class DeltaPlace(SinkPlace):
+    """A Delta table in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "delta"
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self.options = ("--delta", str(self._directory))
+
+    def rows(self) -> list[Written]:
+        """Commit by commit, in the order of their files' rows."""
+        found: list[Written] = []
+        for path in sorted((self._directory / "_delta_log").glob("*.json")):
+            actions = [json.loads(line) for line in path.read_text().splitlines()]
+            (at_ms,) = [each["commitInfo"]["timestamp"] for each in actions if "commitInfo" in each]
+            for added in (each["add"]["path"] for each in actions if "add" in each):
+                found += self._of_file(added, (at_ms + 1) * _MS)
+        return found
+
+    def _of_file(self, name: str, committed_ns: int) -> list[Written]:
+        import pyarrow.parquet
+
+        rows = pyarrow.parquet.read_table(self._directory / name).to_pylist()
+        return [
+            Written(json.loads(row["payload"])["id"], row["slot"], row["key"], committed_ns)
+            for row in rows
+        ]
+
+    def close(self) -> None:
+        """Its files stay, for whoever looks."""
+
+
 def _no_postgres() -> str:
     return "" if postgres_bin() else "there is no PostgreSQL server (scripts/ensure-postgres)"
 
 
+def _no_kafka() -> str:
+    from tests.connectors.parts.jars import class_path
+    from tests.connectors.parts.kafka import JARS
+
+    try:
+        class_path(JARS)
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
+def _no_delta() -> str:
+    return "" if importlib.util.find_spec("deltalake") else "deltalake is not installed"
+
+
 PLACES: dict[str, tuple[Callable[[Path], SinkPlace], Callable[[], str]]] = {
     "postgres": (PostgresPlace, _no_postgres),
+    "kafka": (KafkaPlace, _no_kafka),
+    "delta": (DeltaPlace, _no_delta),
 }
 """By kind: makes it in a directory, and says why it can't be had here; empty if it can."""

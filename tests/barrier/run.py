@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from examples.history import Recorder
@@ -29,11 +29,13 @@ from tests.barrier.pipeline import (
     written_directory,
 )
 from tests.barrier.places import SinkPlace
-from tests.cluster.children import WAIT_S, Running, until
+from tests.cluster.children import WAIT_S, Running, now_slot, until
 from tests.cluster.tracker import Tracker
 
 WEIGHTS = {"barrier": 6, "tracker": 3, "driver": 1}
 """How often each is killed, against the others; each at least once."""
+BEFORE_SLOTS = 1_000
+"""The pipeline begins so far back: further than a front is behind."""
 DRIVER_READY_S = 120.0
 DRAIN_S = 240.0
 """How long the end of the pipeline is waited for, once nothing is published and killed any more."""
@@ -104,7 +106,7 @@ class BarrierRun:
         self._driver = Driver(target, root)
         words = [
             "barrier", "run", "-t", target, "-p", NAME, "-s", DELIVER, "--name", BARRIER, "--state", str(root / "state"),
-            "--key", "key", "--from", str(written_directory(root)), "--from-files", str(direct_directory(root)),
+            "--key", "key", "--slot", "slot", "--from", str(written_directory(root)), "--from-files", str(direct_directory(root)),
             *(["--late", "beside"] if fault else []), *place.options,
         ]  # fmt: skip
         self._barrier = Running(
@@ -137,12 +139,12 @@ class BarrierRun:
 
     def _start(self) -> None:
         self._tracker.start()
-        self._tracker.register(SPEC)
+        self._tracker.register(replace(SPEC, start_slot=now_slot() - BEFORE_SLOTS))
         self._driver.start()
-        for front in self._fronts:
-            front.start()
         self._barrier.start()
         self._await_driver()
+        for front in self._fronts:
+            front.start()
 
     def _await_driver(self) -> None:
         until(lambda: self._driver.is_ready, self._driver.said, DRIVER_READY_S)

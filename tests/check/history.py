@@ -193,7 +193,7 @@ def _check_segments(history: History) -> None:
     named = {segment for segment, *_ in history.created}
     named |= {segment for segment, *_ in history.consumed}
     named |= {heard.segment for heard in history.heard if heard.segment is not None}
-    named |= {history.released_by} - {None}
+    named |= {history.released_by} if history.released_by is not None else set()
     named |= {end for source, target, _ in history.edges for end in (source, target)}
     if unknown := named - known:
         raise MalformedHistory(f"it names segments that its header has not: {sorted(unknown)}")

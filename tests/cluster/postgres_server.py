@@ -16,6 +16,8 @@ from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
 
 FAST_TO_MAKE = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", "--username=postgres")
+COMMITTED = "extract(epoch FROM pg_xact_commit_timestamp(xmin))"
+"""In SQL: when a row was committed, in seconds of Unix time, by the server's clock."""
 _USERS = ("postgres", "nobody")
 """Who a server runs as where this process is root, which it refuses to be."""
 
@@ -43,7 +45,7 @@ class PostgresServer(PartProcess):
         self._as = _as_another(self._directory)
         command = [
             *self._as, str(programs / "postgres"), "-D", str(self._directory / "data"), "-p", str(self.port),
-            "-c", f"listen_addresses={self.host}", "-c", f"unix_socket_directories={self._directory}",
+            "-c", "track_commit_timestamp=on", "-c", f"listen_addresses={self.host}", "-c", f"unix_socket_directories={self._directory}",
         ]  # fmt: skip
         super().__init__(command, log, self._answers)
 

@@ -29,6 +29,7 @@ PLANTED = {
     "tracker/store/stranger.py": "tracker.wire",
     "tracker/files/stranger.py": "tracker.core.log",
     "tracker/client/stranger.py": "tracker.consumers",
+    "tracker/consumers/barrier/rows.py": "tracker.consumers.barrier.ledger",
     "tracker/dashboard/stranger.py": "tracker.service",
     "tracker/service/stats.py": "tracker.service.engine",
     "local_tracker/agent/stranger.py": "local_tracker.agent.spool",

@@ -64,6 +64,12 @@ def run(
     sqlite: Annotated[
         str | None, typer.Option(help="a file of SQLite instead, whose table is made: ordered_rows")
     ] = None,
+    kafka: Annotated[str | None, typer.Option(help="a broker, or several with commas: host:port")] = None,
+    topic: Annotated[str | None, typer.Option(help="with --kafka: the topic, which exists")] = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="with --kafka: how many are used, by key; for good")
+    ] = 1,
+    delta: Annotated[str | None, typer.Option(help="the location of a Delta table, made if missing")] = None,
     late: Annotated[
         str, typer.Option(help="late rows: refuse (and end), or beside (`lowmark barrier late`)")
     ] = "refuse",
@@ -76,7 +82,7 @@ def run(
     them. Until SIGTERM, --timeout, or the end of the pipeline; whoever is killed goes on by the same command."""
     when_told_to_end(sys.exit)
     with wrong_usage():
-        sink = _sink(postgres, table, sqlite)
+        sink = _sink(postgres, table, sqlite, kafka, topic, partitions, delta)
         if late not in ("refuse", "beside"):
             raise ValueError(f"--late {late}: refuse or beside")
         sources = _sources(from_ or [], from_files or [])
@@ -111,18 +117,39 @@ def late_command(
         late_rows(state, drop=True)
 
 
-def _sink(postgres: str | None, table: str | None, sqlite: str | None) -> OrderedSink:
-    if sum(place is not None for place in (postgres, sqlite)) != 1:
-        raise ValueError("one sink: --postgres and --table, or --sqlite")
-    if sqlite is not None:
-        from tracker.consumers.barrier.sqlite import SqliteSink
+def _sink(
+    postgres: str | None,
+    table: str | None,
+    sqlite: str | None,
+    kafka: str | None,
+    topic: str | None,
+    partitions: int,
+    delta: str | None,
+) -> OrderedSink:
+    """The one that is asked for; what another one needs is not asked for."""
+    if sum(place is not None for place in (postgres, sqlite, kafka, delta)) != 1:
+        raise ValueError("one sink: --postgres, --kafka, --delta or --sqlite")
+    if postgres is not None:
+        from tracker.consumers.barrier.postgres import PostgresSink
 
-        return SqliteSink(sqlite)
-    if postgres is None or table is None:
-        raise ValueError("--postgres needs --table")
-    from tracker.consumers.barrier.postgres import PostgresSink
+        return PostgresSink(postgres, _given("--postgres", "--table", table))
+    if kafka is not None:
+        from tracker.consumers.barrier.kafka import KafkaSink
 
-    return PostgresSink(postgres, table)
+        return KafkaSink(_given("--kafka", "--topic", topic), kafka, partitions=partitions)
+    if delta is not None:
+        from tracker.consumers.barrier.delta import DeltaSink
+
+        return DeltaSink(delta)
+    from tracker.consumers.barrier.sqlite import SqliteSink
+
+    return SqliteSink(str(sqlite))
+
+
+def _given(option: str, needed: str, value: str | None) -> str:
+    if value is None:
+        raise ValueError(f"{option} needs {needed}")
+    return value
 
 
 def _sources(committed: list[str], files: list[str]) -> list[Source]:

@@ -50,6 +50,7 @@ def test_it_runs_to_the_end_of_the_pipeline_and_keeps_late_rows_beside(
         ([], "one sink"),
         (["--sqlite", "s", "--postgres", "host=h"], "one sink"),
         (["--postgres", "host=h"], "needs --table"),
+        (["--kafka", "host:1"], "needs --topic"),
         (["--sqlite", "s"], "where from"),
         (["--sqlite", "s", "--from-files", "f", "--late", "drop"], "refuse or beside"),
     ],

@@ -25,7 +25,7 @@ from tracker.consumers.reorder import Released
 pytestmark = pytest.mark.skipif(
     postgres_bin() is None, reason="there is no PostgreSQL server: run scripts/ensure-postgres"
 )
-TABLE = 'CREATE TABLE "Ordered rows" (position bigint, slot bigint, key text, payload text, barrier text)'
+TABLE = 'CREATE TABLE "Ordered rows" (number bigserial, position bigint, slot bigint, key text, payload text)'
 
 
 class PostgresPlace:
@@ -49,9 +49,10 @@ class PostgresPlace:
             return connection.execute(text.encode()).fetchall()
 
     def rows(self, barrier: str = BARRIER) -> list[Released]:
-        """In the order in which they were written: of a table that is only appended to, that of its pages. Rows
-        of two barriers are told apart by the payload of the suite's second one, which begins at 0 again."""
-        found = self.query('SELECT position, slot, key, payload FROM "Ordered rows" ORDER BY ctid')
+        """In the order in which the server took them. Rows of two barriers are told apart by the payload of the suite's second one, which begins at 0 again."""
+        found = self.query(
+            'SELECT position, slot, key, payload FROM "Ordered rows" ORDER BY number'
+        )
         runs: list[list[Released]] = [[], []]
         for position, slot, key, payload in found:
             row = Released(position, slot, key, payload.encode())

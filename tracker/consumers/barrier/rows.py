@@ -41,8 +41,8 @@ class RowError(LowmarkError):
 @dataclass(frozen=True, slots=True)
 class RowReader:
     """Makes rows of a unit's file. key: the column that rows of one slot are ordered by, as text, by its code
-    points (so numbers need leading zeros); slot: the column of the row's slot, None: each row has its unit's;
-    columns: what the payload has of a row, None: all."""
+    points (so numbers need leading zeros); slot: the column of the row's slot, None: each row has its unit's, as has
+    one without such a column, or with null in it; columns: what the payload has of a row, None: all."""
 
     key: str
     slot: str | None = None
@@ -62,7 +62,8 @@ class RowReader:
         key = row[self.key]
         if key is None:
             raise ValueError(f"the key, column {self.key!r}, is null")
-        slot = unit_slot if self.slot is None else row[self.slot]
+        told = None if self.slot is None else row.get(self.slot)
+        slot = unit_slot if told is None else told
         if type(slot) is not int:
             raise ValueError(f"the slot, column {self.slot!r}, is {slot!r}, not a whole number")
         chosen = row if self.columns is None else {name: row[name] for name in self.columns}
