@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,3 +118,20 @@ def test_distances_and_reach() -> None:
     assert graph.distance(2, 2) == 0
     assert graph.reached_from(0) == [0, 1, 2, 3]
     assert graph.reached_from(3) == [3]
+
+
+def test_a_long_chain_costs_a_number_for_each_pair() -> None:
+    """It has been 64 KB for each edge: a list and a tuple for each pair of segments."""
+    names = tuple(f"s{n}" for n in range(200))
+    edges = tuple(Edge(*pair, 3) for pair in itertools.pairwise(names))
+    tracemalloc.start()
+    try:
+        graph = SegmentGraph(PipelineSpec("p", names, edges))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 2 * 8 * len(names) ** 2
+    assert graph.distance(0, 199) == 3 * 199 and graph.distance(199, 0) == FOREVER
+    assert graph.reached_from(197) == [197, 198, 199]
+    assert graph.min_times([7, *[FOREVER] * 199])[199] == 7 + 3 * 199
+    assert graph.pin([10] * 200, 198) == 10

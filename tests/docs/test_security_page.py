@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks, table_rows
+from tracker.core.process import ProcessConfig
 from tracker.service.rpc import access, nodes, progress, sizes, waiters
 from tracker.service.rpc.limits import Limits
 from tracker.service.rpc.tokens import Right, parse_tokens
@@ -36,6 +37,8 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert shown["--max-ticks-per-s"] == "none" and not given.max_ticks_per_s
     assert shown["message size"] == f"{grpc_options.MAX_MESSAGE_BYTES // 2**20} MiB"
     assert shown["tick size"] == f"{(grpc_options.MAX_TICK_BYTES + 1024) // 2**20} MiB - 1 KiB"
+    assert shown["max_segments"] == f"{ProcessConfig().max_segments:,}"
+    assert shown["max_nodes` of a process"] == f"{ProcessConfig().max_nodes:,}"
     assert shown["request size"] == f"{sizes.MAX_REQUEST_BYTES // 1024} KiB"
     assert shown["probe size"] == f"{grpc_options.MAX_PROBE_BYTES // 1024} KiB"
     assert shown["bytes in flight"] == f"{given.max_bytes_in_flight // 2**20} MiB"

@@ -38,6 +38,10 @@ class ProcessConfig:
     """Entries that some shard has not confirmed; above it the process is congested and the shell
     must not submit more ticks."""
     max_pipelines: int = 10_000
+    max_segments: int = 20_000
+    """Of all pipelines together: memory grows by the square of a pipeline's segments."""
+    max_nodes: int = 100_000
+    """Of all pipelines together at one home, whatever each may have by itself."""
     join_timeout_ms: int = 60_000
     """A shard that has not taken up its peer's state for so long is not waited for any more."""
     rescale_margin_ms: int = 1_000

@@ -65,6 +65,15 @@ def spec_from_pb(message: pb.PipelineSpec) -> PipelineSpec:
     if message.time not in _TIME:
         raise invalid(f"pipeline {message.name!r}: time {message.time} is unknown")
     spec = _SPEC.from_pb(message)
+    # Each edge has come with names of its own: of segments that are there, one is kept.
+    names = {name: name for name in (*spec.segments, *spec.fronts)}
+    spec = replace(
+        spec,
+        edges=tuple(
+            Edge(names.get(e.source, e.source), names.get(e.target, e.target), e.delay)
+            for e in spec.edges
+        ),
+    )
     defaults: dict[str, Any] = {
         field.name: field.default
         for field in fields(PipelineSpec)

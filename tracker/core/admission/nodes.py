@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tracker.core.admission.confirmations import Confirmations
+from tracker.core.config import ProcessConfig
 from tracker.core.home.home import RAISE_LIMIT, HomeNode
 from tracker.core.log import (
     Answer,
@@ -43,6 +44,7 @@ class Nodes:
     _pipelines: Pipelines
     _homes: Homes
     _confirmations: Confirmations
+    _config: ProcessConfig
     _effects: list[Effect]
     next_incarnation: int = d.survives(ahead=True, default=1)
     """No incarnation is given twice at this home."""
@@ -101,6 +103,8 @@ class Nodes:
                 f"{len(home.newest)} nodes have at shard {self._shards.own}, max_nodes is "
                 f"{pipeline.spec.max_nodes}; let nodes that are gone leave, or {RAISE_LIMIT}",
             )
+        if event.node_id not in home.newest:
+            self._check_room(event)
         if event.check_only:
             known = home.nodes.get(event.node_id)
             newest = NodeKey(event.node_id, 0) if known is None else known.key
@@ -111,6 +115,17 @@ class Nodes:
         home.newest[event.node_id] = key
         opened = KeyOpened(event.pipeline, key, event.kind, pipeline.restart, event.owner)
         self._journal.append_home(opened, event.request)
+
+    def _check_room(self, event: JoinNode) -> None:
+        """Raises Refused(FULL) where the nodes at home here, of all pipelines, are as many as may be."""
+        there = sum(len(pipeline.home.newest) for pipeline in self._pipelines.values())
+        if there >= self._config.max_nodes:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {event.pipeline!r}: node {event.node_id!r} cannot join, {there} nodes of all "
+                f"pipelines have at shard {self._shards.own}, which is the limit max_nodes of a process; let "
+                "nodes that are gone leave",
+            )
 
     def joined(self, pipeline: Pipeline, key: NodeKey) -> Joined:
         """What a node gets that joins, or asks whether it could, as far as it is durable."""

@@ -72,6 +72,7 @@ class Registrar:
                     f"pipeline {spec.name!r}: {len(self._pipelines)} pipelines are registered, "
                     f"the limit max_pipelines is {self._config.max_pipelines}",
                 )
+            self._check_segments(spec)
             self._pipelines.registering[spec.name] = spec
             self._confirmations.await_registration(spec.name, [event.request])
             self._journal.append_home(PipelineRegistered(spec))
@@ -82,6 +83,18 @@ class Registrar:
             self._confirmations.registrations[spec.name][1].append(event.request)
         else:
             self._effects.append(Answer(event.request, spec))
+
+    def _check_segments(self, spec: PipelineSpec) -> None:
+        """Raises Refused(FULL) where all pipelines together would have too many segments."""
+        known = [self._pipelines[name].spec for name in self._pipelines]
+        there = sum(len(each.segments) for each in (*known, *self._pipelines.registering.values()))
+        most = self._config.max_segments
+        if there + len(spec.segments) > most:
+            raise Refused(
+                RefusalCode.FULL,
+                f"pipeline {spec.name!r}: {there} segments are registered and {len(spec.segments)} more would "
+                f"pass the limit max_segments of {most}, which is of all pipelines together; register fewer",
+            )
 
     def _register_again(self, pipeline: Pipeline, event: RegisterPipeline) -> None:
         """A pipeline that is there is registered as it is, or as it was at first; or given other limits."""

@@ -29,21 +29,26 @@ class SegmentGraph:
         ways: list[list[tuple[int, int]]] = [[] for _ in spec.segments]
         for edge in spec.edges:
             ways[number[edge.source]].append((number[edge.target], edge.delay))
-        self._distances = [_shortest(ways, source) for source in range(self.size)]
-        self._into = [
-            [(u, row[v]) for u, row in enumerate(self._distances) if row[v] != FOREVER]
-            for v in range(self.size)
-        ]
-        self._matrix = np.array(self._distances, np.int64)
-        self._unreachable = self._matrix == FOREVER
+        # One number of 8 bytes for each pair, and nothing else: as Python's objects a chain of a thousand
+        # segments took eight times as much.
+        self._matrix = np.empty((self.size, self.size), np.int64)
+        for source in range(self.size):
+            self._matrix[source] = _shortest(ways, source)
+        self._into: list[list[tuple[int, int]]] = []
+        """By segment, whence it is reached, and how far that is; of small graphs alone."""
+        if self.size <= _SMALL_GRAPH:
+            self._into = [
+                [(u, d) for u, d in enumerate(column) if d != FOREVER]
+                for column in self._matrix.T.tolist()
+            ]
 
     def distance(self, source: int, target: int) -> int:
         """The shortest delay in slots from one segment to another; FOREVER if there is no way."""
-        return self._distances[source][target]
+        return self._matrix.item(source, target)
 
     def reached_from(self, source: int) -> list[int]:
         """The segments that items of `source` can get to, itself among them."""
-        return [v for v, d in enumerate(self._distances[source]) if d != FOREVER]
+        return np.flatnonzero(self._matrix[source] != FOREVER).tolist()
 
     def min_times(self, own: Sequence[int]) -> list[int]:
         """For each segment v the least own(u) + dist(u, v) over all segments u; sums saturate."""
@@ -52,7 +57,7 @@ class SegmentGraph:
         column = np.array(own, np.int64)[:, None]
         with np.errstate(over="ignore"):
             sums = np.where(column > FOREVER - self._matrix, FOREVER, column + self._matrix)
-        sums[self._unreachable] = FOREVER
+        sums[self._matrix == FOREVER] = FOREVER
         least: list[int] = sums.min(axis=0).tolist()
         return least
 
@@ -61,7 +66,7 @@ class SegmentGraph:
         every segment w that its items can reach, so that none can appear below what was announced."""
         return max(
             subtract_delay(announced[w], d)
-            for w, d in enumerate(self._distances[segment])
+            for w, d in enumerate(self._matrix[segment].tolist())
             if d != FOREVER
         )
 

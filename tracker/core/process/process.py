@@ -93,7 +93,7 @@ class Process(Queries):
         super().__init__(journal, shards, pipelines, cut, replication, homes)
         reporter = Reporter(journal, shards, pipelines, cut, replication, homes, config, effects)
         confirmations = Confirmations(journal, pipelines, replication, effects)
-        nodes = Nodes(journal, shards, pipelines, homes, confirmations, effects)
+        nodes = Nodes(journal, shards, pipelines, homes, confirmations, config, effects)
         ticks = TickJudge(shards, replication)
         sessions = Sessions(journal, pipelines, homes, nodes, ticks, effects)
         generations = Generations(shards, pipelines, cut, reporter, nodes, sessions, effects)
