@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
 
 from local_tracker.spark.follow import TrackingError
 from tracker.client import LowmarkError, NodeClient
@@ -87,11 +88,23 @@ class Promises:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ends the thread; no promise follows."""
+    def stop(self, last_within_s: float | None = None) -> None:
+        """Ends the thread. last_within_s: what may be promised by then is promised once more, and is durable
+        unless the tracker is away for so long; None: no promise follows."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
+        if last_within_s is None:
+            return
+        try:
+            self._commit(self._promise()).result(last_within_s)
+        except (LowmarkError, CancelledError, FutureTimeout) as error:
+            log.warning(
+                "front %r: its last promise is made at its next start: %s", self._front, error
+            )
+
+    def _commit(self, promise: int) -> Future[int]:
+        return self._node.commit(TickContent(heartbeats=(Heartbeat(self._front, promise),)))
 
     def _run(self) -> None:
         """A tracker that is away hears the newest promise later."""
@@ -105,8 +118,7 @@ class Promises:
                 if pending is not None:
                     pending.result()
                 if promise != promised:
-                    content = TickContent(heartbeats=(Heartbeat(self._front, promise),))
-                    pending, promised = self._node.commit(content), promise
+                    pending, promised = self._commit(promise), promise
             except RefusedError as error:
                 refused = TrackingError(
                     f"front {self._front!r} was refused ({error.refusal.code.value}): "

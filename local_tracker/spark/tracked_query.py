@@ -174,7 +174,8 @@ class TrackedQuery(Followed):
         if self._sweeper is not None:
             self._sweeper.stop()
         if self._promises is not None:
-            self._promises.stop()
+            # The last batch of a run that ends by itself has just become durable.
+            self._promises.stop(_DRAIN_TIMEOUT_S if clean and not leave else None)
         if leave and clean and self._front is not None:
             self._node.leave_front(self._front).result(_DRAIN_TIMEOUT_S)
         if not clean and self._followed.failure is None:

@@ -11,11 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fronts.files import FileFront
+from local_tracker.spark import tracked_query
 from local_tracker.spark.emits import EventTime
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, now_slot
+from tests.docs.pages import ROOT, blocks
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, TimeKind, Unit
 from tracker.core.model.ack_values import unit_value
@@ -137,6 +139,7 @@ def test_rows_with_slots_of_their_own_are_not_emitted(
 
 
 WINDOW_S = 10
+(PROGRAM,) = (b.text for b in blocks(ROOT / "docs/spark.md") if b.info == "python event")
 
 
 class Windows:
@@ -152,19 +155,27 @@ class Windows:
         at = rows.select(F.timestamp_seconds("second").alias("at"))
         return at.withWatermark("at", "1 second")
 
-    def start(
-        self, frame: DataFrame | None = None, mode: str = "append", **changed: Any
-    ) -> TrackedQuery:
+    def start(self) -> TrackedQuery:
+        """As docs/spark.md shows it."""
         counted = self.frame().groupBy(F.window("at", f"{WINDOW_S} seconds")).count()
-        writer = (
-            (frame or counted.select("window.end", "count"))
-            .writeStream.format("parquet")
-            .outputMode(mode)
-            .option("path", str(self._directory / "out"))
-            .option("checkpointLocation", str(self._directory / "cp"))
-        )
-        given: dict[str, Any] = {"creates": ["report"], "emits": EventTime("emitted")} | changed
-        return self._tracked.start(writer, node_id="windows", reads="windows", **given)
+        writer = self._writer(counted.select("window.end", "count"))
+        names: dict[str, Any] = {"tracked": self._tracked, "writer": writer}
+        exec(compile(PROGRAM, "docs/spark.md", "exec"), names)
+        query = names["query"]
+        assert isinstance(query, TrackedQuery)
+        return query
+
+    def refuse(self, frame: DataFrame, said: str, mode: str = "append") -> None:
+        with pytest.raises(TrackingError, match=said):
+            self._tracked.start(
+                self._writer(frame, mode), node_id="windows", reads="windows", creates=["report"],
+                emits=EventTime("window-results"),
+            )  # fmt: skip
+
+    def _writer(self, frame: DataFrame, mode: str = "append") -> Any:
+        writer = frame.writeStream.format("parquet").outputMode(mode)
+        writer = writer.option("path", str(self._directory / "out"))
+        return writer.option("checkpointLocation", str(self._directory / "cp"))
 
     def out(self) -> list[tuple[int, int]]:
         """The ends, in seconds, and counts of the windows that can be read."""
@@ -177,7 +188,7 @@ def by_event_time(target: str, request: pytest.FixtureRequest) -> Iterator[str]:
     name = request.node.name
     with Admin(target) as admin:
         spec = PipelineSpec(
-            name, SEGMENTS, (Edge("windows", "report"),), fronts=("input", "emitted"),
+            name, SEGMENTS, (Edge("windows", "report"),), fronts=("input", "window-results"),
             start_slot=slot_of_second(100), time=TimeKind.EVENT,
         )  # fmt: skip
         admin.register(spec)
@@ -189,7 +200,11 @@ def slot_of_second(second: int) -> int:
 
 
 def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
-    spark: SparkSession, target: str, by_event_time: str, tmp_path: Path
+    spark: SparkSession,
+    target: str,
+    by_event_time: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     windows, newest = Windows(spark, target, by_event_time, tmp_path), [100]
 
@@ -218,14 +233,19 @@ def test_a_window_is_final_and_readable_once_min_time_has_reached_its_end(
         told = read_windows(reader, tmp_path, running, 0)
         assert subscriber.wait_until(slot_of_second(112), "report", timeout_s=WAIT_S)
         running.stop()
-        # What is in the state outlives the driver, and so does what was promised, and no more.
+        # What is in the state outlives the driver. A run that ends makes its last promise before.
         publish(front, 127)
+        monkeypatch.setattr(tracked_query, "_HEARTBEAT_INTERVAL_MS", 3_600_000)
         running = windows.start()
         running.processAllAvailable()
         read_windows(reader, tmp_path, running, told)
+        running.stop()
         assert subscriber.wait_until(slot_of_second(126), "report", timeout_s=WAIT_S)
         assert windows.out() == [(110, 5), (120, 1)]
-        # The driver lives, nothing comes: the window of 127 is in the state, and is not promised.
+        # The window of 127 is in the state, and is not promised, nor is anything by a driver that is idle.
+        monkeypatch.undo()
+        running = windows.start()
+        running.processAllAvailable()
         assert subscriber.min_time("report") == slot_of_second(126)
         running.stop(leave=True)
         front.leave()
@@ -256,15 +276,8 @@ def test_operators_that_emit_by_other_rules_are_refused_by_name(
     (tmp_path / "in").mkdir()
     windows = Windows(spark, target, by_event_time, tmp_path)
     here, there = windows.frame(), windows.frame().withColumnRenamed("at", "there")
-    joined = here.join(there, F.expr("at = there"), "leftOuter")
     grouped = here.groupBy("at").count().select("at")
-    for frame, named in (
-        (joined, "Join"),
-        (here, "none of its operators"),
-        (grouped.union(here), "Union"),
-        (windows.spark.readStream.format("rate").load().groupBy("value").count(), "no watermark"),
-    ):
-        with pytest.raises(TrackingError, match=rf"{named}"):
-            windows.start(frame, untracked=["0"] if "no " in named else ())
-    with pytest.raises(TrackingError, match="output mode is Update"):
-        windows.start(mode="update")
+    windows.refuse(here.join(there, F.expr("at = there"), "leftOuter"), "operator Join .* span_ms")
+    windows.refuse(grouped.union(here), "operator Union .* span_ms")
+    windows.refuse(here, "none of its operators emits .* span_ms")
+    windows.refuse(grouped, "output mode is Update", "update")
