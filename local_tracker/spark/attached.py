@@ -11,6 +11,7 @@ not be away for longer than Spark keeps its logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 from local_tracker.spark.follow import Followed, Follower, FollowerLimits, TrackingError
@@ -18,8 +19,8 @@ from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import Output, sink_output, table_output
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import OffsetRanges
-from local_tracker.spark.state.chosen import chosen_plan
-from local_tracker.spark.state.holds import StateHolds
+from local_tracker.spark.state.chosen import check_nothing_left, chosen_plan
+from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import HeldFor, StatePlan
 from local_tracker.spark.tables import table_at, table_writer
 from local_tracker.spark.ticks import QueryTicks
@@ -110,11 +111,17 @@ class AttachedQuery(Followed):
             owner = self._checkpoint.query_id
             asked = self._node.check_join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
             self._check_retained(asked.last_batches)
-            chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
+            if self._state is None:
+                check_nothing_left(self._name, asked)
+            else:
+                chosen_plan(self._name, self._state, None, "Append", self._creates, None, asked)
             ticks = self._ticks(asked)
             ticks.check_sources(self._name)
             self._follow(ticks, asked)  # as it will be: nothing is begun
             joined = self._node.join(_JOIN_TIMEOUT_S, owner=owner, take_over=self._take_over)
+            if (plan := self._plan()) is not None:
+                holds = begin_state(plan, self._checkpoint, self._node)
+                joined = replace(joined, holds=tuple(holds))
             self._follower = self._follow(self._ticks(joined), joined)
         except BaseException:
             self._node.close()
@@ -128,13 +135,17 @@ class AttachedQuery(Followed):
         # Looked for when a batch is over: by then its sink is a table, or never will be one.
         outputs = cache(partial(self._outputs, routes.creates))
         state = None
-        if self._state is not None and routes.creates:
-            plan = StatePlan.given(self._state)
-            state = StateHolds.of(plan, self._checkpoint, joined, self._first_batch - 1)
+        if (plan := self._plan()) is not None:
+            untold = self._first_batch - 1
+            state = StateHolds.of(plan, self._checkpoint, joined, joined.holds, untold)
         return QueryTicks(
             self._node, self._admin, routes, self._checkpoint, outputs, publishes=routes.creates,
             state=state,
         )  # fmt: skip
+
+    def _plan(self) -> StatePlan | None:
+        """By which its state is held."""
+        return StatePlan.given(self._state) if self._state and self._creates else None
 
     def _outputs(self, creates: tuple[int, ...]) -> tuple[Output, ...]:
         if self._sink is None or not creates:

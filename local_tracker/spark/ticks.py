@@ -36,7 +36,7 @@ from local_tracker.spark.table_units import Taken
 from local_tracker.spark.unit_slots import UnitSlots
 from tracker.client import Admin, NodeClient
 from tracker.client.topics import BrokerAwayError, TopicError
-from tracker.core.model import Cells, Refusal, RefusalCode, TickContent, Unit
+from tracker.core.model import Cells, HoldMove, Refusal, RefusalCode, TickContent, Unit
 from tracker.core.model.slots import HIGHEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 from tracker.files import STORES
@@ -132,6 +132,15 @@ class QueryTicks:
     @property
     def routes(self) -> Routes:
         return self._routes
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether what is in the query's state holds min time."""
+        return self._state is not None
+
+    def let_go(self) -> tuple[HoldMove, ...]:
+        """What lets go of all that the query's state holds, where no tick is on its way."""
+        return () if self._state is None else self._state.emptied()
 
     @property
     def _query_id(self) -> str:
@@ -366,7 +375,8 @@ class QueryTicks:
         if self._state is not None:
             before = [over for over in self.checkpoint.committed() if over < batch]
             self._state.wait_durable(max(before, default=-1), stopping)
-            slots = self._state.labels(slots)
+            held = self._state.labels(slots)
+            slots = held if slots or not held else self._slots_of_the_moment() | held
         return (slots, False) if slots else (self._slots_of_the_moment(), True)
 
     def _least_slots(self, batch: int, stopping: threading.Event) -> dict[int, int]:

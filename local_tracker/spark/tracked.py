@@ -62,7 +62,7 @@ from local_tracker.spark.starting import (
     topic_sink,
 )
 from local_tracker.spark.state.chosen import State, chosen_plan
-from local_tracker.spark.state.holds import StateHolds
+from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import StatePlan
 from local_tracker.spark.state.running import RunningQuery
 from local_tracker.spark.table_names import TableNames
@@ -80,6 +80,7 @@ from local_tracker.worker import bundle, route
 from local_tracker.worker.settings import CREDENTIALS
 from tracker.client import Admin, SecureTarget
 from tracker.client.topics import TopicPlace
+from tracker.core.model import HeldSlot
 
 __all__ = ["BatchWriter", "Tracked", "TrackedQuery"]
 
@@ -282,19 +283,18 @@ class Tracked:
             self._check_creates(planned, routes, creates, noted, to_table)
             front = self._front(emits, creates, routes, planned.mode, writer)
             check_admission(node_id, starting, admin, asked, routes)
-            plan = chosen_plan(node_id, state, None, planned.mode, creates, emits, asked)
+            plan = chosen_plan(node_id, state, planned.state, planned.mode, creates, emits, asked)
             sink = None if noted else topic_sink(planned, starting, routes, self._place, emits)
             undoing.callback(sink.close if sink else tuple)
             joined = starting.join(sink)
             emission = front.join(starting.node, joined.spec) if front else None
-            publishes = () if may_publish_nothing else _publishes(planned, routes, noted, to_table)
-            if planned.each_batch is not None and publishes:
-                check_each_batch(planned.each_batch, self._check_published)
+            publishes = self._publishes(planned, routes, noted or to_table, may_publish_nothing)
+            held = self._begin_state(plan, planned, starting, routes, noted) if plan else []
             with self._task_settings(node_id):
                 query = writer.toTable(to_table) if to_table else writer.start()
             undoing.push(partial(self._not_started, query, node_id))
             ticks = self._ticks(
-                query, planned, starting, admin, routes, noted, sink, operators, plan,
+                query, planned, starting, admin, routes, noted, sink, operators, plan, held,
                 emits=emission, publishes=publishes,
             )  # fmt: skip
             most, sinks = limits or self._limits(), self._sinks(planned, starting.id, sink)
@@ -450,6 +450,44 @@ class Tracked:
         operators = None if self._is_remote else jvm.timed_operators(writer)
         return emitting_front(emits, creates, routes.spec, by_rows, mode, operators)
 
+    def _publishes(
+        self, planned: PlannedQuery, routes: Routes, recorded: str | None, may_publish_nothing: bool
+    ) -> tuple[int, ...]:
+        """The segments in which each batch with input leaves something, be it a note of nothing; a function of
+        `foreachBatch` is held to it from here on. recorded: where that is, if neither there nor in the sink."""
+        leaves = planned.each_batch or recorded or planned.sink in TABLE_FORMATS
+        segments = routes.creates if leaves and not may_publish_nothing else ()
+        if planned.each_batch is not None and segments:
+            check_each_batch(planned.each_batch, self._check_published)
+        return segments
+
+    def _begin_state(
+        self,
+        plan: StatePlan,
+        planned: PlannedQuery,
+        starting: StartingQuery,
+        routes: Routes,
+        noted: str | None,
+    ) -> list[HeldSlot]:
+        """As `begin_state`. Of a table it is not asked whether it has a batch: there it is taken to."""
+        checkpoint = starting.checkpoint
+        if checkpoint is None:  # of which nothing is found again
+            return []
+
+        def is_there(batch: int) -> bool:
+            if planned.sink.lower() == KAFKA:
+                return False  # which writes each batch anew
+            if noted is not None:
+                return noted_output(noted, routes.creates, self._stores).has(batch)
+            if planned.each_batch is not None:
+                outputs = self._published_outputs(starting.id, routes, checkpoint)
+                return any(output.has(batch) for output in outputs)
+            if planned.sink in TABLE_FORMATS or planned.path is None:
+                return True
+            return SinkLog(planned.path, self._stores).has(batch)
+
+        return begin_state(plan, checkpoint, starting.node, is_there)
+
     def _not_started(
         self, query: StreamingQuery, node_id: str, _: object, error: object, *__: object
     ) -> None:
@@ -470,15 +508,17 @@ class Tracked:
         sink: TopicSink | None,
         operators: Sequence[str],
         plan: StatePlan | None,
+        held: Sequence[HeldSlot],
         **more: Any,
     ) -> QueryTicks:
-        """Of a query that was started. plan: by which its state is held; more: as `QueryTicks` takes it."""
+        """Of a query that was started. plan: by which its state is held; held: what is; more: as `QueryTicks`
+        takes it."""
         checkpoint, description, twins = self._running(query, planned, starting)
         state = None
         if plan is not None:
             before = starting.planned_before
             running = None if self._is_remote else RunningQuery(self.spark, query, checkpoint.root, before)  # fmt: skip
-            state = StateHolds.of(plan, checkpoint, starting.node.joined, running=running)
+            state = StateHolds.of(plan, checkpoint, starting.node.joined, held, running=running)
         outputs = self._outputs(checkpoint, description, routes, noted, sink)
         evaluations = self._evaluations(query, checkpoint, operators)
         return QueryTicks(
@@ -617,14 +657,6 @@ class Tracked:
         raise outcome or TrackingError(
             f"query {query_id} uses tracked.writer(...) but was not started by tracked.start(...)"
         )
-
-
-def _publishes(
-    planned: PlannedQuery, routes: Routes, noted: str | None, to_table: str | None
-) -> tuple[int, ...]:
-    """The segments in which each batch with input leaves something, be it a note of nothing."""
-    leaves = planned.each_batch or noted or to_table or planned.sink in TABLE_FORMATS
-    return routes.creates if leaves else ()
 
 
 def _unreadable(sink: str) -> TrackingError:

@@ -28,6 +28,7 @@ from local_tracker.spark.plans import Routes
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import Admin, NodeClient
 from tracker.core.log import Joined
+from tracker.core.model import TickContent
 
 _DRAIN_TIMEOUT_S = 30.0
 _HEARTBEAT_INTERVAL_MS = 50
@@ -64,6 +65,8 @@ class TrackedQuery(Followed):
             progress=partial(jvm.newest_progress, query) if hasattr(query, "_jsq") else None,
         )  # fmt: skip
         self._front, self._closed = emission.front if emission else None, False
+        self._left = emission is None and not ticks.holds_state
+        """Whether nothing holds min time that ends only when it is to."""
         self._promises: Promises | None = None
         ticks.resume(self.last_durable_batch)
         self._follower.start()
@@ -152,7 +155,8 @@ class TrackedQuery(Followed):
     def stop(self, *, leave: bool = False) -> None:
         """Stop the query, and commit what is over. What the tracker doesn't take in time (it may be
         away) is committed when the query is started again. leave: a query that emits from its state
-        ends for good, and its front holds min time no longer."""
+        ends for good: its front holds min time no longer, nor does what is in its state, which is given up. Raises
+        TrackingError where it has been closed before without leaving, as after `awaitTermination`."""
         self._halt()
         self._close(leave=leave)
 
@@ -167,8 +171,10 @@ class TrackedQuery(Followed):
         self.query.stop()
 
     def _close(self, *, leave: bool = False) -> None:
-        if self._closed:
-            return  # what is in the checkpoint now is another run's
+        if self._closed:  # what is in the checkpoint now is another run's
+            if leave and not self._left:
+                raise self._not_left()
+            return
         self._closed = True
         clean = self._followed.close(_DRAIN_TIMEOUT_S)
         if self._sweeper is not None:
@@ -176,15 +182,32 @@ class TrackedQuery(Followed):
         if self._promises is not None:
             # The last batch of a run that ends by itself has just become durable.
             self._promises.stop(_DRAIN_TIMEOUT_S if clean and not leave else None)
-        if leave and clean and self._front is not None:
-            self._node.leave_front(self._front).result(_DRAIN_TIMEOUT_S)
+        if leave and clean:
+            self._leave()
         if not clean and self._followed.failure is None:
             log.warning(
                 "query %s has batches that are not durable in the tracker yet; they are committed "
-                "when it is started again", self.query.id,
+                "when it is started again%s", self.query.id,
+                "; till then its front, and what is in its state, hold min time" if leave else "",
             )  # fmt: skip
         self._node.close()
         self._admin.close()
+
+    def _leave(self) -> None:
+        """It emits nothing any more, of which all is durable that is over."""
+        if self._front is not None:
+            self._node.leave_front(self._front).result(_DRAIN_TIMEOUT_S)
+        if moves := self._ticks.let_go():
+            self._node.commit(TickContent(holds=moves)).result(_DRAIN_TIMEOUT_S)
+        self._left = True
+
+    def _not_left(self) -> TrackingError:
+        node_id = self._node.node_id
+        return TrackingError(
+            f"query {node_id!r} was closed before it was to leave, so what its front or its state holds is still "
+            f"held: start it again and stop(leave=True) while it runs, or lowmark nodes retire {node_id} "
+            f"--release-holds"
+        )
 
 
 def _is_active(query: StreamingQuery) -> bool:

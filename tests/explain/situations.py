@@ -22,6 +22,7 @@ from tests.cluster.children import Running, until
 from tests.cluster.redis_server import RedisServer
 from tracker.client import Admin, NodeClient, RefusedError
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.state_names import name_of
 from tracker.core.insight.diagnosis import CauseKind
 from tracker.core.model import (
     Cells,
@@ -333,6 +334,14 @@ def node_holds(here: World) -> Says:
     return {"node_id": "etl", "detail": "state", "segment": "parse", "slot": 3}
 
 
+@situation("rows in the state of a query are not emitted yet", CauseKind.NODE_HOLDS)
+def state_holds(here: World) -> Says:
+    here.front()
+    name = name_of(0, 1_792_000_000_000)
+    holding(here, name)
+    return {"node_id": "etl", "detail": name, "segment": "parse", "slot": 3}
+
+
 @situation("a node that held time was retired", CauseKind.HOLDER_GONE)
 def holder_retired(here: World) -> Says:
     here.front()
@@ -341,10 +350,10 @@ def holder_retired(here: World) -> Says:
     return {"node_id": "etl", "detail": "state", "segment": "parse", "slot": 3}
 
 
-def holding(here: World) -> None:
+def holding(here: World, name: str = "state") -> None:
     """A worker has taken the first item, and holds its time."""
     worker = here.node("etl", "local-tracker")
-    worker.hold("parse", 3, "state", content=TickContent(consumed=cells(0, 3)))
+    worker.hold("parse", 3, name, content=TickContent(consumed=cells(0, 3)))
 
 
 @situation(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.state.bounds import LogBounds
-from local_tracker.spark.state.entries import UNKNOWN, Entries, Rows, Told
+from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.rules import (
     POLICY,
     HeldFor,
@@ -23,6 +23,7 @@ from local_tracker.spark.state.rules import (
     Watermark,
     WatermarkPolicy,
 )
+from tracker.client.state_names import UNKNOWN, Rows
 
 ONE = (Watermark("ts", 5000),)
 TWO = (*ONE, Watermark("rts", 7000))

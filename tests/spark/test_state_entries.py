@@ -9,14 +9,8 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from local_tracker.spark.state.entries import (
-    MAX_ENTRIES,
-    UNKNOWN,
-    UNSEEN,
-    Entries,
-    Told,
-    bound_of,
-)
+from local_tracker.spark.state.entries import MAX_ENTRIES, Entries, Told
+from tracker.client.state_names import UNKNOWN, UNSEEN, bound_of
 from tracker.core.model import HeldSlot, HoldMove
 from tracker.core.model.slots import FOREVER
 

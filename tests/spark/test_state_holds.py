@@ -11,11 +11,15 @@ import pytest
 import tracker
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import TrackingError
-from local_tracker.spark.state.rules import HeldFor
+from local_tracker.spark.logs import CheckpointLog, LogError
+from local_tracker.spark.state.recorded import StateRecord
+from local_tracker.spark.state.rules import HeldFor, StatePlan
 from tests.cluster.children import WAIT_S, until
+from tests.cluster.tracker import lowmark
 from tests.spark.written_logs import Logs, source_file
 from tracker.client import NodeClient
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.state_names import bound_of
 from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 from tracker.wire.nodes import joined_from_pb
@@ -233,3 +237,75 @@ def test_batches_that_wait_for_the_tracker_hold_one_after_the_other(world: World
     assert len(world.held()) == 19
     world.stands_at(1)
     assert query.close()
+
+
+# --- what is recorded beside the logs -------------------------------------------------------------
+
+
+def test_a_batch_that_was_found_in_the_sink_is_held_whatever_the_watermark_says(
+    world: World,
+) -> None:
+    """The driver was killed behind the sink's commit: Spark takes the batch from there, without evaluating it."""
+    log = CheckpointLog(str(world.logs.checkpoint))
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    world.batch(*range(10, 20), next_ms=T0_MS, written=1)
+    (world.logs.checkpoint / "commits/1").unlink()
+    record, plan = StateRecord(log), StatePlan.given(STATE)
+    record.begun(record.read(), plan, lambda batch: False)
+    assert record.read().unseen == frozenset()
+    record.begun(record.read(), plan, lambda batch: batch == 1)
+    world.logs.write("cp/commits", 1, f'v1\n{{"nextBatchWatermarkMs":{T0_MS}}}')
+    record.begun(record.read(), plan, lambda batch: True)
+    assert record.read().unseen == {1}, "it is known also when the batch is over"
+    world.batch(next_ms=10 * T0_MS)
+    world.batch(next_ms=10 * T0_MS)
+    world.tell()
+    assert list(world.held()) == ["state:1:unseen"]
+
+
+def test_a_query_that_gets_another_plan_holds_for_as_long_as_either_may_take(world: World) -> None:
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    world.tell()
+    world.batch(*range(10, 20), next_ms=T0_MS + 60_000)  # by the old one, and told by the new one
+    longer = HeldFor(delay_ms=1_000, span_ms=100_000)
+    world.tell(state=longer)
+    held = {slot: bound_of(name) for name, slot in world.held().items()}
+    assert held[1] == out_ms(T0_MS) + 100_001 + 1, "rows that were absorbed may wait by the new one"
+    second = held[10]
+    assert isinstance(second, int) and second >= T0_MS + 60_000 + 5_000 + 10_000 + 100_000
+    world.tell(state=longer)
+    assert {slot: bound_of(name) for name, slot in world.held().items()} == held, "once"
+
+
+def test_what_was_absorbed_before_it_was_held_is_said_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    world.tell(state=None)
+    for number in (1, 2):
+        world.batch(*range(10, 20) if number == 1 else (), next_ms=T0_MS)
+        world.tell()
+    said = [r.getMessage() for r in caplog.records if "absorbed before" in r.getMessage()]
+    assert said == [
+        "query 'counts': from batch 1 on what is in its state is held; what it absorbed before is not"
+    ]
+    assert list(world.held().values()) == [10]
+
+
+def test_a_record_that_is_not_as_it_was_written_is_refused_by_name(world: World) -> None:
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    world.tell()
+    path = world.logs.checkpoint / "_lowmark/state"
+    path.write_text('{"plans": 1}')
+    with pytest.raises(LogError, match="_lowmark/state does not say how state was held"):
+        world.attached().start()
+
+
+def test_what_a_retired_query_holds_is_let_go_of_on_request(world: World) -> None:
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    world.tell()
+    world.stands_at(1)
+    at = ("counts", "--pipeline", world.name, "--target", world.running.target)
+    done = lowmark("nodes", "retire", *at, "--release-holds", "--yes")
+    assert done.returncode == 0, done.stderr
+    world.stands_at(100_000)

@@ -14,8 +14,8 @@ from local_tracker.spark import jvm
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.state import running as module
 from local_tracker.spark.state.bounds import LogBounds
-from local_tracker.spark.state.entries import UNKNOWN, Rows
 from local_tracker.spark.state.running import RunningQuery
+from tracker.client.state_names import UNKNOWN, Rows
 
 
 class Run:

@@ -11,6 +11,7 @@ from tracker.core.insight.explain import MissingTicks
 from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.model.waits import WaitKind
 from tracker.view.pipelines import span_text, time_and_slot_text
+from tracker.view.state import state_waits_text
 
 SHOWN_KEYS = 3
 """Nodes that a text names of those whose ticks a shard lacks."""
@@ -23,6 +24,11 @@ def cause_text(cause: Cause, spec: PipelineSpec) -> str:
         text = "the last tick of {of_front}{node} was refused: {detail}"
     if cause.kind is CauseKind.AWAITS_REPLAY and (cause.front or cause.segment < 0):
         text = "the pipeline was restarted, and front {front} has not joined again"
+    waits = state_waits_text(cause.detail)
+    if waits and cause.kind is CauseKind.NODE_HOLDS:
+        text = "rows in the state of {node} wait for {waits}, and hold {where}"
+    elif waits and cause.kind is CauseKind.HOLDER_GONE:
+        text = "rows in the state of {node} wait for {waits}, and hold {where}; it is gone: nobody lets go of them"
     one = len(cause.shards) == 1
     return text.format(
         s="s" if one else "",
@@ -43,6 +49,7 @@ def cause_text(cause: Cause, spec: PipelineSpec) -> str:
         where=_where(cause, spec),
         names=", ".join(spec.segments[number] for number in cause.segments),
         detail=cause.detail,
+        waits=waits,
         why=f": {cause.detail}" if cause.detail else "",
         more=f"; {cause.detail}" if cause.detail else "",
         also=f" ({cause.detail})" if cause.detail else "",
@@ -110,6 +117,12 @@ _ADVICE = {
 }
 
 
+_STATE_ADVICE = (
+    "nothing is wrong: they are emitted when later rows have moved its watermark there; if none will come: "
+    "query.stop(leave=True), which gives them up"
+)
+
+
 _WAIT_ADVICE = {
     WaitKind.UNKNOWN_ITEMS: "take out of the directory what no tracked query or front has put there; or "
     "see whether the one that did is tracked, and committed it",
@@ -125,6 +138,8 @@ def advice(cause: Cause, spec: PipelineSpec) -> str:
     if cause.wait is not None:
         return _WAIT_ADVICE[cause.wait]
     text = _ADVICE[cause.kind]
+    if cause.kind is CauseKind.NODE_HOLDS and state_waits_text(cause.detail):
+        text = _STATE_ADVICE
     return text.format(node=f"{cause.node_id} --pipeline {spec.name}")
 
 

@@ -3,6 +3,6 @@
 `rules` says which watermark a row's effect waits for, operator by operator, `recognise` finds the
 operators in a query's plan, `windows` what Spark makes of a window there; `entries` which slots are held for
 that, batch by batch, and under which names; `bounds` how far a query has absorbed, by its logs
-and by what it is asked while it is `running`; `chosen` whether its state is
-held when it starts; `holds` puts them together for its ticks.
+and by what it is asked while it is `running`; `chosen` whether its state is held when it starts; `recorded` what
+is kept of that beside its logs; `holds` puts them together for its ticks.
 """

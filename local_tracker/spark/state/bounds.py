@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.state.entries import UNKNOWN, Rows, Told
+from local_tracker.spark.logs import CheckpointLog, Watermarks
+from local_tracker.spark.state.entries import Told
+from local_tracker.spark.state.recorded import StateRecord
 from local_tracker.spark.state.rules import POLICY, StateKind, StatePlan, WatermarkPolicy
+from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
 
 
 class Running(Protocol):
@@ -27,11 +29,21 @@ class LogBounds:
         """running: the query, if it runs in this process."""
         self._plan, self._log, self._running = plan, log, running
         self._policy: WatermarkPolicy | None = None
+        self._recorded = StateRecord(log).read()
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over, from what may be purged later. Raises LogError."""
-        marks, plan = self._log.watermarks(batch), self._under_policy(batch)
+        told = self._by_plan(batch, self._log.watermarks(batch), self._under_policy(batch))
+        if not self._recorded.unseen or told.is_empty:
+            return told
+        if batch in self._recorded.unseen:
+            told = replace(told, bound_ms=UNSEEN)
+        return replace(told, is_empty=self._running is not None and self._running.is_empty(batch))
+
+    def _by_plan(self, batch: int, marks: Watermarks, plan: StatePlan) -> Told:
         absorbed_ms = plan.absorbed_ms(marks.next_ms)
+        if absorbed_ms is not None and self._recorded.has_changed_since(batch):
+            absorbed_ms = max(absorbed_ms, self._recorded.out_ms(marks.next_ms))
         if plan.kind is StateKind.BOUNDED and plan.one_watermark_tells:
             if absorbed_ms is None:
                 return Told(marks.at_ms, UNKNOWN)

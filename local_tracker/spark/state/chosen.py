@@ -55,7 +55,7 @@ def chosen_plan(
             node_id, found,
         )  # fmt: skip
     if plan is None:
-        _check_nothing_left(node_id, asked)
+        check_nothing_left(node_id, asked)
         return None
     _check_can_hold(node_id, plan, creates, asked)
     return plan
@@ -69,6 +69,10 @@ def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> Sta
             raise TrackingError(
                 f"query {node_id!r} is to hold what is in its state, and its plan cannot be seen here: {_GIVE}"
             )
+        log.warning(
+            "query %r: its plan cannot be seen here, so that if it has windows, joins of streams or timers, min "
+            "time passes what is only in its state; if so, %s", node_id, _GIVE,
+        )  # fmt: skip
         return None
     match found.kind:
         case StateKind.NOTHING:
@@ -89,7 +93,7 @@ def _plan(node_id: str, state: State, found: StatePlan | None, mode: str) -> Sta
     return found
 
 
-def _check_nothing_left(node_id: str, asked: Joined) -> None:
+def check_nothing_left(node_id: str, asked: Joined) -> None:
     """Raises TrackingError where an earlier run has left what would never be let go of."""
     if not asked.holds:
         return

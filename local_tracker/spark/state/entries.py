@@ -13,10 +13,10 @@ that is as coarse as it must be: that holds for longer, never for less.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tracker.client.state_names import UNKNOWN, Bound, Rows, bound_of, name_of
 from tracker.core.model import HeldSlot, HoldMove
 from tracker.core.model.slots import FOREVER
 
@@ -24,29 +24,6 @@ MAX_ENTRIES = 256
 """Of one query at one time, in all segments."""
 MAX_SEGMENTS = 42
 """That a query with state creates in: each has room for some entries of each kind."""
-
-_NAME = re.compile(r"state:\d{1,9}:(rows)?(-?\d{1,25}|unknown|unseen)(:2)?")
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Rows:
-    """No watermark says when all is out that was absorbed with event times up to one, in ms since 1970: what
-    is in the state itself does."""
-
-    up_to_ms: int
-
-    def __str__(self) -> str:
-        return f"rows{self.up_to_ms}"
-
-
-Bound = int | Rows | str
-"""A watermark, in ms since 1970; or `Rows`; or why neither is known: `UNKNOWN`, `UNSEEN`, or another's name for
-it."""
-
-UNKNOWN = "unknown"
-"""The watermark told nothing yet of the event times that were absorbed; that of a later batch will."""
-UNSEEN = "unseen"
-"""The watermark will never tell: Spark found the batch in its sink, and did not evaluate it again."""
 
 _Key = tuple[int, Bound]
 
@@ -140,6 +117,15 @@ class Entries:
             add(segment, told.bound_ms, slot)
         return self._changed(_bounded(_uncovered(wanted), self._most))
 
+    def later(self, by_ms: int) -> tuple[HoldMove, ...]:
+        """What moves all bounds that are known further off, where the query has got a plan that keeps rows for
+        longer."""
+        moved: dict[_Key, int] = {
+            (segment, bound + by_ms if isinstance(bound, int) else bound): entry.slot
+            for (segment, bound), entry in self._kept.items()
+        }
+        return self._changed(moved)[1]
+
     def emptied(self) -> tuple[HoldMove, ...]:
         """What lets go of all."""
         return _moves(self._kept, {})
@@ -149,7 +135,7 @@ class Entries:
         for key, slot in wanted.items():
             before = self._kept.get(key)
             if before is None or before.slot != slot:
-                before = Entry(slot, _name(key, None if before is None else before.name))
+                before = Entry(slot, name_of(*key, None if before is None else before.name))
             kept[key] = before
         return Entries(kept, self._most), _moves(self._kept, kept)
 
@@ -163,16 +149,6 @@ class Entries:
             for (other, later), upper in self._kept.items():
                 if other == segment and _is_later(later, bound):
                     assert upper.slot > entry.slot, (entry, upper)
-
-
-def bound_of(name: str) -> Bound | None:
-    """The bound that a hold's name says; None if it is of no entry."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    if match[2] in (UNKNOWN, UNSEEN):
-        return None if match[1] else match[2]
-    return Rows(int(match[2])) if match[1] else int(match[2])
 
 
 def _moves(before: Mapping[_Key, Entry], after: Mapping[_Key, Entry]) -> tuple[HoldMove, ...]:
@@ -191,13 +167,6 @@ def _moves(before: Mapping[_Key, Entry], after: Mapping[_Key, Entry]) -> tuple[H
         if entry.name not in names
     ]
     return (*begun, *released)
-
-
-def _name(key: _Key, instead_of: str | None) -> str:
-    """Of an entry's hold; another one where it changes places with a hold of its bound."""
-    segment, bound = key
-    name = f"state:{segment}:{bound}"
-    return f"{name}:2" if instead_of == name else name
 
 
 def _is_later(one: Bound, other: Bound) -> bool:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from local_tracker.spark.follow import Stopping
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.state.bounds import LogBounds, Running
 from local_tracker.spark.state.entries import Entries, Told
-from local_tracker.spark.state.rules import StatePlan
+from local_tracker.spark.state.recorded import StateRecord, Widest, text_of
+from local_tracker.spark.state.rules import Later, StatePlan
+from tracker.client import NodeClient
 from tracker.core.log import Joined
-from tracker.core.model import HeldSlot, HoldMove
+from tracker.core.model import HeldSlot, HoldMove, TickContent
 
 _LOOK_AGAIN_S = 0.05
+_COMMIT_TIMEOUT_S = 30.0
+
+logger = logging.getLogger("lowmark.spark")
 
 
 class Bounds(Protocol):
@@ -44,13 +50,15 @@ class StateHolds:
         plan: StatePlan,
         log: CheckpointLog,
         joined: Joined,
+        holds: Iterable[HeldSlot],
         untold: int = -1,
         running: Running | None = None,
     ) -> StateHolds:
-        """Of a query that has joined, by the plan that it is held by. untold: the last batch that is not to be
-        told, where the tracker has none yet. running: the query, if it runs in this process."""
-        mine = (batch.id for batch in joined.last_batches if batch.scope == log.query_id)
-        return cls(LogBounds(plan, log, running), joined.holds, max(mine, default=untold))
+        """Of a query that has joined, by the plan that it is held by. holds: as `begin_state` gives them. untold:
+        the last batch that is not to be told, where the tracker has none yet. running: the query, if it runs in
+        this process."""
+        last_batch = max(_told(log, joined), default=untold)
+        return cls(LogBounds(plan, log, running), holds, last_batch)
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over. Raises LogError."""
@@ -94,3 +102,42 @@ class StateHolds:
         """What lets go of all, where no tick is on its way."""
         with self._changed:
             return self._entries.emptied()
+
+
+def begin_state(
+    plan: StatePlan,
+    log: CheckpointLog,
+    node: NodeClient,
+    is_there: Callable[[int], bool] | None = None,
+) -> list[HeldSlot]:
+    """What a node holds that has joined, when its query is about to run by a plan, and what is to be known of that
+    later is recorded. is_there: whether the query's sink has a batch; None where it is only followed. Raises
+    LogError, and as `NodeClient.commit`."""
+    record = StateRecord(log)
+    known, told = record.read(), _told(log, node.joined)
+    if not known.plans and told:
+        logger.warning(
+            "query %r: from batch %d on what is in its state is held; what it absorbed before is not",
+            node.node_id, max(told) + 1,
+        )  # fmt: skip
+    if known.plans and known.plans[-1].text != text_of(plan) and _moves_rows(plan):
+        moves = Entries.found(_held(node)).later(Widest.of(plan, 0).span_ms)
+        if moves:
+            node.commit(TickContent(holds=moves)).result(_COMMIT_TIMEOUT_S)
+    record.begun(known, plan, is_there)
+    return _held(node)
+
+
+def _moves_rows(plan: StatePlan) -> bool:
+    """Whether rows that were absorbed by another plan wait by this one, as those of joins do; those of windows
+    keep the end that they have."""
+    return any(isinstance(step, Later) for wait in plan.waits for step in wait.steps)
+
+
+def _held(node: NodeClient) -> list[HeldSlot]:
+    return [HeldSlot(hold.name, hold.number, hold.slot, 0, 0) for hold in node.holds.values()]
+
+
+def _told(log: CheckpointLog, joined: Joined) -> list[int]:
+    """The last batch of the query that the tracker has, if it has any."""
+    return [batch.id for batch in joined.last_batches if batch.scope == log.query_id]

@@ -1,0 +1,122 @@
+"""A query over windows holds what is only in its state: in a real session, through a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from local_tracker.spark.follow import TrackingError
+from local_tracker.spark.logs import SinkLog
+from local_tracker.spark.state.rules import HeldFor
+from local_tracker.spark.tracked import Tracked, TrackedQuery
+from tests.cluster.children import WAIT_S, until
+from tests.spark.conftest import Pipelines
+from tests.spark.support import Pipeline
+from tracker.client import NodeClient, Subscriber
+from tracker.core.model import Cells, TickContent, Unit
+from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER
+from tracker.view.explanations import explanation_json
+
+HOUR_S = 3_600
+
+
+class Hours:
+    """Counts rows by the hour of their number, in seconds since 1970."""
+
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, directory: Path) -> None:
+        self._spark, self.pipeline, self._directory = spark, pipeline, directory
+        self._tracked = Tracked(spark, pipeline.target, pipeline.name)
+        self.out = str(directory / "out")
+
+    def frame(self) -> DataFrame:
+        rows = self._spark.readStream.schema("slot long, row long").parquet(self.pipeline.input)
+        timed = rows.select(F.timestamp_seconds(F.col("slot") * 60).alias("at"))
+        return timed.withWatermark("at", "10 minutes").groupBy(F.window("at", "1 hour")).count()
+
+    def start(self, frame: DataFrame | None = None, **more: Any) -> TrackedQuery:
+        writer = self.frame() if frame is None else frame
+        return self._tracked.start(
+            writer.writeStream.format("parquet")
+            .outputMode("append")
+            .option("path", self.out)
+            .option("checkpointLocation", str(self._directory / "cp")),
+            node_id="hours", reads="hours", creates=["report"], **more,
+        )  # fmt: skip
+
+    def min_time(self) -> int:
+        with Subscriber(self.pipeline.target, self.pipeline.name) as subscriber:
+            assert subscriber.wait_until(0, "report", timeout_s=WAIT_S)
+            return subscriber.min_time("report")
+
+    def stands_at(self, slot: int) -> None:
+        until(lambda: self.min_time() == slot, lambda: f"it is {self.min_time()}, not {slot}")
+
+    def emitted(self, query: TrackedQuery) -> list[str]:
+        log = SinkLog(self.out)
+        return [name for batch in query.checkpoint.committed() for name in log.created(batch)]
+
+
+@pytest.fixture
+def hours(spark: SparkSession, pipelines: Pipelines, tmp_path: Path) -> Iterator[Hours]:
+    """Slots are minutes: a row of slot 130 is of the third hour."""
+    yield Hours(spark, pipelines("hours", "report"), tmp_path)
+
+
+def test_windows_hold_min_time_until_they_are_emitted(hours: Hours) -> None:
+    pipeline = hours.pipeline
+    query = hours.start()
+    for slot in (5, 50, 65):
+        pipeline.publish(slot)
+        query.processAllAvailable()
+    hours.stands_at(5)  # the first hour is not emitted: the watermark is at 55
+    query.stop()
+    hours.stands_at(5)
+    with pytest.raises(TrackingError, match=r"hold nothing now, so that nobody would let go"):
+        hours.start(state="free")
+    explained = explanation_json(pipeline.admin.explain(pipeline.name))["segments"][1]["causes"]
+    assert explained[0]["text"].startswith(
+        "rows in the state of query hours wait for event time 1970-01-01T01:00:00.000Z, and hold segment report"
+    )
+    query = hours.start()
+    pipeline.publish(80)
+    query.processAllAvailable()
+    emitted = hours.emitted(query)
+    assert emitted, "the first hour is out"
+    with NodeClient(pipeline.target, pipeline.name, "reader") as reader:
+        reader.join(WAIT_S)
+        slots = reader.resolve_units("report", emitted, round(WAIT_S * 1000))
+        assert set(slots.values()) == {5}
+        hours.stands_at(5)
+        units = tuple(Unit(1, name, 5) for name in emitted)
+        cells = Cells.of((1, 5, unit_value(name), 1) for name in emitted)
+        reader.commit(TickContent(consumed=cells, units_consumed=units)).result(WAIT_S)
+        hours.stands_at(65)
+        pipeline.leave()
+        hours.stands_at(65)
+        query.stop(leave=True)  # the second hour is given up
+        with Subscriber(pipeline.target, pipeline.name) as subscriber:
+            assert subscriber.wait_until(FOREVER, timeout_s=WAIT_S)
+
+
+def test_what_a_query_holds_is_said_when_it_starts(hours: Hours) -> None:
+    with pytest.raises(TrackingError, match="state is 'held'; it is 'hold', 'free', HeldFor"):
+        hours.start(state="held")
+    with pytest.raises(TrackingError, match="leave out state, or emits"):
+        hours.start(state="hold", emits="front")
+    unbounded = hours.frame().select(F.col("window.start").alias("at"), "count")
+    both = unbounded.join(unbounded.select(F.col("count").alias("n")), F.col("count") == F.col("n"))
+    with pytest.raises(TrackingError, match=r"is not understood: .*give state=HeldFor"):
+        hours.start(both)
+    query = hours.start(state=HeldFor(600_000, HOUR_S * 1000))
+    hours.pipeline.publish(5)
+    query.processAllAvailable()
+    hours.stands_at(5)
+    query.stop()
+    with pytest.raises(TrackingError, match="was closed before it was to leave"):
+        query.stop(leave=True)
