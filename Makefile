@@ -18,8 +18,9 @@ java:
 redis:
 	@scripts/ensure-redis
 
+# As Maven below.
 postgres:
-	@scripts/ensure-postgres
+	@scripts/ensure-postgres || true
 
 chromium:
 	@scripts/ensure-chromium

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections import Counter
 from typing import Any
@@ -27,15 +28,16 @@ SHOWN = 10
 
 def run_sink(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     """One sink; what came of it."""
-    root = BUILD / "barrier" / kind
+    directory = BUILD / "barrier" / kind
     make, missing = PLACES[kind]
     if why := missing():
         print(f"{kind}: skipped: {why}", flush=True)
         return {"skipped": why}
-    (BUILD / "barrier").mkdir(parents=True, exist_ok=True)
-    place = make(BUILD / "barrier")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    place = make(directory / "sink")
     try:
-        run = BarrierRun(root, place, options.seed, options.sabotage)
+        run = BarrierRun(directory / "run", place, options.seed, options.sabotage)
         drain_s = SABOTAGED_DRAIN_S if options.sabotage else DRAIN_S
         outcome = run.run(options.seconds, options.kills, drain_s)
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ class PostgresPlace(SinkPlace):
     """A table in a server of its own."""
 
     def __init__(self, directory: Path) -> None:
-        self._server = PostgresServer(directory / "postgres.log")
+        self._server = PostgresServer(directory / "server.log")
         try:
             dsn = self._server.start().new_database(DATABASE)
             self._server.run(
@@ -81,8 +80,7 @@ class KafkaPlace(SinkPlace):
     def __init__(self, directory: Path) -> None:
         from tests.connectors.parts.kafka import KafkaBroker
 
-        shutil.rmtree(directory / "kafka", ignore_errors=True)
-        self._broker = KafkaBroker(directory / "kafka").start()
+        self._broker = KafkaBroker(directory).start()
         try:
             self._broker.create_topic(TABLE, 1)
         except BaseException:
@@ -109,8 +107,7 @@ class DeltaPlace(SinkPlace):
     """A Delta table in a directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory / "delta"
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = directory
         self.options = ("--delta", str(self._directory))
 
     def rows(self) -> list[Written]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -95,7 +94,6 @@ class BarrierRun:
     """A tracker, a driver, two fronts and a barrier over one sink."""
 
     def __init__(self, root: Path, place: SinkPlace, seed: int, fault: str) -> None:
-        shutil.rmtree(root, ignore_errors=True)
         for directory in (written_directory(root), direct_directory(root), root / "in"):
             directory.mkdir(parents=True)
         self._root, self._place, self._random = root, place, random.Random(seed)

@@ -3,7 +3,8 @@
 A unit is written down when it is found, then with each part of its rows that goes into the buffer, and gets its
 number with the last: by that number the tracker knows the tick that consumes it. Whoever is killed anywhere in
 between goes on behind the last part, and commits again, in order, what has a number; the tracker drops what it
-has. So no row is ever nowhere, and none is in the buffer twice.
+has. So no row is ever nowhere, and none is in the buffer twice. Of a unit that was taken its ack value is kept for
+good, as Spark's own log keeps the file's name: whoever lists it again is told nothing new.
 """
 
 from __future__ import annotations
