@@ -8,7 +8,10 @@ CLOCK_MONOTONIC, which all processes of one machine share. The lines, by `kind`:
     created    segment, slot, item: an item is in flight from this moment (at_ns) on, or from earlier
     consumed   segment, item: the item is completely processed, durably, by this moment (at_ns)
     tick       node, number, handed_ns, acknowledged_ns, created and consumed [[segment, slot, count]],
-               promises [[front, slot]], leaves [front]: a tick that was acknowledged
+               promises [[front, slot]], leaves [front], holds [[name, segment, slot]] (if there are any):
+               a tick that was acknowledged
+    absorbed   segment, slot, item: a query has taken a row whose effect on that segment is only in its state
+    emitted    segment, item: what came of it was taken by who reads that segment
     heard      subscriber, segment (null: the whole pipeline), min_time: heard at at_ns; exclusive
     final      segments {name: {min_time, open_slots, open_items}}, late_items, nodes {id: node time}:
                what each process of the tracker says at the end (process: which one)

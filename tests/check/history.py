@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ class Tick:
     number: int
     created: tuple[tuple[str, int, int], ...]
     consumed: tuple[tuple[str, int, int], ...]
+    holds: tuple[tuple[str, str, int], ...] = ()
+    """(name, segment, slot): where it says that its node's holds stand; FOREVER: let go of"""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,10 @@ class History:
     """(segment, item, slot, moment)"""
     consumed: list[tuple[str, str, int]] = field(default_factory=list)
     """(segment, item, moment)"""
+    absorbed: list[tuple[str, str, int, int]] = field(default_factory=list)
+    """(segment, item, slot, moment)"""
+    emitted: list[tuple[str, str, int]] = field(default_factory=list)
+    """(segment, item, moment)"""
     heard: list[Heard] = field(default_factory=list)
     ticks: list[Tick] = field(default_factory=list)
     finals: list[Final] = field(default_factory=list)
@@ -112,15 +118,25 @@ class History:
 
     def items(self) -> list[Item]:
         """Each item once: with its first creation and its last consumption."""
-        done: dict[tuple[str, str], int] = {}
-        for segment, name, at_ns in self.consumed:
-            done[segment, name] = max(at_ns, done.get((segment, name), at_ns))
-        found: dict[tuple[str, str], Item] = {}
-        for segment, name, slot, at_ns in self.created:
-            consumed_ns = done.get((segment, name), NEVER_NS)
-            item = Item(segment, name, slot, at_ns, consumed_ns)
-            found.setdefault((segment, name), item)
-        return list(found.values())
+        return _once(self.created, self.consumed)
+
+    def states(self) -> list[Item]:
+        """What was only in the state of a query, as an item of the segment in which it was to come out, which is
+        done when who reads that segment has taken what came of it."""
+        return _once(self.absorbed, self.emitted)
+
+
+def _once(
+    begun: Sequence[tuple[str, str, int, int]], ended: Sequence[tuple[str, str, int]]
+) -> list[Item]:
+    done: dict[tuple[str, str], int] = {}
+    for segment, name, at_ns in ended:
+        done[segment, name] = max(at_ns, done.get((segment, name), at_ns))
+    found: dict[tuple[str, str], Item] = {}
+    for segment, name, slot, at_ns in begun:
+        consumed_ns = done.get((segment, name), NEVER_NS)
+        found.setdefault((segment, name), Item(segment, name, slot, at_ns, consumed_ns))
+    return list(found.values())
 
 
 def read_history(path: Path) -> History:
@@ -162,6 +178,11 @@ def _take(history: History, line: dict[str, Any]) -> None:
             history.created.append((line["segment"], line["item"], slot, at_ns))
         case "consumed":
             history.consumed.append((line["segment"], line["item"], int(line["at_ns"])))
+        case "absorbed":
+            slot, at_ns = int(line["slot"]), int(line["at_ns"])
+            history.absorbed.append((line["segment"], line["item"], slot, at_ns))
+        case "emitted":
+            history.emitted.append((line["segment"], line["item"], int(line["at_ns"])))
         case "heard":
             history.heard.append(
                 Heard(
@@ -171,7 +192,8 @@ def _take(history: History, line: dict[str, Any]) -> None:
         case "tick":
             created = tuple((s, int(slot), int(n)) for s, slot, n in line["created"])
             consumed = tuple((s, int(slot), int(n)) for s, slot, n in line["consumed"])
-            history.ticks.append(Tick(line["node"], int(line["number"]), created, consumed))
+            holds = tuple((name, s, int(slot)) for name, s, slot in line.get("holds", ()))
+            history.ticks.append(Tick(line["node"], int(line["number"]), created, consumed, holds))
         case "final":
             ends = {name: SegmentEnd(**values) for name, values in line["segments"].items()}
             final = Final(line["process"], ends, int(line["late_items"]), dict(line["nodes"]))
@@ -192,6 +214,8 @@ def _check_segments(history: History) -> None:
     known = set(history.segments)
     named = {segment for segment, *_ in history.created}
     named |= {segment for segment, *_ in history.consumed}
+    named |= {segment for segment, *_ in history.absorbed}
+    named |= {segment for segment, *_ in history.emitted}
     named |= {heard.segment for heard in history.heard if heard.segment is not None}
     named |= {history.released_by} if history.released_by is not None else set()
     named |= {end for source, target, _ in history.edges for end in (source, target)}

@@ -1,7 +1,8 @@
 """The promises, each a function from a history to the violations of it.
 
 Items are judged by when they were completely processed, whenever they were created: a min time says
-that nothing below it is in flight *and that nothing below it can still appear*.
+that nothing below it is in flight *and that nothing below it can still appear*. A row that a query has
+absorbed, and whose effect is still only in its state, is one of what can still appear.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from tests.check.graph import distances
-from tests.check.history import FOREVER, NEVER_NS, Heard, History, Item
+from tests.check.history import FOREVER, NEVER_NS, Heard, History, Item, Tick
 from tests.check.rows import ROW_RULES
 
 Violations = Iterator[str]
@@ -20,8 +21,8 @@ Violations = Iterator[str]
 
 def false_completions(history: History) -> Violations:
     """No false completion: when (segment, t) is heard, no item whose slot plus the shortest delay to
-    that segment is below t is unprocessed, or is still to come."""
-    items = history.items()
+    that segment is below t is unprocessed, or is still to come, or is still only in a query's state."""
+    items = [*history.items(), *history.states()]
     bounded = {segment: _bounded(history, items, segment) for segment in history.segments}
     for heard in history.heard:
         segments = history.segments if heard.segment is None else (heard.segment,)
@@ -109,6 +110,13 @@ def lost_completions(history: History) -> Violations:
                 f"lost completion: item {item.name!r} of segment {item.segment!r} at slot "
                 f"{item.slot} was never processed"
             )
+    for item in history.states():
+        bound = history.expected.get(item.segment)
+        if item.consumed_ns == NEVER_NS and bound is not None and item.slot < bound:
+            yield (
+                f"lost completion: {item.name!r} of segment {item.segment!r} at slot {item.slot} never "
+                f"came out of the state"
+            )
 
 
 def _slot(slot: int) -> str:
@@ -188,7 +196,7 @@ def _numbers(history: History) -> Violations:
 
 def _tallies(history: History) -> Violations:
     """What the tracker counts as open is what the ticks created and did not consume."""
-    left: Counter[str] = Counter()
+    left = Counter(_held(history))
     for tick in history.ticks:
         for segment, _, count in tick.created:
             left[segment] += count
@@ -201,6 +209,20 @@ def _tallies(history: History) -> Violations:
                     f"counted wrongly: process {final.process} counts {end.open_items} open items "
                     f"in segment {segment!r} at the end, acknowledged ticks say {left[segment]}"
                 )
+
+
+def _held(history: History) -> list[str]:
+    """The segments of the holds that nodes still have at the end, each once for each hold."""
+
+    def in_order(tick: Tick) -> tuple[int, int]:
+        incarnation = tick.node.rpartition("#")[2]
+        return int(incarnation) if incarnation.isdigit() else 0, tick.number
+
+    stands: dict[tuple[str, str], tuple[str, int]] = {}
+    for tick in sorted((tick for tick in history.ticks if tick.holds), key=in_order):
+        node = tick.node.partition("#")[0]
+        stands |= {(node, name): (segment, slot) for name, segment, slot in tick.holds}
+    return [segment for segment, slot in stands.values() if slot != FOREVER]
 
 
 def _compare(

@@ -46,6 +46,14 @@ def consumed(at_ns: int, segment: str, item: str) -> Line:
     return line("consumed", at_ns, segment=segment, item=item)
 
 
+def absorbed(at_ns: int, segment: str, slot: int, item: str) -> Line:
+    return line("absorbed", at_ns, segment=segment, slot=slot, item=item)
+
+
+def emitted(at_ns: int, segment: str, item: str) -> Line:
+    return line("emitted", at_ns, segment=segment, item=item)
+
+
 def heard(at_ns: int, segment: str | None, min_time: int) -> Line:
     return line("heard", at_ns, subscriber="view", segment=segment, min_time=min_time)
 

@@ -13,7 +13,17 @@ import pytest
 from tests.check.graph import distances
 from tests.check.history import FOREVER, MalformedHistory, history_of
 from tests.check.rules import violations
-from tests.check.sound import Line, consumed, created, final, heard, sound_run, tick
+from tests.check.sound import (
+    Line,
+    absorbed,
+    consumed,
+    created,
+    emitted,
+    final,
+    heard,
+    sound_run,
+    tick,
+)
 
 
 def check(lines: list[Line]) -> list[str]:
@@ -88,6 +98,43 @@ def test_an_item_that_is_never_processed_makes_every_later_announcement_false() 
     found = check(without("consumed", item="a'"))
     assert any(repr("a'") in v for v in found if v.startswith("false completion"))
     assert any(v.startswith("lost completion: item") for v in found)
+
+
+# --- what is only in a query's state --------------------------------------------------------------
+
+
+def in_state(*until: Line) -> list[Line]:
+    """The sound run, in which row `r` of slot 6 is in the state of the query that creates in `sum`."""
+    return [*sound_run(), absorbed(20, "sum", 6, "r"), *until]
+
+
+def test_what_came_out_of_state_before_min_time_passed_it_is_sound() -> None:
+    assert check(in_state(emitted(41, "sum", "r"))) == []
+
+
+def test_min_time_must_not_pass_what_is_only_in_state() -> None:
+    late = [v for v in check(in_state(emitted(43, "sum", "r"))) if v.startswith("false completion")]
+    assert len(late) == 1 and "heard 7 for segment 'sum'" in late[0] and "'r'" in late[0]
+
+
+def test_what_stays_in_state_must_be_expected_to() -> None:
+    assert kinds(in_state()) == {"false completion", "lost completion"}
+    held = [line for line in in_state() if line["kind"] not in ("heard", "expected", "final")]
+    end = {"min_time": FOREVER, "open_slots": 0, "open_items": 0}
+    holds = {"min_time": 6, "open_slots": 1, "open_items": 1}
+    hold = {**tick(32, "query", 3), "holds": [["state", "sum", 6]]}
+    nodes = {"F": 2, "query": 3, "total": 2}
+    heard_of = [heard(61, "read", FOREVER), heard(61, "sum", 6), heard(61, None, 6)]
+    last = final(70, segments={"read": end, "sum": holds}, nodes=nodes)
+    told = {"kind": "expected", "at_ns": 70, "min_times": {"read": FOREVER, "sum": 6}}
+    assert check([*held, hold, *heard_of, last, told]) == []
+    let_go = {**tick(33, "query#2", 4), "holds": [["state", "sum", FOREVER]]}
+    assert kinds([*held, hold, let_go, *heard_of, last, told]) == {"counted wrongly"}
+
+
+def test_rows_in_state_are_of_segments_that_there_are() -> None:
+    with pytest.raises(MalformedHistory, match="elsewhere"):
+        check([*sound_run(), absorbed(20, "elsewhere", 6, "r")])
 
 
 def test_what_a_subscriber_hears_must_not_go_back() -> None:

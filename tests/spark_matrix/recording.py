@@ -79,6 +79,7 @@ def _tick(key: str, content: TickContent, segments: list[str]) -> Line:
         "consumed": _named(content.consumed, segments),
         "promises": [[heartbeat.front, heartbeat.slot] for heartbeat in content.heartbeats],
         "leaves": list(content.leaves),
+        "holds": [[move.name, segments[move.segment], move.slot] for move in content.holds],
     }
 
 
