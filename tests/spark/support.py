@@ -86,25 +86,34 @@ class Fronts:
         commit: bool = True,
     ) -> None:  # fmt: skip
         """One file of rows, its tick, and a promise beyond it; `commit=False`: the file alone."""
+        data = rows_file(slot, range(len(self.slots), len(self.slots) + rows), fmt)
+        self.slots += [slot] * rows
+        self.publish_file(slot, data, front, fmt)
+        if commit:
+            self.commit(front)
+
+    def publish_file(self, slot: int, data: bytes, front: str, fmt: str = "parquet") -> None:
+        """One file, not committed yet."""
         name = file_name(slot, front, self._batch, fmt)
         self._batch += 1
         path = f"{self._inputs[front]}/{name}"
-        data = rows_file(slot, range(len(self.slots), len(self.slots) + rows), fmt)
-        self.slots += [slot] * rows
         unit, segment = unit_name(self._place.url(path)), self._feeds[front]
         self._created(segment, self._place.logged(path), slot)
         self._uncommitted.append((self.segments.index(segment), slot, unit_value(unit), 1))
         self._place.put(path, data)
-        if commit:
-            self.commit(front)
 
     def commit(self, front: str = "front") -> None:
         """The ticks of what has been published, and a promise beyond it."""
         created = TickContent(created=Cells.of(self._uncommitted))
-        promise = Heartbeat(front, max(slot for _, slot, _, _ in self._uncommitted) + 1)
+        beyond = max(slot for _, slot, _, _ in self._uncommitted) + 1
         self._uncommitted.clear()
         self._nodes[front].commit(created).result(WAIT_S)
-        self._nodes[front].commit(TickContent(heartbeats=(promise,))).result(WAIT_S)
+        self.promise(front, beyond)
+
+    def promise(self, front: str, slot: int) -> None:
+        """A front labels nothing below the slot from here on."""
+        promise = TickContent(heartbeats=(Heartbeat(front, slot),))
+        self._nodes[front].commit(promise).result(WAIT_S)
 
     def leave(self) -> None:
         """All fronts end: what is published is all there is."""

@@ -26,6 +26,8 @@ from tests.spark_matrix.world import WAIT_S, RowFailed, World
 
 SABOTAGE_PATIENCE_S = 15.0
 """How long a row waits for what does not come, when a fault was planted."""
+UNHELD = "unheld"
+"""The fault that stateful queries hold nothing."""
 _NAME_WIDTH = 66
 
 
@@ -44,6 +46,8 @@ class Outcome:
     false: int = 0
     lost: int = 0
     """Completions that the judge found to be false, or lost."""
+    figures: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What the row has measured, by what it is of."""
 
     @property
     def said(self) -> str:
@@ -51,7 +55,18 @@ class Outcome:
             return f"not covered: {self.wrong[0]}"
         if self.wrong:
             return self.wrong[0].splitlines()[0]
-        return f"refused: {self.refused}" if self.refused else "ok"
+        if self.refused:
+            return f"refused: {self.refused}"
+        return "; ".join(["ok", *(self._measured(name) for name in self.figures)])
+
+    def _measured(self, name: str) -> str:
+        figures = self.figures[name]
+        said = f"{name} {figures['announcements']:g} judged"
+        if "lag_batches_max" in figures:
+            said += (
+                f", lag {figures['lag_batches_max']:g} batches, {figures['lag_event_ms_max']:g} ms"
+            )
+        return said
 
 
 class Matrix:
@@ -61,8 +76,9 @@ class Matrix:
         self.directory, self.histories, self.sabotage = directory, histories, sabotage
         # Few neighbouring slots of one shard, so that every row's slots lie on both.
         self.tracker = Tracker(
-            directory / "tracker", 2, options=("--block-slots", "4"), fault=sabotage or ""
-        ).start()
+            directory / "tracker", 2, options=("--block-slots", "4"),
+            fault=sabotage if sabotage and sabotage != UNHELD else "",
+        ).start()  # fmt: skip
         self.outcomes: list[Outcome] = []
         self._recorders: dict[str, Recorder] = {}
         self._session: Session | None = None
@@ -106,7 +122,8 @@ class Matrix:
                 world.close()
                 judged = world.judge()
                 outcome.false, outcome.lost = judged.false, judged.lost
-                outcome.wrong += [] if judged.ok else judged.said
+                outcome.wrong += [*world.wrong, *([] if judged.ok else judged.said)]
+                outcome.figures = world.figures
             except Exception as error:
                 outcome.wrong += [
                     f"at the end {type(error).__name__}: {error}",
@@ -118,7 +135,7 @@ class Matrix:
         return World(
             row, profile, self._spark(profile), self.tracker, self.directory / name,
             self.histories / f"{name}.jsonl", self._recorders,
-            SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S,
+            SABOTAGE_PATIENCE_S if self.sabotage else WAIT_S, unheld=self.sabotage == UNHELD,
         )  # fmt: skip
 
     def _spark(self, profile: Profile) -> SparkSession:
@@ -153,7 +170,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rows", default="", help="numbers or sections, with commas")
     parser.add_argument("--profile", default="", help="only these kinds of sessions, with commas")
     parser.add_argument("--quick", action="store_true", help="those of every test run")
-    parser.add_argument("--sabotage", choices=("early", "lost", "double"))
+    parser.add_argument("--sabotage", choices=("early", "lost", "double", UNHELD))
     parser.add_argument("--name", default="spark_matrix", help="of the files in build/")
     chosen = parser.parse_args(arguments)
     wanted = [number for number in chosen.rows.split(",") if number]
@@ -216,6 +233,16 @@ def failed_of(outcomes: list[Outcome]) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.wrong and outcome.covered]
 
 
+def _judged(outcomes: list[Outcome]) -> dict[str, object]:
+    """Of the rows that measure it: how many announcements were held against what was in state, and how many of
+    those rows' were false."""
+    measured = [outcome for outcome in outcomes if outcome.figures]
+    if not measured:
+        return {}
+    announcements = (f["announcements"] for o in measured for f in o.figures.values())
+    return {"judged": round(sum(announcements)), "early": sum(o.false for o in measured)}
+
+
 def run(rows: list[Row], name: str, sabotage: str | None) -> int:
     """Runs rows with files in `build`; the exit code is 0 only if all hold and none is missing."""
     started_s = time.monotonic()
@@ -228,6 +255,7 @@ def run(rows: list[Row], name: str, sabotage: str | None) -> int:
         "failed": len(failed),
         **({"refused": len(refused)} if refused else {}),
         **({"not_covered": len(missing)} if missing else {}),
+        **_judged(outcomes),
         "seconds": round(time.monotonic() - started_s),
     }
     details: dict[str, object] = {

@@ -43,6 +43,16 @@ class Output:
     """For sinks with logs of their own: the items that a batch has created."""
 
 
+@dataclass(frozen=True)
+class Done:
+    """A batch that is over: when, the files that it took, and those that it left."""
+
+    batch: int
+    done_ns: int
+    consumed: tuple[str, ...]
+    created: tuple[str, ...]
+
+
 @dataclass
 class Followed:
     """A query. reads: the segment of all its file sources, or by source number. side: its code hands
@@ -60,6 +70,7 @@ class Followed:
     """For a query that is a front of its output: under which slot a batch was told, once it was."""
     rows: str | None = None
     """The column of the slots of the rows, where they are the items."""
+    done: list[Done] = field(default_factory=list)
     last_batch: int = -1
     offsets: dict[str, Any] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
@@ -166,14 +177,17 @@ class Truth:
                 self._recorder.created("side", slot, name, done_ns)
         for segment, name, _ in consumed:
             self._recorder.consumed(segment, name, done_ns)
+        made = tuple(name for _, names in created for name in names)
+        took = tuple(name for _, name, _ in consumed)
+        query.done.append(Done(batch, done_ns, took, made))
         query.last_batch = batch
         query.offsets.update({source: offset for source, offset in offsets.items() if offset})
         return True
 
     @staticmethod
     def _peek(query: Followed, output: Output, batch: int) -> bool:
-        """Whether a batch created anything; `published` outputs alone can be asked twice."""
-        return output.kind == "published" and bool(_created(query, output, batch))
+        """Whether a batch created anything, of outputs that can be asked twice."""
+        return output.kind in ("published", "sink") and bool(_created(query, output, batch))
 
     def _consumed(self, query: Followed, offsets: Mapping[str, Any]) -> list[Item] | None:
         found: dict[tuple[str, str], int] = {}

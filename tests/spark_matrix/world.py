@@ -55,8 +55,10 @@ class World:
         recorders: dict[str, Recorder],
         patience_s: float = WAIT_S,
         place: Place | None = None,
+        unheld: bool = False,
     ) -> None:
-        """place: where the row's files are, if not in `directory`."""
+        """place: where the row's files are, if not in `directory`. unheld: stateful queries are to hold nothing,
+        which must be found."""
         self.row, self.profile, self.spark = row, profile, spark
         self.tracker, self.target = tracker, tracker.target
         self.directory, self.history = directory, history
@@ -74,6 +76,12 @@ class World:
         self._threads: list[threading.Thread] = []
         self._heard: dict[tuple[str, str | None], int] = {}
         self._has_side = False
+        self.unheld = unheld
+        self._at_last: list[Callable[[], object]] = []
+        self.wrong: list[str] = []
+        """What else is wrong, beside what the judge says."""
+        self.figures: dict[str, dict[str, float]] = {}
+        """What a row has measured, by what it is of."""
         self.expected: dict[str, int] = {}
         """Min times at the end, by segment, of what is not to become complete."""
         self.clock_slot = 0
@@ -150,6 +158,10 @@ class World:
     def at_end(self, close: Callable[[], object]) -> None:
         """What is to be closed when the row is over."""
         self._closing.append(close)
+
+    def at_last(self, write: Callable[[], object]) -> None:
+        """What is to be added to the history when all else is over."""
+        self._at_last.append(write)
 
     def path(self, name: str) -> str:
         return self.place.url(name)
@@ -382,11 +394,18 @@ class World:
         self.await_end()
 
     def await_end(self) -> None:
+        """Waits until every process has announced what is expected of each segment, and of all together; the
+        judge says so if it has not come in time."""
         deadline = time.monotonic() + self.patience_s
-        expected = len(self.tracker.addresses) * (len(self.spec.segments) + 1)
+        wanted: dict[str | None, int] = dict.fromkeys(self.spec.segments, FOREVER) | self.expected
+        wanted[None] = min(wanted.values())
         while time.monotonic() < deadline:
             self._raise_if_ended()
-            if sum(slot == FOREVER for slot in self._heard.values()) == expected:
+            if all(
+                self._heard.get((address, segment), -1) >= slot
+                for address in self.tracker.addresses
+                for segment, slot in wanted.items()
+            ):
                 break
             time.sleep(_POLL_S)
 
@@ -409,6 +428,8 @@ class World:
         try:
             self.truth.close()
             self._write_final()
+            for write in self._at_last:
+                write()
         finally:
             for subscriber in self._subscribers:
                 subscriber.close()

@@ -28,6 +28,9 @@ ROWS = {
     "6.16": "lowmark attach",
     "6.20": "a Spark Connect session",
     "7.1": "a chain of three queries",
+    "11.1": "a tumbling window holds what it has not emitted",
+    "11.5": "session windows hold, whose ends move",
+    "11.7": "a left outer join holds",
 }
 """What is run of the matrix on each version: its quick half, and what versions differ in."""
 PROFILES = "local,rocksdb"

@@ -11,6 +11,7 @@ from tests.spark_matrix.rows import (
     moods,
     several,
     starting,
+    state,
     tasks,
     visible,
     ways,
@@ -18,5 +19,5 @@ from tests.spark_matrix.rows import (
 
 __all__ = [
     "checkpoints", "connected", "drivers", "eager", "engine", "evaluation", "hosts", "moods", "several",
-    "starting", "tasks", "visible", "ways",
+    "starting", "state", "tasks", "visible", "ways",
 ]  # fmt: skip

@@ -1,0 +1,358 @@
+"""Stateful operators, each with a dumb account of what it finds and of how long it must wait for that.
+
+A result has a name, and the numbers of the rows that it contains: so the files that a sink has committed say
+of each row when what came of it left the state. `finds` says the same of all rows at once, as a program without
+state would; `until_ms` is the watermark with which nothing is left to come of a row. Neither is of the code that
+is being judged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tests.spark_matrix.events import Event
+
+DELAY_MS = 5_000
+WINDOW_MS = 10_000
+SLIDE_MS = 5_000
+OUTER_MS = 20_000
+GAP_MS = 5_000
+WITHIN_MS = 10_000
+"""How much later the right side of a join may be."""
+SPAN_MS = 10_000
+"""How long the Python state keeps a key after its first row."""
+STRICT_MS = 1
+"""What is dropped from state when the watermark has passed its time, and not when it is there."""
+
+RESULT_SCHEMA = "result string, rows array<long>"
+
+Frames: TypeAlias = Mapping[str, DataFrame]
+Results: TypeAlias = dict[str, frozenset[int]]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """inputs: its fronts. build: its frame, of columns `result` and `rows`, from theirs with watermarks. until_ms: of
+    a row among all rows, the watermark by which all has left the state that it is in. span_ms: what its user says
+    of how long it keeps rows, where no plan does."""
+
+    name: str
+    build: Callable[[Frames], DataFrame]
+    finds: Callable[[Sequence[Event]], Results]
+    until_ms: Callable[[Event, Sequence[Event]], int]
+    inputs: tuple[str, ...] = ("rows",)
+    mode: str = "append"
+    span_ms: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it emits later what it has taken."""
+        return self.mode == "append" and self.name not in ("distinct", "distinct-within")
+
+
+def timed(frame: DataFrame) -> DataFrame:
+    """With event times and a watermark."""
+    at = F.timestamp_millis(F.col("at_ms"))
+    return frame.withColumn("at", at).withWatermark("at", f"{DELAY_MS} milliseconds")
+
+
+def _rows(column: str = "row") -> Column:
+    return F.sort_array(F.collect_list(column)).alias("rows")
+
+
+def _result(window: str = "window") -> Column:
+    begin, end = (F.unix_millis(F.col(f"{window}.{side}")) for side in ("start", "end"))
+    return F.concat_ws("-", begin.cast("string"), end.cast("string")).alias("result")
+
+
+def _millis(milliseconds: int) -> str:
+    return f"{milliseconds} milliseconds"
+
+
+def _down(moment_ms: int, width_ms: int) -> int:
+    return moment_ms // width_ms * width_ms
+
+
+def _grouped(pairs: Iterable[tuple[str, int]]) -> Results:
+    found: dict[str, set[int]] = defaultdict(set)
+    for name, row in pairs:
+        found[name].add(row)
+    return {name: frozenset(rows) for name, rows in found.items()}
+
+
+# --- windows --------------------------------------------------------------------------------------
+
+
+def _windowed(frame: DataFrame, window: Column) -> DataFrame:
+    return frame.groupBy(window.alias("window")).agg(_rows()).select(_result(), "rows")
+
+
+def _tumbling(frames: Frames) -> DataFrame:
+    return _windowed(frames["rows"], F.window("at", _millis(WINDOW_MS)))
+
+
+def _tumbling_union(frames: Frames) -> DataFrame:
+    both = frames["left"].unionByName(frames["right"])
+    return _windowed(both, F.window("at", _millis(WINDOW_MS)))
+
+
+def _in_tumbling(events: Sequence[Event], width_ms: int = WINDOW_MS) -> Results:
+    begins = [(_down(e.at_ms, width_ms), e.row) for e in events]
+    return _grouped((f"{begin}-{begin + width_ms}", row) for begin, row in begins)
+
+
+def _end(event: Event, _: Sequence[Event]) -> int:
+    return _down(event.at_ms, WINDOW_MS) + WINDOW_MS
+
+
+TUMBLING = Operator("tumbling", _tumbling, _in_tumbling, _end)
+UNION = Operator("union", _tumbling_union, _in_tumbling, _end, ("left", "right"))
+
+
+def _in_sliding(events: Sequence[Event]) -> Results:
+    return _grouped(
+        (f"{begin}-{begin + WINDOW_MS}", e.row)
+        for e in events
+        for begin in range(_down(e.at_ms, SLIDE_MS), e.at_ms - WINDOW_MS, -SLIDE_MS)
+    )
+
+
+SLIDING = Operator(
+    "sliding",
+    lambda frames: _windowed(frames["rows"], F.window("at", _millis(WINDOW_MS), _millis(SLIDE_MS))),
+    _in_sliding,
+    lambda event, _: _down(event.at_ms, SLIDE_MS) + WINDOW_MS,
+)
+
+AT = Operator(
+    "at",
+    lambda frames: frames["rows"].groupBy("at").agg(_rows()).select(
+        F.unix_millis("at").cast("string").alias("result"), "rows"
+    ),
+    lambda events: _grouped((str(e.at_ms), e.row) for e in events),
+    lambda event, _: event.at_ms,
+)  # fmt: skip
+
+
+def _chain(frames: Frames) -> DataFrame:
+    inner = frames["rows"].groupBy(F.window("at", _millis(WINDOW_MS))).agg(_rows())
+    outer = inner.groupBy(F.window(F.window_time("window"), _millis(OUTER_MS)).alias("outer"))
+    gathered = outer.agg(F.sort_array(F.flatten(F.collect_list("rows"))).alias("rows"))
+    return gathered.select(_result("outer"), "rows")
+
+
+CHAIN = Operator(
+    "chain",
+    _chain,
+    lambda events: _in_tumbling(events, OUTER_MS),
+    lambda event, _: _down(event.at_ms, OUTER_MS) + OUTER_MS,
+)
+
+
+def _sessions(events: Sequence[Event]) -> Iterator[list[Event]]:
+    """The events of each session of each key."""
+    open_by_key: dict[int, list[Event]] = {}
+    for event in sorted(events, key=lambda e: e.at_ms):
+        session = open_by_key.get(event.key)
+        if session is not None and event.at_ms < session[-1].at_ms + GAP_MS:
+            session.append(event)
+        else:
+            if session is not None:
+                yield session
+            open_by_key[event.key] = [event]
+    yield from open_by_key.values()
+
+
+def _session(frames: Frames) -> DataFrame:
+    window = F.session_window("at", _millis(GAP_MS)).alias("window")
+    named = F.concat_ws(":", F.col("key").cast("string"), _result()).alias("result")
+    return frames["rows"].groupBy(window, "key").agg(_rows()).select(named, "rows")
+
+
+def _session_end(event: Event, events: Sequence[Event]) -> int:
+    return next(s[-1].at_ms for s in _sessions(events) if event in s) + GAP_MS
+
+
+SESSION = Operator(
+    "session",
+    _session,
+    lambda events: {
+        f"{s[0].key}:{s[0].at_ms}-{s[-1].at_ms + GAP_MS}": frozenset(e.row for e in s)
+        for s in _sessions(events)
+    },
+    _session_end,
+)
+
+# --- joins ----------------------------------------------------------------------------------------
+
+
+def _joined(frames: Frames, how: str) -> DataFrame:
+    left = frames["left"].select("at", "key", "row")
+    right = frames["right"].select(
+        F.col("at").alias("later"), F.col("key").alias("its_key"), F.col("row").alias("its_row")
+    )
+    soon = F.expr(f"later >= at AND later <= at + INTERVAL {WITHIN_MS // 1_000} SECONDS")
+    return left.join(right, (F.col("key") == F.col("its_key")) & soon, how)
+
+
+def _pairs(frames: Frames, how: str) -> DataFrame:
+    both = F.array_compact(F.array("row", "its_row"))
+    name = F.concat_ws("+", F.col("row").cast("string"), F.col("its_row").cast("string"))
+    return _joined(frames, how).select(name.alias("result"), both.alias("rows"))
+
+
+def _matches(events: Sequence[Event]) -> list[tuple[Event, Event]]:
+    return [
+        (left, right)
+        for left in events if left.front == "left"
+        for right in events if right.front == "right"
+        if left.key == right.key and left.at_ms <= right.at_ms <= left.at_ms + WITHIN_MS
+    ]  # fmt: skip
+
+
+def _in_pairs(events: Sequence[Event]) -> Results:
+    return {f"{a.row}+{b.row}": frozenset((a.row, b.row)) for a, b in _matches(events)}
+
+
+def _in_outer(events: Sequence[Event]) -> Results:
+    matched = {left.row for left, _ in _matches(events)}
+    alone = (e.row for e in events if e.front == "left" and e.row not in matched)
+    return _in_pairs(events) | {str(row): frozenset([row]) for row in alone}
+
+
+def _match_over(event: Event, _: Sequence[Event]) -> int:
+    within = WITHIN_MS if event.front == "left" else 0
+    return event.at_ms + within + STRICT_MS
+
+
+_SIDES = ("left", "right")
+INNER = Operator("inner", lambda frames: _pairs(frames, "inner"), _in_pairs, _match_over, _SIDES)
+OUTER = Operator("outer", lambda frames: _pairs(frames, "left"), _in_outer, _match_over, _SIDES)
+
+
+def _join_window(frames: Frames) -> DataFrame:
+    window = F.window("at", _millis(WINDOW_MS)).alias("window")
+    both = F.sort_array(F.array_distinct(F.flatten(F.collect_list(F.array("row", "its_row")))))
+    grouped = _joined(frames, "inner").groupBy(window).agg(both.alias("rows"))
+    return grouped.select(_result(), "rows")
+
+
+def _in_join_window(events: Sequence[Event]) -> Results:
+    begins = [(_down(left.at_ms, WINDOW_MS), left, right) for left, right in _matches(events)]
+    return _grouped(
+        (f"{begin}-{begin + WINDOW_MS}", event.row)
+        for begin, *both in begins
+        for event in both
+    )  # fmt: skip
+
+
+JOIN_WINDOW = Operator(
+    "join-window",
+    _join_window,
+    _in_join_window,
+    lambda event, events: _end(event, events) + WITHIN_MS + STRICT_MS,
+    _SIDES,
+)
+
+# --- state of Python code -------------------------------------------------------------------------
+
+
+def _kept(frames: Frames) -> DataFrame:
+    """Keeps the rows of a key until the watermark has passed the first by `SPAN_MS`."""
+    span_ms = SPAN_MS
+
+    def keep(key: Any, batches: Any, state: Any) -> Any:
+        import pandas as pd
+
+        if state.hasTimedOut:
+            until_ms, rows = state.get
+            state.remove()
+            yield pd.DataFrame({"result": [f"{key[0]}:{until_ms}"], "rows": [rows]})
+            return
+        until_ms, rows = state.get if state.exists else (None, "")
+        found = pd.concat(list(batches))
+        if until_ms is None:
+            until_ms = int(found["at_ms"].min()) + span_ms
+        state.update((until_ms, ",".join(filter(None, [rows, *map(str, found["row"])]))))
+        state.setTimeoutTimestamp(until_ms)
+
+    kept = frames["rows"].groupBy("key").applyInPandasWithState(
+        keep, "result string, rows string", "until_ms long, rows string", "append", "EventTimeTimeout"
+    )  # fmt: skip
+    return kept.select("result", F.split("rows", ",").cast("array<long>").alias("rows"))
+
+
+def _firsts(events: Sequence[Event]) -> dict[int, tuple[int, frozenset[int]]]:
+    """By key: the first event time, and all rows. No key is seen again once it was let go of."""
+    keys: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        keys[event.key].append(event)
+    return {
+        key: (min(e.at_ms for e in found), frozenset(e.row for e in found))
+        for key, found in keys.items()
+    }
+
+
+PYTHON = Operator(
+    "python",
+    _kept,
+    lambda events: {
+        f"{key}:{first + SPAN_MS}": rows for key, (first, rows) in _firsts(events).items()
+    },
+    lambda event, events: _firsts(events)[event.key][0] + SPAN_MS + STRICT_MS,
+    span_ms=SPAN_MS,
+)
+
+# --- nothing is emitted later ---------------------------------------------------------------------
+
+
+def _distinct(frames: Frames, drop: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    return drop(frames["rows"]).select(
+        F.concat_ws(":", F.col("key").cast("string"), F.col("at_ms").cast("string")).alias(
+            "result"
+        ),
+        F.array("row").alias("rows"),
+    )
+
+
+def _in_distinct(events: Sequence[Event]) -> Results:
+    firsts: Results = {}
+    for event in events:
+        firsts.setdefault(f"{event.key}:{event.at_ms}", frozenset([event.row]))
+    return firsts
+
+
+def _at_once(event: Event, _: Sequence[Event]) -> int:
+    return 0
+
+
+DISTINCT = Operator(
+    "distinct",
+    lambda frames: _distinct(frames, lambda frame: frame.dropDuplicates(["key", "at"])),
+    _in_distinct,
+    _at_once,
+)
+DISTINCT_WITHIN = Operator(
+    "distinct-within",
+    lambda frames: _distinct(
+        frames, lambda frame: frame.dropDuplicatesWithinWatermark(["key", "at_ms"])
+    ),
+    _in_distinct,
+    _at_once,
+)
+UPDATE = Operator("update", _tumbling, _in_tumbling, _at_once, mode="update")
+COMPLETE = Operator("complete", _tumbling, _in_tumbling, _at_once, mode="complete")
+
+OPERATORS = {
+    operator.name: operator
+    for operator in (
+        TUMBLING, UNION, SLIDING, AT, CHAIN, SESSION, INNER, OUTER, JOIN_WINDOW, PYTHON, DISTINCT,
+        DISTINCT_WITHIN, UPDATE, COMPLETE,
+    )
+}  # fmt: skip

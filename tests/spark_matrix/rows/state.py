@@ -1,0 +1,302 @@
+"""11: what a stateful query has taken and not emitted holds time; by rows, windows and what was committed.
+
+After each step the readers of what is emitted have it all, so that nothing but the queries' holds keeps min time
+back. The last rows stay in state: min time must come to them, and not pass them.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from examples.children import ROOT
+from tests.spark_matrix import operators as of
+from tests.spark_matrix.operators import Operator
+from tests.spark_matrix.registry import row
+from tests.spark_matrix.stateful import FAR_KEY, FAR_MS, Events, Stateful, after
+from tests.spark_matrix.world import World
+
+DRIVER_TIMEOUT_S = 240.0
+
+Rows = Sequence[Events]
+Sides = Sequence[Mapping[str, Events]]
+
+STEPS: Rows = (
+    [(1_000, 0), (3_000, 1)],
+    [(7_000, 0), (12_000, 2)],
+    [(16_000, 3)],
+    [(14_000, 6), (24_000, 4)],
+    [(33_000, 5)],
+)
+"""The watermark goes 0, 7, 11, 19, 28 s; a row comes out of order, and within its delay."""
+
+SESSIONS: Rows = (
+    [(1_000, 0)],
+    [(5_000, 0), (12_000, 1)],
+    [(9_000, 0), (16_000, 1)],
+    [(20_000, 1)],
+    [(24_000, 1)],
+    [(40_000, 2)],
+)
+"""When the watermark passes 17 s, where the session of 12 s would end by itself, rows have moved its end to 29 s."""
+
+TWICE: Rows = (
+    [(1_000, 0), (3_000, 1)],
+    [(1_000, 0), (7_000, 2)],
+    [(16_000, 3)],
+    [(33_000, 5), (33_000, 5)],
+)
+
+SIDES: Sides = (
+    {"left": [(1_000, 0), (3_000, 1)], "right": [(4_000, 0)]},
+    {"left": [(8_000, 2)], "right": [(12_000, 1)]},
+    {"left": [(14_000, 3)], "right": [(16_000, 9)]},
+    {"left": [(26_000, 4)], "right": [(20_000, 3), (28_000, 8)]},
+    {"left": [(40_000, 5)], "right": [(45_000, 5)]},
+)
+"""Matches at once, later, and never."""
+
+
+def ordinary(world: World, operator: Operator, steps: Rows | Sides) -> None:
+    run = Stateful(world, operator)
+    run.start(world.tracked())
+    for step in steps:
+        run.step(step)
+    run.finish()
+
+
+@row("11.1", "a tumbling window holds what it has not emitted", quick=True)
+def tumbling(world: World) -> None:
+    ordinary(world, of.TUMBLING, STEPS)
+
+
+@row("11.2", "a sliding window")
+def sliding(world: World) -> None:
+    ordinary(world, of.SLIDING, STEPS)
+
+
+@row("11.3", "groups by event time")
+def by_time(world: World) -> None:
+    ordinary(world, of.AT, STEPS)
+
+
+@row("11.4", "a window of the windows' own times")
+def chain(world: World) -> None:
+    ordinary(world, of.CHAIN, STEPS)
+
+
+@row("11.5", "session windows, whose ends move")
+def sessions(world: World) -> None:
+    ordinary(world, of.SESSION, SESSIONS)
+
+
+@row("11.6", "an inner join of two streams with watermarks, policy min")
+def inner(world: World) -> None:
+    ordinary(world, of.INNER, SIDES)
+
+
+@row("11.7", "a left outer join")
+def outer(world: World) -> None:
+    ordinary(world, of.OUTER, SIDES)
+
+
+@row("11.8", "a window of a join")
+def join_window(world: World) -> None:
+    ordinary(world, of.JOIN_WINDOW, SIDES)
+
+
+@row("11.9", "state of Python code, whose span its user gives")
+def python_state(world: World) -> None:
+    ordinary(world, of.PYTHON, STEPS)
+
+
+@row("11.10", "deduplication, update and complete mode hold nothing")
+def at_once(world: World) -> None:
+    run = Stateful(world, of.DISTINCT, of.DISTINCT_WITHIN, of.UPDATE, of.COMPLETE)
+    run.start(world.tracked())
+    for step in TWICE:
+        run.step(step)
+    run.finish()
+
+
+# --- late rows ------------------------------------------------------------------------------------
+
+
+@row("11.11", "late rows: in time for their window, and too late")
+def late(world: World) -> None:
+    run = Stateful(world, of.TUMBLING)
+    run.start(world.tracked())
+    for step in STEPS[:3]:
+        run.step(step)
+    run.step([(4_000, 7), (13_000, 6), (24_000, 4)], late=[0])
+    run.step([(2_000, 7)], late=[0])
+    run.step([(33_000, 5)])
+    run.finish()
+
+
+@row("11.12", "from 1970 on, no batches without data: a late row comes out with its window")
+def late_at_once(world: World) -> None:
+    with setting(world, "spark.sql.streaming.noDataMicroBatches.enabled", "false"):
+        run = Stateful(world, of.TUMBLING, base_ms=0)
+        run.start(world.tracked())
+        for step in ([(1_000, 0)], [(15_000, 1)], [(3_000, 2), (16_000, 3)], [(4_000, 4)]):
+            run.step(step, late=[0] if step == [(4_000, 4)] else ())
+        run.publish_far()
+        run.step([(FAR_MS + 1, FAR_KEY + 3)])
+        run.end()
+
+
+@row("11.13", "a late row of a join")
+def late_join(world: World) -> None:
+    run = Stateful(world, of.OUTER)
+    run.start(world.tracked())
+    for step in SIDES[:4]:
+        run.step(step)
+    run.step({"left": [(5_000, 7), (23_000, 6)], "right": [(27_000, 6)]}, late=[0])
+    run.step(SIDES[4])
+    run.finish()
+
+
+# --- several watermarks ---------------------------------------------------------------------------
+
+
+@contextmanager
+def setting(world: World, name: str, value: str) -> Iterator[None]:
+    """A setting of the session, for queries that are started meanwhile."""
+    before = world.spark.conf.get(name)
+    world.spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        world.spark.conf.set(name, before or "")
+
+
+POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+@row("11.14", "two watermarks, policy min: one stream is far ahead, and not in the log")
+def union_min(world: World) -> None:
+    with setting(world, POLICY, "min"):
+        ordinary(world, of.UNION, (
+            {"left": [(1_000, 0), (22_000, 1)], "right": [(3_000, 2)]},
+            {"left": [(35_000, 3)], "right": [(9_000, 4)]},
+            {"right": [(18_000, 5)]},
+            {"left": [(38_000, 6)], "right": [(41_000, 7)]},
+        ))  # fmt: skip
+
+
+@row("11.15", "two watermarks, policy max: rows of the stream that lags are dropped")
+def union_max(world: World) -> None:
+    with setting(world, POLICY, "max"):
+        run = Stateful(world, of.UNION)
+        run.start(world.tracked())
+        run.step({"left": [(1_000, 0), (12_000, 1)], "right": [(3_000, 2)]})
+        run.step({"left": [(24_000, 3)], "right": [(9_000, 4)]})
+        run.step({"left": [(31_000, 5)], "right": [(8_000, 6), (25_000, 7)]}, late=[1])
+        run.finish()
+
+
+@row("11.16", "a join, policy min: one stream is far ahead")
+def join_min(world: World) -> None:
+    with setting(world, POLICY, "min"):
+        ordinary(world, of.OUTER, (
+            {"left": [(1_000, 0), (40_000, 1)], "right": [(3_000, 2)]},
+            {"left": [(55_000, 3)], "right": [(9_000, 0)]},
+            {"right": [(18_000, 5)]},
+            {"left": [(57_000, 6)], "right": [(45_000, 1)]},
+            {"right": [(62_000, 3)]},
+        ))  # fmt: skip
+
+
+@row("11.17", "a join, policy max: rows of the stream that lags are dropped")
+def join_max(world: World) -> None:
+    with setting(world, POLICY, "max"):
+        run = Stateful(world, of.INNER)
+        run.start(world.tracked())
+        run.step({"left": [(1_000, 0), (3_000, 1)], "right": [(4_000, 0)]})
+        run.step({"left": [(8_000, 2)], "right": [(12_000, 1)]})
+        run.step({"left": [(14_000, 3)], "right": [(21_000, 3)]})
+        run.step({"left": [(9_000, 4)], "right": [(24_000, 9)]}, late=[0])
+        run.step({"left": [(40_000, 5)], "right": [(45_000, 5)]})
+        run.finish()
+
+
+# --- availableNow ---------------------------------------------------------------------------------
+
+
+@row("11.18", "availableNow leaves windows and rows of a join in state; a later run emits them")
+def available_now(world: World) -> None:
+    run = Stateful(world, of.TUMBLING, of.OUTER)
+    steps = [{"rows": rows, **sides} for rows, sides in zip(STEPS, SIDES, strict=True)]
+    for first, last in ((0, 2), (2, 4), (4, 5)):
+        for step in steps[first:last]:
+            run.publish(step)
+        run.run_now(world.tracked())
+        left_in_state(run)
+    run.publish_far()
+    run.run_now(world.tracked())
+    run.end()
+
+
+def left_in_state(run: Stateful) -> None:
+    """Min time waits for what a query that has ended left in state, however long the fronts go on."""
+    state = run.fronts.describe()
+    for operator in run.operators:
+        segment = run.fronts.segments.index(after(operator))
+        stands = state.segments[segment].min_time
+        run.world.check(
+            stands <= run.slot,
+            f"min time {stands} of {operator.name} has passed what it left in state",
+        )
+
+
+# --- the driver killed ----------------------------------------------------------------------------
+
+
+def run_driver(world: World, run: Stateful, point: str, batch: int) -> None:
+    """Runs a driver until it kills itself with all queries at one place."""
+    (world.directory / "inputs.json").write_text(json.dumps(run.inputs))
+    command = [
+        sys.executable, "-m", "tests.spark_matrix.state_driver", world.target, world.name,
+        str(world.directory), point, str(batch), "unheld" if world.unheld else "held",
+        *(operator.name for operator in run.operators),
+    ]  # fmt: skip
+    ended = subprocess.run(
+        command, cwd=ROOT, timeout=DRIVER_TIMEOUT_S, capture_output=True, check=False
+    )
+    if ended.returncode != -signal.SIGKILL:
+        said = ended.stderr.decode(errors="replace")
+        world.fail(f"the driver ended with status {ended.returncode}: {said[-3000:]}")
+
+
+def killed(world: World, steps: Sides, *operators: Operator) -> None:
+    """Killed with `commits/1` there and its tick not told; then in the middle of the batch after; then it goes on in
+    this session."""
+    run = Stateful(world, *operators)
+    for step in steps[:2]:
+        run.publish(step)
+    run_driver(world, run, "tick", 1)
+    run.start_readers()
+    run.publish(steps[2])
+    run_driver(world, run, "tasks", 2)
+    run.start(world.tracked())
+    run.settle()
+    for step in steps[3:]:
+        run.step(step)
+    run.finish()
+
+
+@row("11.19", "driver killed before the ticks of windows, and in the middle of their next batches")
+def windows_killed(world: World) -> None:
+    steps = [{"rows": step} for step in STEPS]
+    killed(world, steps, of.TUMBLING, of.SLIDING, of.AT, of.CHAIN, of.SESSION)
+
+
+@row("11.20", "driver killed before the ticks of joins and Python state, and in the middle")
+def joins_killed(world: World) -> None:
+    steps = [{"rows": rows, **sides} for rows, sides in zip(STEPS, SIDES, strict=True)]
+    killed(world, steps, of.INNER, of.OUTER, of.JOIN_WINDOW, of.PYTHON)

@@ -1,0 +1,110 @@
+"""A driver of stateful queries that kills itself and its JVM by SIGKILL when all of them have come to one place.
+
+    python -m tests.spark_matrix.state_driver TARGET PIPELINE DIRECTORY POINT BATCH HELD OPERATOR...
+
+DIRECTORY has the directories of the sources, by segment, in `inputs.json`. POINT says where the queries find their
+end: `tick`, when `commits/BATCH` of each is there and the tick of none was handed over; or `tasks`, when a task of each
+is reading input. HELD is `held`, or `unheld` for queries that are to hold nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from examples.history import Recorder
+from local_tracker.spark.follow import Follower
+from local_tracker.spark.tracked import Tracked
+from tests.spark.support import Batches
+from tests.spark_matrix.driver import MISSED, Killer
+from tests.spark_matrix.operators import OPERATORS
+from tests.spark_matrix.recording import recording
+from tests.spark_matrix.registry import Profile
+from tests.spark_matrix.sessions import make_session
+from tests.spark_matrix.stateful import start_operator
+
+WAIT_S = 120.0
+_POLL_S = 0.02
+
+
+def die_before_ticks(killer: Killer, queries: int) -> None:
+    """Dies when the followers of so many queries have each read a batch, and told none."""
+    commit, arrived, lock = Follower._commit, set[int](), threading.Lock()
+
+    def dying_commit(follower: Follower, batch: int, record: Any) -> None:
+        if batch < killer.batch:
+            commit(follower, batch, record)
+            return
+        with lock:
+            arrived.add(id(follower))
+            if len(arrived) == queries:
+                killer.die()
+        threading.Event().wait()  # until the last has come
+
+    Follower._commit = dying_commit  # type: ignore[method-assign,assignment]
+
+
+def stop_in_task(marker: Path, jvm: int) -> Any:
+    """For `mapInArrow`: says that a task has begun to read, and goes no further while the JVM is there."""
+    path, poll_s = str(marker), _POLL_S
+
+    def stage(batches: Batches) -> Batches:
+        next(batches, None)
+        open(path, "w").close()
+        while os.path.exists(f"/proc/{jvm}"):
+            time.sleep(poll_s)
+        os._exit(1)
+        yield from batches
+
+    return stage
+
+
+def main(
+    target: str,
+    pipeline: str,
+    directory: Path,
+    point: str,
+    batch: int,
+    is_held: bool,
+    names: list[str],
+) -> int:
+    # Each query's task stays where it is, and none is to wait for a core.
+    spark = make_session(Profile("driver", f"local[{len(names) * 2}]"), directory / "spark")
+    killer = Killer.of(spark, directory, batch)
+    inputs = json.loads((directory / "inputs.json").read_text())
+    recorder = Recorder(directory / "history" / f"driver-{os.getpid()}.jsonl")
+    markers = {name: directory / f"in-task-{name}-{os.getpid()}" for name in names}
+    if point == "tick":
+        die_before_ticks(killer, len(names))
+    with recording(lambda _: recorder):
+        tracked = Tracked(spark, target, pipeline)
+        for name in names:
+            stage = stop_in_task(markers[name], killer.jvm) if point == "tasks" else None
+            start_operator(
+                spark, tracked, OPERATORS[name], directory, inputs, unheld=not is_held, stage=stage
+            )
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline and all(q.isActive for q in spark.streams.active):
+            if point == "tasks" and all(marker.exists() for marker in markers.values()):
+                killer.die()
+            time.sleep(_POLL_S)
+        for query in spark.streams.active:
+            print(query.id, query.exception(), query.lastProgress, file=sys.stderr)
+    # Missed: nothing may outlive this process.
+    os.kill(killer.jvm, signal.SIGKILL)
+    os._exit(MISSED)
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(
+            sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]),
+            sys.argv[6] == "held", sys.argv[7:],
+        )
+    )  # fmt: skip
