@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ mutants: setup ## single faults put into the production core, as patches: the si
 model: setup ## every interleaving of a small system, on the production core
 	@$(PYTHON_IN_VENV) -m tests.model
 
-spark-matrix: setup java ## what Spark may do to a query, row by row; SABOTAGE=early|lost|double must fail
+spark-matrix: setup java ## what Spark may do to a query, row by row; SABOTAGE=early|lost|double|unheld must fail
 	@$(PYTHON_IN_VENV) -m tests.spark_matrix $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 spark-versions: setup java ## rows of the matrix on each supported version of PySpark; ARGS="--versions 3.5,4.0"
@@ -75,6 +75,9 @@ elastic: setup java ## shards, fronts and Spark state come and go under load, an
 
 example-incremental: setup java ## an incremental job over late data, gated by min time and looking back; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.incremental $(if $(SABOTAGE),--sabotage $(SABOTAGE))
+
+example-windows: setup java ## hourly windows over real flights, each read when min time says that it is complete; SABOTAGE=early must fail
+	@$(PYTHON_IN_VENV) -m examples.windows $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 bench: setup java redis maven ## every bar of docs/performance.md, in fifteen minutes; ARGS="--only latency" chooses
 	@$(PYTHON_IN_VENV) -m benchmarks $(ARGS)

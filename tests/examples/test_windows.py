@@ -1,0 +1,58 @@
+"""The windows example: a report that starts at min time reads every hour whole, and without holds it does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from examples.windows.flights import BEGIN, Count, Replayed
+from examples.windows.run import Report
+from scripts.summary import BUILD
+from tests.docs.pages import ROOT
+
+BURSTS = 4
+
+
+@pytest.mark.timeout(330)
+def test_the_report_misses_no_hour_and_without_holds_it_does() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "examples.windows", "--bursts", str(BURSTS)], check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert ran.stdout.splitlines()[-1].startswith("example-windows: OK windows=")
+    assert "hold: the driver is killed" in ran.stdout
+    report = json.loads((BUILD / "example-windows.json").read_text())
+    assert (report["missed"], report["incomplete"], report["unread"]) == (0, 0, 0)
+    assert report["waiting"] == len(Replayed(BURSTS).waiting) > 0
+    assert report["missed_without_holds"] > 0
+
+
+def report_of(found: dict[tuple[int, str], list[Count]]) -> Report:
+    """A report that has read all hours."""
+    replayed = Replayed(2)
+    return Report(replayed, found, replayed.hours.stop)
+
+
+def test_a_report_is_held_against_the_flights_themselves() -> None:
+    expected = Replayed(2).expected
+    whole = {window: [count] for window, count in expected.items()}
+    (first, count), *_ = whole.items()
+    assert sum(c.flights for c in expected.values()) == len(Replayed(2).flights) > 100
+    sound = report_of(whole)
+    assert (sound.missed(), sound.incomplete(), sound.unread()) == ([], [], [])
+    assert report_of({**whole, first: []}).missed() == [first]
+    assert report_of({**whole, first: [*count, *count]}).incomplete() == [first]
+    fewer = Count(count[0].flights - 1, count[0].cancelled)
+    assert report_of({**whole, first: [fewer]}).incomplete() == [first]
+
+
+def test_what_the_watermark_has_passed_must_be_read() -> None:
+    report = Report(Replayed(3), {}, BEGIN)
+    assert report.missed() == []
+    waiting = {*report.replayed.waiting}
+    assert {*report.unread()} == report.replayed.expected.keys() - waiting
+    assert waiting and report.unread()
