@@ -7,6 +7,7 @@ limits, so that a client that sends or takes nothing costs little and not for lo
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class HttpServer:
         if not host or not port.isdigit():
             raise ValueError(f"{name}: {listen!r} is not host:port")
         self.host = host.strip("[]")
+        self.is_local = _is_loopback(self.host)
+        """Whether it is for this machine alone."""
         self.address = listen
         """Where it listens, with the port that it got, once it has started."""
         self.answer, self.headers, self.max_connections = answer, headers, max_connections
@@ -80,6 +83,13 @@ class HttpServer:
             raise OSError(f"{self._name}: cannot listen on {self.address}: {error}") from error
         host = f"[{self.host}]" if ":" in self.host else self.host
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+
+    async def answered(self, request: Request) -> Response:
+        """The answer to a request; none to a page from elsewhere whose name is made to mean this machine,
+        which must not read along."""
+        if self.is_local and not _is_local_name(request.host):
+            return text(421, f"this is the {self._name} of this machine: ask by localhost")
+        return await self.answer(request)
 
     async def stop(self) -> None:
         """Ends all connections."""
@@ -135,7 +145,7 @@ class _Connection:
                 await self._send(text(405, "only GET is answered", ("allow", "GET")), close=True)
                 return
             self._is_head = request.method == b"HEAD"
-            await self._send(await self._server.answer(_parsed(request)))
+            await self._send(await self._server.answered(_parsed(request)))
             if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
                 return
             self._http.start_next_cycle()
@@ -192,6 +202,19 @@ def _parsed(request: h11.Request) -> Request:
     return Request(
         target.path, {n: v[0] for n, v in query.items()}, host.decode("ascii", "replace")
     )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_local_name(host: str) -> bool:
+    """Whether a request's Host names this machine by its loopback address."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return _is_loopback(name.strip("[]"))
 
 
 def text(status: int, said: str, *headers: tuple[str, str]) -> Response:

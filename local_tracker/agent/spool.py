@@ -182,7 +182,11 @@ class Spool:
         """What is still needed, in a new file that takes the place of the old one."""
         unfinished = self._path.with_name(self._path.name + ".unfinished")
         old = self._file
-        self._file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        unfinished.unlink(
+            missing_ok=True
+        )  # of a process that died meanwhile, or a link of somebody else's
+        self._file = os.open(unfinished, flags, 0o600)
         try:
             self._lock()
             header: dict[str, Any] = {

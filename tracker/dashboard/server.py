@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +60,6 @@ class Dashboard:
         self._http = HttpServer(
             "dashboard", listen, self._answer, headers=_HEADERS, max_connections=MAX_CONNECTIONS
         )
-        self._is_local = _is_loopback(self._http.host)
         self._files = {
             path: (kind, (_STATIC / name).read_bytes()) for path, (name, kind) in _PAGES.items()
         }
@@ -78,7 +76,7 @@ class Dashboard:
     async def start(self) -> None:
         """Raises OSError if it cannot listen."""
         await self._http.start()
-        if not self._is_local:
+        if not self._http.is_local:
             log.warning(
                 "dashboard_is_open",
                 address=self.address,
@@ -96,9 +94,6 @@ class Dashboard:
     # --- answers ----------------------------------------------------------------------------------
 
     async def _answer(self, request: Request) -> Response:
-        if self._is_local and not _is_local_name(request.host):
-            # A page from elsewhere whose name is made to mean this machine must not read along.
-            return text(421, "this dashboard is for this machine: ask by localhost")
         if request.path in self._files:
             kind, body = self._files[request.path]
             return Response(200, [("content-type", kind)], body)
@@ -205,16 +200,3 @@ class _Watched:
 
 def _event(kind: str, told: dict[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(told)}\n\n".encode()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_local_name(host: str) -> bool:
-    """Whether a request's Host names this machine by its loopback address."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    return _is_loopback(name.strip("[]"))

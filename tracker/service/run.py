@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +26,7 @@ from tracker.service.rpc.probes import Probes
 from tracker.service.rpc.redirect import RedirectServer
 from tracker.service.rpc.tokens import Tokens
 from tracker.service.server import TrackerServer
+from tracker.service.signals import ending_signals
 from tracker.service.tasks import unless
 from tracker.store import Fenced, StoreError, StoreUnavailable
 from tracker.store.redacting import redacted
@@ -79,14 +79,14 @@ def _printable(_: object, __: str, event: structlog.types.EventDict) -> structlo
 
 
 async def serve(config: ServerConfig) -> int:
-    """Serves until SIGTERM or SIGINT; returns the exit status: 0 if told to stop, 1 if it failed, and that
+    """Serves until SIGTERM, SIGINT or SIGHUP; returns the exit status: 0 if told to stop, 1 if it failed, and that
     of the configuration if its shard has left the tracker.
 
     First it waits until the shard is its own. While another process has that, because it has taken
     its place, it is a standby like any other."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending_signals():
         loop.add_signal_handler(number, stop.set)
     try:
         secure(config)

@@ -14,6 +14,7 @@ from contextlib import suppress
 import structlog
 
 from tracker.service.settings import ServeSettings, variables
+from tracker.service.signals import ending_signals
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ def consecutive_addresses(listen: str, count: int, option: str = "--listen") -> 
 
 
 def supervise(processes: Sequence[ServeSettings]) -> int:
-    """Runs a process for each shard, by settings of its own, until SIGTERM or SIGINT; restarts what is
+    """Runs a process for each shard, by settings of its own, until SIGTERM, SIGINT or SIGHUP; restarts what is
     killed; returns the exit status: 0 when told to stop, 1 if a process could not run."""
     return _Supervisor(processes).run()
 
@@ -59,7 +60,7 @@ class _Supervisor:
         self._restarts = dict.fromkeys(range(len(settings)), 0)
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             signal.signal(number, lambda *_: self._stopping.set())
         status = 0
         try:

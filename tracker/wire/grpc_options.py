@@ -41,6 +41,8 @@ _SHARED = (
 CHANNEL_OPTIONS = (
     _LARGE,
     *_SHARED,
+    # A tracker is reached as it is named: what http_proxy says is of the web, and would hear all that is said.
+    ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     # How long making a connection may take: a process that is paused takes it, and says nothing.
     ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
+from inspect import isasyncgen
 from typing import Any
 
 import grpc
@@ -40,7 +42,12 @@ class EndRefused(grpc.aio.ServerInterceptor):
 
         async def served(said: Any, context: Context) -> Any:
             try:
-                return await serve(checked(said), context)
+                answer = serve(checked(said), context)
+                if not isasyncgen(answer):
+                    return await answer
+                async with aclosing(answer) as parts:  # as reflection answers, and none of ours
+                    async for part in parts:
+                        await context.write(part)
             except Refused as refused:
                 await abort(context, refused.refusal, self._addresses)
 
