@@ -98,7 +98,7 @@ class KafkaPlace(SinkPlace):
 
 
 def _of_message(message: Any) -> Written:
-    slot = int(dict(message.headers())["lowmark-slot"])
+    slot = int(dict(message.headers())["lowmark.slot"])
     name = str(json.loads(message.value())["id"])
     return Written(name, slot, message.key().decode(), (message.timestamp()[1] + 1) * _MS)
 

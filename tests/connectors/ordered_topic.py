@@ -30,7 +30,7 @@ class OrderedTopic:
     """A topic of its own."""
 
     kind = "kafka"
-    KILLS = 3
+    KILLS = 2
 
     def __init__(self, broker: KafkaBroker, partitions: int = 1, name: str = "") -> None:
         self.broker, self.topic = broker, name or f"ordered-{next(_numbers)}"
@@ -81,7 +81,7 @@ class OrderedTopic:
         ends = KafkaTopic(self.topic, self.broker.bootstrap).ends().ends
         return [
             [_row(message) for message in committed(self.broker, self.topic, number)
-             if _headers(message)["lowmark-barrier"] == barrier]
+             if _headers(message)["lowmark.barrier"] == barrier]
             for number in range(len(ends))
         ]  # fmt: skip
 
@@ -126,5 +126,5 @@ def _headers(message: Any) -> dict[str, str]:
 
 def _row(message: Any) -> Released:
     headers = _headers(message)
-    position, slot = int(headers["lowmark-position"]), int(headers["lowmark-slot"])
+    position, slot = int(headers["lowmark.position"]), int(headers["lowmark.slot"])
     return Released(position, slot, message.key().decode(), message.value())

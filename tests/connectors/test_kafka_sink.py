@@ -50,6 +50,7 @@ class TestKafkaSink(OrderedSinkSuite):
     def place(self, broker: KafkaBroker) -> Place:
         return OrderedTopic(broker)
 
+    @pytest.mark.long
     @pytest.mark.timeout(300)
     def test_writers_that_die_behind_any_step_leave_each_row_once(self, place: Place) -> None:
         kill_writers_behind_each_step(place)
@@ -118,17 +119,20 @@ def test_a_topic_that_is_not_there_is_refused(broker: KafkaBroker) -> None:
 
 def test_positions_that_could_get_lost_are_refused(place: OrderedTopic) -> None:
     """A topic that lets go of what is old, or that holds something else."""
-    sink = KafkaSink(place.topic, place.broker.bootstrap, positions=place.topic)
+    positions = OrderedTopic(place.broker)
+    sink = KafkaSink(place.topic, place.broker.bootstrap, positions=positions.topic)
     with pytest.raises(SinkRefusedError, match=r"has cleanup\.policy=delete"):
         sink.open(BARRIER, BUFFER)
-    place.configure("cleanup.policy", "compact")
+    positions.configure("cleanup.policy", "compact")
     producer = Producer({"bootstrap.servers": place.broker.bootstrap})
-    producer.produce(place.topic, b"something else", BARRIER.encode(), 0)
+    producer.produce(positions.topic, b"something else", BARRIER.encode(), 0)
     producer.flush(WAIT_S)
     with pytest.raises(
         SinkRefusedError, match=r"offset 0 of topic .* is not the position of a barrier"
     ):
         sink.open(BARRIER, BUFFER)
+    with pytest.raises(ValueError, match="the topic of the rows: name another"):
+        KafkaSink(place.topic, place.broker.bootstrap, positions=place.topic)
 
 
 def test_a_position_behind_the_open_transaction_of_another_is_waited_for(

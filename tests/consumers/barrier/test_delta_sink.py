@@ -32,7 +32,7 @@ class DeltaPlace:
     """A table, which is not there at first."""
 
     kind = "delta"
-    KILLS = 3
+    KILLS = 2
 
     def __init__(self, location: str) -> None:
         self.where: Mapping[str, str] = {"table": location}

@@ -38,8 +38,8 @@ from tracker.consumers.reorder import Released
 
 TRANSACTION_TIMEOUT_S = 60.0
 """How long one write may take, after which the brokers abort it."""
-_LEAST_LARGEST_BYTES = 1000
-"""The least that librdkafka takes for `message.max.bytes`."""
+_LARGEST_BYTES = 1_000, 1_000_000_000
+"""What librdkafka takes for `message.max.bytes`."""
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _REFUSED = (
     "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "_INVALID_ARG", "TOPIC_AUTHORIZATION_FAILED",
@@ -49,8 +49,8 @@ _REFUSED = (
 
 
 class KafkaSink:
-    """Rows in a topic, their keys and payloads as the records' keys and values; headers `lowmark-barrier`,
-    `lowmark-position` and `lowmark-slot`, in ASCII.
+    """Rows in a topic, their keys and payloads as the records' keys and values; headers `lowmark.barrier`,
+    `lowmark.position` and `lowmark.slot`, in ASCII.
 
     Order in Kafka is that of a partition. All rows go to partition 0, in one order; or to several, each row to
     that of its key, where those of each partition are in order, and so those of each key.
@@ -70,6 +70,8 @@ class KafkaSink:
         named; it is made if it is not there. Raises LowmarkError where confluent-kafka is not installed."""
         if partitions < 1:
             raise ValueError(f"partitions is {partitions}: at least 1")
+        if positions == topic:
+            raise ValueError(f"positions is {topic!r}, the topic of the rows: name another")
         self.topic, self._config, self._partitions = topic, configuration(brokers), partitions
         self._confluent = confluent(topic)
         self._asked = KafkaTopic(topic, brokers, ANSWER_S)
@@ -140,7 +142,7 @@ class KafkaSink:
         admin = AdminClient(self._config, logger=logging.getLogger("lowmark.kafka"))
         self._positions.prepare(admin)
         largest = int(topic_settings(admin, self.topic)["max.message.bytes"])
-        self._largest_bytes = max(largest, _LEAST_LARGEST_BYTES)
+        self._largest_bytes = sorted((largest, *_LARGEST_BYTES))[1]
 
     def _producer_config(self) -> dict[str, Any]:
         return {
@@ -183,9 +185,9 @@ class KafkaSink:
     def _send_row(self, producer: Any, row: Released) -> None:
         key = row.key.encode()
         headers = [
-            ("lowmark-barrier", self._barrier.encode()),
-            ("lowmark-position", str(row.position).encode()),
-            ("lowmark-slot", str(row.slot).encode()),
+            ("lowmark.barrier", self._barrier.encode()),
+            ("lowmark.position", str(row.position).encode()),
+            ("lowmark.slot", str(row.slot).encode()),
         ]
         partition = zlib.crc32(key) % self._partitions
         try:
