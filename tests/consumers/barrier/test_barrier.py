@@ -248,6 +248,25 @@ def test_a_sink_that_is_away_is_waited_for(
     assert out(tmp_path) == in_order(feeder.rows) and calls[0] > 6
 
 
+def test_a_sink_that_is_away_at_first_is_waited_for_too(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = SqliteSink.open, [0]
+
+    def away_at_first(sink: SqliteSink, name: str, buffer: str) -> Position | None:
+        calls[0] += 1
+        if calls[0] <= 2:
+            raise SinkAwayError("no answer")
+        return original(sink, name, buffer)
+
+    monkeypatch.setattr(SqliteSink, "open", away_at_first)
+    feed(feeder)
+    feeder.leave()
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        assert one.run(WAIT_S)
+    assert out(tmp_path) == in_order(feeder.rows)
+
+
 def test_a_second_barrier_of_the_name_ends_the_first(
     running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
 ) -> None:

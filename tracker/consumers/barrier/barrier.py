@@ -98,7 +98,8 @@ class Barrier:
         self._stack = ExitStack()
 
     def __enter__(self) -> Barrier:
-        """Raises StateError, ForeignPositionError, SinkError, RefusedError, UnavailableError."""
+        """Raises StateError, ForeignPositionError, SinkFencedError, SinkRefusedError, RefusedError,
+        UnavailableError; a sink that is away is waited for by `step`."""
         with ExitStack() as stack:
             stack.callback(self._close_parts)
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,7 @@ class Barrier:
             )  # fmt: skip
             self._taker.begin()
             self._releaser = Releaser(self.name, self._buffer, self._sink)
-            self._releaser.open()
+            self._releaser.begin()
             threading.Thread(target=self._hear, name="lowmark-barrier", daemon=True).start()
             self._stack = stack.pop_all()
         return self

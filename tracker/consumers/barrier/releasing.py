@@ -29,6 +29,13 @@ class Releaser:
         """Rows that were written, since the barrier began."""
         return self._buffer.position
 
+    def begin(self) -> None:
+        """As `open`; of a sink that is away, `step` does it."""
+        try:
+            self.open()
+        except SinkAwayError as error:
+            self._wait(error)
+
     def open(self) -> None:
         """Takes the sink, and drops from the buffer what it has. Raises SinkError, ForeignPositionError."""
         held = self._sink.open(self._barrier, self._buffer.id)
@@ -52,12 +59,15 @@ class Releaser:
             if self._buffer.release_some(min_time, self._write):
                 return True
         except SinkAwayError as error:
-            self._is_open, self.away = False, str(error)
-            self._again_s = time.monotonic() + self._backoff.pause_s()
-            log.warning("barrier %r waits for its sink: %s", self._barrier, error)
+            self._wait(error)
             return False
         self._done_below = min_time
         return False
+
+    def _wait(self, error: SinkAwayError) -> None:
+        self._is_open, self.away = False, str(error)
+        self._again_s = time.monotonic() + self._backoff.pause_s()
+        log.warning("barrier %r waits for its sink: %s", self._barrier, error)
 
     def _write(self, rows: Sequence[Released]) -> None:
         last = rows[-1]
