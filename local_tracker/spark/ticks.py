@@ -331,7 +331,9 @@ class QueryTicks:
             if manifest is None:
                 seen = record.seen or sink.look()
                 oldest = self._oldest_slots(record, seen, slots, stopping)
-                labels = oldest or self._slots_of_the_moment()
+                labels = oldest
+                if not (oldest and record.had_input):  # nor may all segments be held
+                    labels = self._slots_of_the_moment() | oldest
                 named = {name: labels[s] for name, s in sink.segments.items() if s in labels}
                 self._check_labelled(record.batch, sink, named)
                 manifest = sink.cover(record.batch, seen, named, by_moment=not oldest)

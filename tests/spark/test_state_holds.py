@@ -309,3 +309,17 @@ def test_what_a_retired_query_holds_is_let_go_of_on_request(world: World) -> Non
     done = lowmark("nodes", "retire", *at, "--release-holds", "--yes")
     assert done.returncode == 0, done.stderr
     world.stands_at(100_000)
+
+
+def test_the_command_that_follows_takes_the_same(world: World) -> None:
+    world.batch(*range(1, 20), next_ms=T0_MS)
+    follow = (
+        "attach", "--target", world.running.target, "--pipeline", world.name, "--node-id", "counts",
+        "--checkpoint", str(world.logs.checkpoint), "--sink", str(world.logs.sink), "--reads", "count",
+        "--creates", "report", "--once", "--state",
+    )  # fmt: skip
+    refused = lowmark(*follow, "an hour")
+    assert refused.returncode == 2 and "write delay=5s,span=1h" in refused.stderr
+    told = lowmark(*follow, "delay=5s,span=10s")
+    assert told.returncode == 0, told.stderr
+    assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}

@@ -12,16 +12,21 @@ from typing import Any
 import pytest
 
 from local_tracker.spark.compose import ComposeError
+from local_tracker.spark.follow import Stopping
 from local_tracker.spark.kafka import TopicLabels
 from local_tracker.spark.kafka_sink import TopicSink
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.plans import Routes
 from local_tracker.spark.ranges import NotYetPublished, OffsetRanges, RangesError
+from local_tracker.spark.state.entries import Told
+from local_tracker.spark.state.holds import StateHolds
 from local_tracker.spark.ticks import QueryTicks
+from tests.cluster.children import WAIT_S
 from tests.fronts.fake_topic import FakeTopic
 from tracker.client.topics import TopicError, TopicPlace
 from tracker.core.model import Edge, PipelineSpec, Refusal, RefusalCode, TickContent
 from tracker.core.model.ack_values import range_value
+from tracker.core.model.slots import FOREVER
 
 EDGES = Edge("in", "out"), Edge("in", "more", 100), Edge("side", "end")
 SPEC = PipelineSpec("p", ("in", "out", "more", "side", "end"), EDGES)
@@ -42,8 +47,13 @@ class Query:
             (self.root / folder).mkdir(parents=True)
         (self.root / "metadata").write_text(json.dumps({"id": "q1"}))
 
-    def run(self, query: str = "q1", segments: Mapping[str, int] | None = None) -> Run:
-        return Run(self, query, segments or {"out": OUT})
+    def run(
+        self,
+        query: str = "q1",
+        segments: Mapping[str, int] | None = None,
+        state: StateHolds | None = None,
+    ) -> Run:
+        return Run(self, query, segments or {"out": OUT}, state)
 
     def plan(self, batch: int, end: int) -> None:
         """The batch reads the source's one partition up to `end`."""
@@ -70,7 +80,13 @@ class Query:
 class Run:
     """One run of the query's follower."""
 
-    def __init__(self, query: Query, query_id: str, segments: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        query: Query,
+        query_id: str,
+        segments: Mapping[str, int],
+        holds: StateHolds | None = None,
+    ) -> None:
         checkpoint = CheckpointLog(str(query.root))
         self.sink = TopicSink(query.place(), query.topic, segments, query_id)
         self.sink.check(checkpoint)
@@ -93,7 +109,7 @@ class Run:
         )
         node: Any = SimpleNamespace(report_waits=lambda waits: None)
         admin: Any = SimpleNamespace(pipeline=state)
-        self.ticks = QueryTicks(node, admin, routes, checkpoint, sink=self.sink)
+        self.ticks = QueryTicks(node, admin, routes, checkpoint, sink=self.sink, state=holds)
 
     def tick(self, batch: int) -> TickContent:
         return self.ticks.tick(self.ticks.read(batch), threading.Event())
@@ -368,3 +384,61 @@ def test_manifests_that_no_reader_needs_are_deleted(query: Query) -> None:
     assert len(numbers) == 180
     assert query.pieces(P0, 120, 122) == [(120, 121, 120), (121, 122, 121)]
     query.run()
+
+
+# --- what is only in the query's state ------------------------------------------------------------
+
+
+class OutAfter:
+    """What each batch absorbs is out with the batch after the next."""
+
+    def told(self, batch: int) -> Told:
+        return Told(batch, batch + 2)
+
+
+def held_query(query: Query) -> tuple[Run, StateHolds]:
+    """Its first batch has read slot 50 and emitted nothing, and its second, slot 70."""
+    query.slots = {0: 50, 1: 70}
+    state = StateHolds(OutAfter(), (), -1)
+    run = query.run(state=state)
+    for batch in (0, 1):
+        query.plan(batch, batch + 1)
+        query.commit(batch)
+        assert created(run.tick(batch)) == []
+        run.ticks.durable(batch)
+    return run, state
+
+
+def test_what_is_emitted_from_state_has_the_slot_that_was_held(query: Query) -> None:
+    run, state = held_query(query)
+    query.plan(2, 2)
+    query.write(3)
+    query.commit(2)
+    tick = run.tick(2)
+    assert created(tick) == [(OUT, 50, range_value(P0, 0, 3), 3)]
+    assert [(move.slot, move.name) for move in tick.holds] == [(FOREVER, "state:1:2")]
+    run.ticks.durable(2)
+    assert state.labels({}) == {OUT: 70}
+
+
+def test_who_writes_while_a_batch_goes_on_waits_for_the_tick_of_the_one_before(
+    query: Query,
+) -> None:
+    """What is held then is what is held when the batch is told."""
+    run, _ = held_query(query)
+    query.plan(2, 2)
+    query.commit(2)
+    run.tick(2)
+    query.plan(3, 2)
+    stopping, found = threading.Event(), list[tuple[dict[int, int], bool]]()
+    writer = threading.Thread(target=lambda: found.append(run.ticks.slots_to_write(3, stopping)))
+    writer.start()
+    run.ticks.durable(2)
+    writer.join(WAIT_S)
+    ((slots, by_moment),) = found
+    assert (slots[OUT], by_moment) == (70, False)
+    query.commit(3)
+    query.plan(4, 2)
+    stopping.set()
+    with pytest.raises(Stopping):
+        run.ticks.slots_to_write(4, stopping)
