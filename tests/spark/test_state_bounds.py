@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.state.bounds import LogBounds
 from local_tracker.spark.state.entries import Entries, Told
+from local_tracker.spark.state.recorded import StateRecord
 from local_tracker.spark.state.rules import (
     POLICY,
     HeldFor,
@@ -23,7 +24,7 @@ from local_tracker.spark.state.rules import (
     Watermark,
     WatermarkPolicy,
 )
-from tracker.client.state_names import UNKNOWN, Rows
+from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
 
 ONE = (Watermark("ts", 5000),)
 TWO = (*ONE, Watermark("rts", 7000))
@@ -53,12 +54,21 @@ class Asked:
     """A query that runs, by what it answers."""
 
     def __init__(
-        self, absorbed_ms: int | None = None, left_ms: int | None = None, *, is_empty: bool = False
+        self,
+        absorbed_ms: int | None = None,
+        left_ms: int | None = None,
+        *,
+        is_empty: bool = False,
+        was_evaluated: bool = False,
     ) -> None:
         self._absorbed_ms, self._left_ms, self._is_empty = absorbed_ms, left_ms, is_empty
+        self._was_evaluated = was_evaluated
 
     def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None:
         return None if self._absorbed_ms is None else self._absorbed_ms + longest_delay_ms
+
+    def was_evaluated(self, batch: int) -> bool:
+        return self._was_evaluated
 
     def is_empty(self, batch: int) -> bool:
         return self._is_empty
@@ -206,3 +216,24 @@ def test_no_hold_lies_above_a_row_of_a_session_that_is_open(
         assert entries.lowest().get(1, 1 << 62) <= min(open_slots, default=1 << 62)
         if is_read and not state:
             assert not entries.lowest()
+
+
+def test_a_batch_that_was_found_in_the_sink_is_unseen_unless_it_was_evaluated_after_all(
+    checkpoint: Checkpoint,
+) -> None:
+    """Of some sinks it cannot be told beforehand whether they have it."""
+    plan = StatePlan(StateKind.BOUNDED, ONE, waits=WITHIN)
+    record = StateRecord(checkpoint.log)
+    checkpoint.commit(0, 0, 20_000)
+    (Path(checkpoint.log.root.removeprefix("file://")) / "commits/0").unlink()
+    record.begun(record.read(), plan, lambda batch: True)
+    checkpoint.commit(0, 0, 20_000)
+    checkpoint.commit(1, 20_000, 20_000)
+    bound_ms = plan.bound_ms(25_000)
+    unseen = LogBounds(plan, checkpoint.log, Asked())
+    assert unseen.told(0) == Told(0, UNSEEN, bound_ms)
+    assert unseen.told(1) == Told(20_000, bound_ms, bound_ms)
+    assert LogBounds(plan, checkpoint.log).told(0).bound_ms == UNSEEN
+    evaluated = LogBounds(plan, checkpoint.log, Asked(was_evaluated=True))
+    assert evaluated.told(0) == Told(0, bound_ms, bound_ms)
+    assert LogBounds(plan, checkpoint.log, Asked(is_empty=True)).told(1).is_empty

@@ -319,7 +319,7 @@ def test_the_command_that_follows_takes_the_same(world: World) -> None:
         "--creates", "report", "--once", "--state",
     )  # fmt: skip
     refused = lowmark(*follow, "an hour")
-    assert refused.returncode == 2 and "write delay=5s,span=1h" in refused.stderr
+    assert refused.returncode == 2 and "delay=5s,span=1h" in refused.stderr
     told = lowmark(*follow, "delay=5s,span=10s")
     assert told.returncode == 0, told.stderr
     assert world.held() == {f"state:1:{out_ms(T0_MS)}": 1}

@@ -17,6 +17,8 @@ class Running(Protocol):
 
     def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None: ...
 
+    def was_evaluated(self, batch: int) -> bool: ...
+
     def is_empty(self, batch: int) -> bool: ...
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None: ...
@@ -36,9 +38,13 @@ class LogBounds:
         told = self._by_plan(batch, self._log.watermarks(batch), self._under_policy(batch))
         if not self._recorded.unseen or told.is_empty:
             return told
-        if batch in self._recorded.unseen:
+        if batch in self._recorded.unseen and not self._was_evaluated(batch):
             told = replace(told, bound_ms=UNSEEN)
         return replace(told, is_empty=self._running is not None and self._running.is_empty(batch))
+
+    def _was_evaluated(self, batch: int) -> bool:
+        """Whether a batch, of which that could not be told before, was evaluated by this run after all."""
+        return self._running is not None and self._running.was_evaluated(batch)
 
     def _by_plan(self, batch: int, marks: Watermarks, plan: StatePlan) -> Told:
         absorbed_ms = plan.absorbed_ms(marks.next_ms)

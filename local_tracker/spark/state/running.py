@@ -51,7 +51,7 @@ class RunningQuery:
         """An upper bound of the event times of all streams that this run has absorbed, with those of a
         batch that is over; None if it is not known."""
         if batch < self._planned_before or (
-            batch == self._planned_before and not self._was_evaluated(batch)
+            batch == self._planned_before and not self.was_evaluated(batch)
         ):
             return None
         try:
@@ -60,6 +60,11 @@ class RunningQuery:
             log.warning("the watermarks of query %s cannot be seen: %s", self._query.id, error)
             return None
         return max(watermarks) + longest_delay_ms if watermarks else None
+
+    def was_evaluated(self, batch: int) -> bool:
+        """Whether it is known that rows of a batch have passed a watermark in this run."""
+        progress = self._progress_of(batch)
+        return progress is not None and "max" in progress.get("eventTime", {})
 
     def is_empty(self, batch: int) -> bool:
         """Whether it is known that nothing is left in state, after a batch that is over, that is emitted
@@ -111,11 +116,6 @@ class RunningQuery:
             if first is not None and first[0] is not None:
                 begins.append(int(first[0]))
         return min(begins, default=None)
-
-    def _was_evaluated(self, batch: int) -> bool:
-        """Whether it is known that rows of a batch have passed a watermark in this run."""
-        progress = self._progress_of(batch)
-        return progress is not None and "max" in progress.get("eventTime", {})
 
     def _progress_of(self, batch: int) -> Mapping[str, Any] | None:
         """What the query has reported of a batch that is over, which it does shortly after the commit;
