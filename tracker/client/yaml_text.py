@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from reprlib import Repr
 from typing import Any
@@ -20,6 +21,36 @@ _OF_YAML = (
 or nested without end."""
 
 
+class _Strict(yaml.SafeLoader):
+    """Reads what YAML 1.2 calls the core schema, more or less: no merges, by which a kilobyte can take minutes; no
+    key twice, of which the first would be forgotten; `1:30` is a text, and not 90."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = set()
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key_node.tag == _MERGE:
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    "merges (<<) are not read: write out what is meant",
+                    key_node.start_mark,
+                )
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+            if key is not None and (key_node.tag, key) in keys:
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key stands here twice", key_node.start_mark
+                )
+            keys.add((key_node.tag, key))
+        return super().construct_mapping(node, deep)
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
+_Strict.add_implicit_resolver("tag:yaml.org,2002:str", _BASE_60, list("-+0123456789"))
+for _resolvers in _Strict.yaml_implicit_resolvers.values():
+    _resolvers.sort(key=lambda each: each[1] is not _BASE_60)  # the first that fits counts
+
+
 def load_mapping(
     text: str, source: str, limit: int, of: str, *, secret: bool = False
 ) -> dict[Any, Any]:
@@ -28,7 +59,7 @@ def load_mapping(
     if len(text) > limit:
         raise ValueError(f"{source} has {len(text)} characters; the limit is {limit}")
     try:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, Loader=_Strict)
     except (yaml.YAMLError, *_OF_YAML) as error:
         why = _line(error) if secret else f": {brief(error)}"
         raise ValueError(f"{source} is not YAML{why}") from None
