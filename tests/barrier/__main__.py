@@ -37,7 +37,7 @@ def run_sink(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     directory.mkdir(parents=True)
     place = make(directory / "sink")
     try:
-        run = BarrierRun(directory / "run", place, options.seed, options.sabotage)
+        run = BarrierRun(directory / "run", place, f"{options.seed} {kind}", options.sabotage)
         drain_s = SABOTAGED_DRAIN_S if options.sabotage else DRAIN_S
         outcome = run.run(options.seconds, options.kills, drain_s)
     finally:

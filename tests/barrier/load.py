@@ -21,7 +21,7 @@ START_S = 120.0
 class LoadedFront:
     """One front in a thread. Each row is written down with the slot of its file before anybody can see it."""
 
-    def __init__(self, target: str, root: Path, front: str, recorder: Recorder, seed: int) -> None:
+    def __init__(self, target: str, root: Path, front: str, recorder: Recorder, seed: str) -> None:
         self._name, self._recorder = front, recorder
         self._random = random.Random(f"{seed} {front}")
         direct = front == DIRECT

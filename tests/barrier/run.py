@@ -31,7 +31,7 @@ from tests.barrier.places import SinkPlace
 from tests.cluster.children import WAIT_S, Running, now_slot, until
 from tests.cluster.tracker import Tracker
 
-WEIGHTS = {"barrier": 6, "tracker": 3, "driver": 1}
+WEIGHTS = {"barrier": 5, "tracker": 4, "driver": 1}
 """How often each is killed, against the others; each at least once."""
 BEFORE_SLOTS = 1_000
 """The pipeline begins so far back: further than a front is behind."""
@@ -93,7 +93,7 @@ class Outcome:
 class BarrierRun:
     """A tracker, a driver, two fronts and a barrier over one sink."""
 
-    def __init__(self, root: Path, place: SinkPlace, seed: int, fault: str) -> None:
+    def __init__(self, root: Path, place: SinkPlace, seed: str, fault: str) -> None:
         for directory in (written_directory(root), direct_directory(root), root / "in"):
             directory.mkdir(parents=True)
         self._root, self._place, self._random = root, place, random.Random(seed)
