@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.plans import Source
+from local_tracker.spark.state.message import message_state
 
 FIRST_PYSPARK = (4, 0)
 """Of Spark Connect; the 3.5 that is on PyPI comes without its server."""
@@ -113,16 +114,19 @@ def planned_query(writer: Any) -> PlannedQuery:
     sink = message.format or session.conf.get("spark.sql.sources.default", "parquet")
     for function, set_field in (("foreachBatch", "foreach_batch"), ("foreach", "foreach_writer")):
         sink = function if message.HasField(set_field) else sink
+    plan = writer._write_stream._child.plan(session.client)
+    mode = (message.output_mode or "append").capitalize()
     return PlannedQuery(
         session,
-        _sources(writer._write_stream._child.plan(session.client)),
+        _sources(plan),
         sink,
         message.path or options.get("path"),
         name,
         options.get("checkpointlocation") or _default_checkpoint(session, name),
         message.WhichOneof("trigger") == "continuous_checkpoint_interval",
         None,
-        mode=(message.output_mode or "append").capitalize(),
+        mode=mode,
+        state=message_state(plan, mode, session),
     )
 
 

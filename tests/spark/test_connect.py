@@ -11,6 +11,7 @@ from pyspark.sql.connect.proto import Relation, WriteStreamOperationStart
 from local_tracker.spark import connect
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.plans import Source
+from local_tracker.spark.state.rules import StateKind, StatePlan
 
 
 def stream(*paths: str, fmt: str = "parquet", name: str = "") -> Relation:
@@ -33,11 +34,15 @@ def union(left: Relation, right: Relation) -> Relation:
 class Writer:
     """As the client's, of which a plan and a message are read."""
 
-    def __init__(self, plan: Relation, **settings: str) -> None:
-        self._write_proto = WriteStreamOperationStart()
+    def __init__(self, plan: Relation, mode: str = "", **settings: str) -> None:
+        self._write_proto = WriteStreamOperationStart(output_mode=mode)
         self._write_proto.options.update(settings)
         self._write_stream, self._child, self._session = self, self, self
         self._plan, self.client, self.conf = plan, None, {"spark.sql.sources.default": "orc"}
+        self.isStreaming = True  # of the one table that the session has
+
+    def table(self, name: str) -> Writer:
+        return self
 
     def plan(self, client: object) -> Relation:
         return self._plan
@@ -68,6 +73,62 @@ def test_sources_that_the_message_does_not_show_are_not_guessed() -> None:
     sql.sql.query = "select * from view"
     for unclear in (named, sql, stream("/in")):  # Spark may take two that are alike for one
         assert planned(union(stream("/in"), unclear)).sources is None
+
+
+def state_of(plan: Relation, mode: str = "") -> StatePlan:
+    writer = Writer(plan, mode)
+    state = connect.planned_query(writer).state
+    assert state is not None
+    return state
+
+
+def above(kind: str, *inputs: Relation) -> Relation:
+    """A relation of a kind, of one or two others."""
+    relation = Relation()
+    made = getattr(relation, kind)
+    for name, given in zip(("left", "right") if inputs[1:] else ("input",), inputs, strict=True):
+        getattr(made, name).CopyFrom(given)
+    return relation
+
+
+def test_what_emits_at_once_is_known_by_the_message() -> None:
+    table = stream("/table")
+    table.read.is_streaming = False
+    rows = above("with_watermark", above("project", above("filter", stream("/in"))))
+    for plan in (
+        rows,
+        above("deduplicate", rows),
+        above("join", rows, table),
+        union(rows, stream("/b")),
+    ):
+        assert state_of(plan).kind is StateKind.NOTHING
+    assert state_of(above("aggregate", rows), "update").kind is StateKind.NOTHING
+    assert state_of(above("group_map", rows)).kind is StateKind.NOTHING
+
+
+def test_what_only_the_analysed_plan_would_tell_is_not_understood() -> None:
+    sql, view = Relation(), Relation()
+    sql.sql.query = "SELECT * FROM view"
+    view.read.named_table.unparsed_identifier = "view"
+    known = {
+        "aggregate": above("project", above("aggregate", stream("/in"))),
+        "join": above("join", stream("/a"), stream("/b")),
+        "sql": sql,
+        "read": above("filter", view),
+        "None": Relation(),
+    }
+    for kind, plan in known.items():
+        state = state_of(plan)
+        assert state.kind is StateKind.UNKNOWN
+        assert state.what.startswith(f"{kind} in a Spark Connect session")
+    assert state_of(known["join"], "update").kind is StateKind.UNKNOWN
+
+
+def test_functions_with_state_are_the_user_s() -> None:
+    with_timers = above("group_map", stream("/in"))
+    with_timers.group_map.timeout_conf = "EventTimeTimeout"
+    for plan in (with_timers, above("apply_in_pandas_with_state", stream("/in"))):
+        assert state_of(plan).kind is StateKind.USER
 
 
 def test_where_a_query_writes_and_keeps_its_checkpoint() -> None:

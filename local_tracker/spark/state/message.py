@@ -1,0 +1,71 @@
+"""What the state of a query does, by the message that a Spark Connect client would start it with.
+
+Only the server has the analysed plan, and only that says until when an operator keeps rows. So a query either
+has no operator that may emit later, or is not understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from local_tracker.spark.state.rules import StateKind, StatePlan
+
+_AT_ONCE = frozenset((
+    "collect_metrics", "deduplicate", "drop", "drop_na", "fill_na", "filter", "hint", "limit", "local_relation",
+    "map_partitions", "parse", "project", "range", "read", "repartition", "repartition_by_expression", "replace",
+    "sample", "sort", "subquery_alias", "to_df", "to_schema", "unpivot", "with_columns",
+    "with_columns_renamed", "with_watermark",
+))  # fmt: skip
+"""Relations of a message that emit in each batch what they make of it."""
+
+
+def message_state(plan: Any, mode: str, session: Any) -> StatePlan:
+    """What a query's state does: nothing, or it is not known. plan: the message; mode: of output, as Spark
+    calls it; session: the client's, which is asked whether a table is a view of a stream."""
+    relations = list(_relations(plan))
+    streams = sum(r.WhichOneof("rel_type") == "read" and r.read.is_streaming for r in relations)
+    for relation in relations:
+        kind = str(relation.WhichOneof("rel_type"))
+        if kind == "apply_in_pandas_with_state" or (kind == "group_map" and _has_state(relation)):
+            return StatePlan(StateKind.USER, mode=mode, what=kind)
+        if not _emits_at_once(relation, kind, mode, streams) or _is_view(relation, kind, session):
+            what = (
+                f"{kind} in a Spark Connect session, where the plan is not seen as it is analysed"
+            )
+            return StatePlan(StateKind.UNKNOWN, mode=mode, what=what)
+    return StatePlan(StateKind.NOTHING, mode=mode)
+
+
+def _emits_at_once(relation: Any, kind: str, mode: str, streams: int) -> bool:
+    if kind == "aggregate":
+        return mode != "Append"
+    if kind == "join":
+        return streams < 2
+    if kind == "set_op":
+        types = relation.set_op.SetOpType
+        return bool(relation.set_op.set_op_type in (types.SET_OP_TYPE_UNION, 0))
+    return kind in _AT_ONCE or kind == "group_map"
+
+
+def _has_state(relation: Any) -> bool:
+    names = {field.name for field, _ in relation.group_map.ListFields()}
+    return not names.isdisjoint(("state_schema", "transform_with_state_info", "timeout_conf"))
+
+
+def _is_view(relation: Any, kind: str, session: Any) -> bool:
+    """Whether a table that is read is a view of a stream, whose own plan the message does not show."""
+    if kind != "read" or relation.read.is_streaming or not relation.read.HasField("named_table"):
+        return False
+    return bool(session.table(relation.read.named_table.unparsed_identifier).isStreaming)
+
+
+def _relations(message: Any) -> Iterator[Any]:
+    """All relations within a message, from the outermost."""
+    if message.DESCRIPTOR.name == "Relation":
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for part in value if field.is_repeated else (value,):
+            yield from _relations(part)
