@@ -32,32 +32,86 @@ Place = tuple[int, int]
 """(segment, slot)."""
 
 
-def holds_time(plan: Plan, pipeline: PipelinePlan) -> bool:
-    """Whether workers of a pipeline hold time: where no operator gives up what they hold, and no story or front
-    decides what there is."""
-    if plan.story or pipeline.write_offs or pipeline.spec.evicts or pipeline.kind != "plain":
+def holds_time(plan: Plan, pipeline: PipelinePlan, kind: str = "plain") -> bool:
+    """Whether workers of a pipeline of that kind hold time: where no operator gives up what they hold, and no
+    story or front decides what there is."""
+    if plan.story or pipeline.write_offs or pipeline.spec.evicts or pipeline.kind != kind:
         return False
     return random.Random(f"holders {plan.seed} {pipeline.spec.name}").random() < SHARE
+
+
+class Keeper:
+    """What is kept for later, and where time is held for it: the durable record of who holds."""
+
+    def __init__(self, chances: random.Random) -> None:
+        self.chances = chances
+        self.clear()
+
+    def clear(self) -> None:
+        self.kept: dict[str, list[Item]] = {}
+        """By name of the hold, what it stands for."""
+        self.holding: dict[str, Place] = {}
+
+    def choose(
+        self, consumed: list[Item], created: list[Item], *, healed: bool
+    ) -> tuple[list[Item], str, Place] | None:
+        """Which of the items that a step makes come into being by it, and the name and place of the hold
+        for the rest; None if nothing is to be put aside."""
+        sources = [item for item in consumed if item.known and not item.late]
+        full = len(self.holding) >= MAX_HOLDS
+        if not sources or full or healed or self.chances.random() < 0.4:
+            return None
+        kept: list[Item] = []
+        at = min((item.segment, item.slot) for item in sources)
+        if created and self.chances.random() < 0.7:
+            segment = self.chances.choice(created).segment
+            kept = [item for item in created if item.segment == segment]
+            at = segment, min(item.slot for item in kept)
+        name = next(n for n in "abcd" if n not in self.holding)
+        self.kept[name] = kept
+        return [item for item in created if item not in kept], name, at
+
+    def stand(self, name: str, at: Place | None) -> HoldMove:
+        """The hold stands there from now on, or (None) is let go of."""
+        segment, _ = self.holding[name] if at is None else at
+        if at is None:
+            del self.holding[name], self.kept[name]
+        else:
+            self.holding[name] = at
+        return HoldMove(name, segment, FOREVER if at is None else at[1])
+
+    def go_on(self, name: str, *, healed: bool) -> tuple[list[Item], Place | None]:
+        """What comes out of what was kept, from the lowest slot on, and to where the hold moves then."""
+        (segment, slot), kept = self.holding[name], self.kept[name]
+        self.kept[name] = left = [item for item in kept if item.slot > slot]
+        to = min((item.slot for item in left), default=None)
+        if to is None and not healed and self.chances.random() < 0.4:
+            to = slot + self.chances.choice([1, 2, 5])  # it holds on, for nothing
+        comes_out = [item for item in kept if item.slot == slot]
+        return comes_out, None if to is None else (segment, to)
+
+    def pause_ns(self, *, healed: bool) -> int:
+        """How long a hold stands."""
+        return int((0.2 if healed else 1.0) * self.chances.randint(1, 25) * MS)
 
 
 class HolderNode(WorkerNode):
     """A worker that puts some of what it makes aside, and holds time for it."""
 
     def __init__(self, sim: Simulator, world: World, name: str, reads: set[int]) -> None:
-        self.chances = random.Random(f"holds {sim.plan.seed} {name}")
-        self._clear()
-        super().__init__(sim, world, name, reads)
-
-    def _clear(self) -> None:
-        self.kept: dict[str, list[Item]] = {}
-        """By name of the hold, what it stands for."""
-        self.holding: dict[str, Place] = {}
+        self.keeper = Keeper(random.Random(f"holds {sim.plan.seed} {name}"))
         self.held_after: dict[int, dict[str, Place]] = {}
         """By batch, what the node holds after it."""
+        super().__init__(sim, world, name, reads)
+
+    @property
+    def holding(self) -> dict[str, Place]:
+        return self.keeper.holding
 
     def renew(self) -> None:
         super().renew()
-        self._clear()
+        self.keeper.clear()
+        self.held_after = {}
 
     @property
     def settled(self) -> bool:
@@ -87,54 +141,34 @@ class HolderNode(WorkerNode):
     def put_aside(
         self, batch: Batch, consumed: list[Item], created: list[Item]
     ) -> tuple[list[Item], tuple[HoldMove, ...]]:
-        sources = [item for item in consumed if item.known and not item.late]
-        full = len(self.holding) >= MAX_HOLDS
-        if not sources or full or self.sim.healed or self.chances.random() < 0.4:
+        chosen = self.keeper.choose(consumed, created, healed=self.sim.healed)
+        if chosen is None:
             return created, ()
-        kept: list[Item] = []
-        at = min((item.segment, item.slot) for item in sources)
-        if created and self.chances.random() < 0.7:
-            segment = self.chances.choice(created).segment
-            kept = [item for item in created if item.segment == segment]
-            at = segment, min(item.slot for item in kept)
-        name = next(n for n in "abcd" if n not in self.holding)
-        self.kept[name] = kept
+        now, name, at = chosen
         self.sim.count("holds_begun")
         self._soon(name)
-        return [item for item in created if item not in kept], (self._stand(batch, name, at),)
+        return now, (self._stand(batch, name, at),)
 
     def _stand(self, batch: Batch, name: str, at: Place | None) -> HoldMove:
-        """The hold stands there from this batch on, or (None) is let go of."""
-        segment, _ = self.holding[name] if at is None else at
-        if at is None:
-            del self.holding[name], self.kept[name]
-        else:
-            self.holding[name] = at
+        move = self.keeper.stand(name, at)
         self.held_after[batch.id] = dict(self.holding)
         self.world.hold((self.name, name), at)
-        return HoldMove(name, segment, FOREVER if at is None else at[1])
+        return move
 
     def _soon(self, name: str) -> None:
-        share = 0.2 if self.sim.healed else 1.0
-        self.later(int(share * self.chances.randint(1, 25) * MS), partial(self._go_on, name))
+        self.later(self.keeper.pause_ns(healed=self.sim.healed), partial(self._go_on, name))
 
     def _go_on(self, name: str) -> None:
-        """What was kept comes out, from the lowest slot on, in the tick that moves the hold."""
+        """What was kept comes out in the tick that moves the hold."""
         if name not in self.holding:
             return
         if self.key is None:
             self.later(_RETRY_NS, partial(self._go_on, name))
             return
-        (segment, slot), kept = self.holding[name], self.kept[name]
-        comes_out = [item for item in kept if item.slot == slot]
-        left = [item for item in kept if item.slot > slot]
-        self.kept[name] = left
-        to = min((item.slot for item in left), default=None)
-        if to is None and not self.sim.healed and self.chances.random() < 0.4:
-            to = slot + self.chances.choice([1, 2, 5])  # it holds on, for nothing
+        comes_out, to = self.keeper.go_on(name, healed=self.sim.healed)
         batch = self.new_batch()
         self.world.step([], comes_out)
-        move = self._stand(batch, name, None if to is None else (segment, to))
+        move = self._stand(batch, name, to)
         self.sim.count("holds_let_go" if to is None else "holds_moved")
         content = step_content(batch, created=comes_out)
         content.holds = (move,)

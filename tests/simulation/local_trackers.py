@@ -13,11 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from local_tracker.core.window import FlushWindow, Step, merged_content
+from tests.simulation.checkers import Failure
 from tests.simulation.nodes import Life, Node, children, read_only
 from tests.simulation.plan import MS
 from tests.simulation.world import Item, World
 from tracker.core.log import Joined
-from tracker.core.model import Batch, Cells, TickContent
+from tracker.core.model import Batch, Cells, HoldMove, TickContent
+from tracker.core.model.slots import FOREVER
 
 if TYPE_CHECKING:
     from tests.simulation.simulator import Simulator
@@ -164,15 +166,29 @@ class LocalTrackerNode(Gathering, Node):
     def __init__(self, sim: Simulator, world: World, name: str) -> None:
         super().__init__(sim, world, name)
         self.gatherer = Gatherer(sim, self._commit_flush)
+        self._held_after: dict[int, dict[str, HoldMove]] = {0: {}}
+        """By flush, what the node holds after it, on behalf of the workers."""
 
     @property
     def settled(self) -> bool:
         return super().settled and self.gatherer.idle
 
+    def renew(self) -> None:
+        super().renew()
+        self._held_after = {0: {}}
+
     def can_flush(self) -> bool:
         return self.key is not None
 
     def joined(self, joined: Joined) -> None:
+        """It must be told just what it holds by the flushes that the tracker has."""
+        last = max((batch.id for batch in joined.last_batches), default=0)
+        expected = self._held_after[max(n for n in self._held_after if n <= last)]
+        told = {held.name: HoldMove(held.name, held.segment, held.slot) for held in joined.holds}
+        if told != expected:
+            raise Failure("broken", f"{self.name} holds {expected}, and was told {told}")
+        if expected:
+            self.sim.count("eager_holds_found_again")
         if not self.journal and self.gatherer.flush is not None:
             self.gatherer.settle()  # it had become durable just before the end
         self.flush_when_due()
@@ -181,6 +197,12 @@ class LocalTrackerNode(Gathering, Node):
         read_only(content.created)
         read_only(content.consumed)
         content.batch = Batch(self.name, number, number.to_bytes(8, "big"))
+        held = dict(self._held_after[max(self._held_after)])
+        for move in content.holds:
+            held[move.name] = move
+            if move.slot == FOREVER:
+                del held[move.name]
+        self._held_after[number] = held
         self.publish(content)
 
     def tick_is_durable(self, content: TickContent) -> None:
@@ -289,7 +311,12 @@ class LowerTracker(Gathering, Actor):
         super().crash()
 
     def _commit_flush(self, number: int, content: TickContent) -> None:
-        self.hand_over(Step(self.name, number, created=content.created, consumed=content.consumed))
+        self.hand_over(
+            Step(
+                self.name, number, created=content.created, consumed=content.consumed,
+                holds=content.holds,
+            )
+        )  # fmt: skip
 
     def step_is_durable(self) -> None:
         self.gatherer.settle()
@@ -322,15 +349,21 @@ class EagerWorker(Actor):
         self.wake()
 
     def wake(self) -> None:
-        if self.alive and not self._busy and self._handing is None:
+        if self.free:
             self._busy = True
             self.later(self.sim.pause(), self._claim)
+
+    @property
+    def free(self) -> bool:
+        """Whether it lives, does nothing, and waits for nothing."""
+        return self.alive and not self._busy and self._handing is None
 
     def _claim(self) -> None:
         rng = self.sim.rng
         ready = self.world.takeable(self.reads)
         if not ready:
             self._busy = False
+            self.found_nothing()
             return
         self._claimed.extend(rng.sample(ready, min(len(ready), rng.choice([1, 1, 2]))))
         for item in self._claimed:
@@ -343,12 +376,31 @@ class EagerWorker(Actor):
         for item in consumed:
             created += children(self.sim, self.world, item, f"{self.name}-step")
         self.sim.consumes(self.world, consumed)
+        created, holds = self.put_aside(consumed, created)
+        self._busy = False
+        self.step(consumed, created, holds)
+
+    def found_nothing(self) -> None:
+        """It waits to be woken."""
+
+    def put_aside(
+        self, consumed: list[Item], created: list[Item]
+    ) -> tuple[list[Item], tuple[HoldMove, ...]]:
+        """What of the items that a step makes comes into being by it, and what is held for the rest."""
+        return created, ()
+
+    def step(
+        self, consumed: list[Item], created: list[Item], holds: tuple[HoldMove, ...] = ()
+    ) -> None:
+        """A step is done: it can no longer be undone, and is handed over."""
         self.world.step(consumed, created)
         self._number += 1
-        self._busy = False
         self.hand_over(
-            Step(self.name, self._number, created=_cells(created), consumed=_cells(consumed))
-        )
+            Step(
+                self.name, self._number, created=_cells(created), consumed=_cells(consumed),
+                holds=holds,
+            )
+        )  # fmt: skip
         self.sim.items_appeared(self.world)
 
     def step_is_durable(self) -> None:

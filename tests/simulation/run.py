@@ -43,6 +43,8 @@ FAULT_KINDS = (
     "witnesses",
     # of what holds time
     "holds_begun", "holds_moved", "holds_let_go", "holds_found_again", "holders_dying",
+    "eager_holds_begun", "eager_holds_moved", "eager_holds_let_go", "eager_holds_found_again",
+    "eager_holders_dying",
     # what has to be refused, and was
     "bad_ticks", "wrong_homes", "unknown_pipelines", "bad_registrations", "refused_rolled_back",
     "refused_below_min_time", "refused_beyond_horizon", "refused_unknown_segment",

@@ -25,6 +25,7 @@ from tests.simulation.local_trackers import (
     LowerTracker,
     Upper,
 )
+from tests.simulation.long_tasks import LongTaskWorker
 from tests.simulation.nodes import (
     FrontNode,
     LeaderFront,
@@ -285,7 +286,9 @@ class Simulator(Processes):
         for place, (name, reads) in enumerate(plan.workers):
             uppers: list[Upper] = [*lower, root]
             upper = uppers[place % 3]
-            self.actors.append(EagerWorker(self, world, name, upper, set(reads)))
+            holds = holds_time(self.plan, plan, "eager")
+            kind = LongTaskWorker if holds else EagerWorker
+            self.actors.append(kind(self, world, name, upper, set(reads)))
 
     def _register(self, spec: PipelineSpec) -> None:
         """Asks until it is answered; asking again changes nothing."""
