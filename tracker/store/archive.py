@@ -29,6 +29,7 @@ _HASH_BYTES = 32
 _HEAD = struct.Struct(">QI")  # position and length of a record
 _MOST_HEADER_BYTES = 10_000
 _CHUNK_BYTES = 1 << 20
+_BEYOND_NUMBERS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,10 @@ def import_shard(store: Store, shard: int, path: Path) -> Contents:
         contents = _contents(fields, path)
         if contents.shard != shard:
             raise StoreError(f"{path} holds shard {contents.shard}, not shard {shard}")
+        begin = file.tell()
+        _skip(file, contents, path)
+        _check_end(file, path)
+        file.seek(begin)
         with _owned([store], "lowmark store import", [contents.epoch + 1]) as owned:
             _need_empty(store, owned.epochs[0], shard)
             _fill(store, owned.epochs[0], contents, file, owned)
@@ -181,9 +186,14 @@ def import_tracker(stores: Sequence[Store], path: Path) -> list[Contents]:
             )
         begin = file.tell()
         found = []
-        for _ in stores:
+        for shard in range(len(stores)):
             found.append(_contents(_fields(file, path), path))
-            _skip(file, found[-1])
+            if found[-1].shard != shard:
+                raise StoreError(
+                    f"{path} holds shard {found[-1].shard} in the place of shard {shard}"
+                )
+            _skip(file, found[-1], path)
+        _check_end(file, path)
         file.seek(begin)
         epochs = [contents.epoch + 1 for contents in found]
         with _owned(stores, "lowmark store import", epochs) as owned:
@@ -233,14 +243,30 @@ def _check_format(found: object, path: Path) -> None:
 
 def _contents(fields: dict[str, Any], path: Path) -> Contents:
     _check_format(fields.pop(_SHARD, None), path)
+    numbers = fields.values()
+    if fields.keys() != set(Contents.__slots__) or not all(
+        type(number) is int and 0 <= number < _BEYOND_NUMBERS for number in numbers
+    ):
+        raise StoreError(f"{path} has a head that no export has; export it again")
     return Contents(**fields)
 
 
-def _skip(file: BinaryIO, contents: Contents) -> None:
+def _skip(file: BinaryIO, contents: Contents, path: Path) -> None:
+    """Goes to the end of a shard, which is within the file. Raises StoreError."""
     file.seek(contents.snapshot_bytes, os.SEEK_CUR)
     for _ in range(contents.records):
-        _, length = _HEAD.unpack(file.read(_HEAD.size))
-        file.seek(length, os.SEEK_CUR)
+        head = file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            raise StoreError(
+                f"{path} ends before the records that its head counts; export it again"
+            )
+        file.seek(_HEAD.unpack(head)[1], os.SEEK_CUR)
+
+
+def _check_end(file: BinaryIO, path: Path) -> None:
+    """What the heads count is all that the file holds, but for its hash. Raises StoreError."""
+    if file.tell() != path.stat().st_size - _HASH_BYTES:
+        raise StoreError(f"{path} holds something else than its head counts; export it again")
 
 
 def _need_empty(store: Store, epoch: int, shard: int) -> None:
