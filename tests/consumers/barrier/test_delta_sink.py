@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from tests.consumers.barrier.killed import kill_writers_behind_each_step
 from tests.consumers.barrier.shown import KEYS, program, run_shown
 from tests.files.s3 import s3_bucket
 from tracker.consumers.barrier.delta import DeltaSink
+from tracker.consumers.barrier.releasing import Releaser
 from tracker.consumers.barrier.sink import Position, SinkFencedError, SinkRefusedError
-from tracker.consumers.reorder import Released
+from tracker.consumers.reorder import Released, ReorderBuffer
 
 
 class DeltaPlace:
@@ -205,3 +207,23 @@ def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
     )
     exec(compile(program("delta.md", "python read in order"), "delta.md", "exec"), names)
     assert [row["key"] for row in names["rows"].to_pylist()] == KEYS
+
+
+def test_what_is_complete_goes_into_one_commit_of_an_interval(
+    place: DeltaPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    with ReorderBuffer(tmp_path / "buffer.db") as buffer:
+        releaser = Releaser(BARRIER, buffer, DeltaSink(place.where["table"], interval_ms=1_000))
+        releaser.begin()
+        opened = place.table.version()
+        buffer.add([(slot, "k", b"") for slot in range(10)])
+        assert releaser.step(3) and not releaser.step(3), (
+            "at once, since nothing was written before"
+        )
+        assert not releaser.step(5) and not releaser.step(7), "within the interval"
+        now_s[0] += 1.0
+        assert releaser.step(7) and not releaser.step(7)
+        assert [row.slot for row in place.rows()] == list(range(7))
+        assert place.table.version() == opened + 2

@@ -31,6 +31,8 @@ from tracker.consumers.reorder import Released
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+INTERVAL_MS = 1_000.0
+"""Between commits, unless another is given: each is a file at least, and an entry of the log."""
 COLUMNS = {
     "barrier": "string", "position": "long", "slot": "long", "key": "string", "payload": "binary",
     "buffer": "string",
@@ -41,16 +43,23 @@ COLUMNS = {
 class DeltaSink:
     """Rows in a Delta table, whose order is that of `position` within a `barrier`."""
 
-    def __init__(self, table: str, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        table: str,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        interval_ms: float = INTERVAL_MS,
+    ) -> None:
         """table: its location; it is made if it is not there. storage_options: of its store, as delta-rs
-        takes them; else it asks the environment. Raises LowmarkError where deltalake is not installed."""
+        takes them; else it asks the environment. interval_ms: what is complete in that time goes into one
+        commit, if it is no more than one write. Raises LowmarkError where deltalake is not installed."""
         try:
             import deltalake
         except ModuleNotFoundError as missing:
             raise LowmarkError(
                 f"a sink in a Delta table needs {missing.name}: pip install 'lowmark[tables]'"
             ) from None
-        self._deltalake = deltalake
+        self._deltalake, self.interval_ms = deltalake, interval_ms
         self._location, self._options = table, dict(storage_options or {}) or None
         self._table: DeltaTable | None = None
         self._log: LocalLog | None = None

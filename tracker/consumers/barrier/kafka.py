@@ -56,6 +56,8 @@ class KafkaSink:
     that of its key, where those of each partition are in order, and so those of each key.
     """
 
+    interval_ms = 0.0
+
     def __init__(
         self,
         topic: str,

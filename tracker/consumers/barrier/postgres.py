@@ -37,6 +37,8 @@ _OWN_COLUMNS = ("position", "slot", "key")
 class PostgresSink:
     """Rows in one table of a database."""
 
+    interval_ms = 0.0
+
     def __init__(self, dsn: str, table: str) -> None:
         """dsn: as of libpq, such as `postgresql://user@host/database`; the password is better in PGPASSFILE or
         PGPASSWORD. table: that exists, with its schema or in the search path. Raises ImportError without

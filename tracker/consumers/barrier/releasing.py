@@ -21,6 +21,7 @@ class Releaser:
         self._is_open = False
         self._backoff, self._again_s = Backoff(), 0.0
         self._done_below: int | None = None
+        self._wrote = False  # since all that was complete was written last
         self.away = ""
         """Why the sink cannot be written at the moment; empty if it can."""
 
@@ -57,10 +58,13 @@ class Releaser:
             if not self._is_open:
                 self.open()
             if self._buffer.release_some(min_time, self._write):
+                self._wrote = True
                 return True
         except SinkAwayError as error:
             self._wait(error)
             return False
+        if self._wrote:
+            self._wrote, self._again_s = False, time.monotonic() + self._sink.interval_ms / 1000
         self._done_below = min_time
         return False
 

@@ -57,6 +57,10 @@ class OrderedSink(Protocol):
     The rows of one barrier come in order, without a gap, and each once; the sink keeps them so.
     """
 
+    interval_ms: float
+    """How long a barrier that has written all that was complete waits at least before it writes again: 0 where a
+    write costs the readers nothing."""
+
     @property
     def name(self) -> str:
         """What it is and where, for messages; without a password."""

@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS lowmark_barrier (barrier TEXT PRIMARY KEY, buffer TEX
 class SqliteSink:
     """Rows in the table `ordered_rows`, by barrier and position; the positions in `lowmark_barrier`."""
 
+    interval_ms = 0.0
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.abspath(path)
         self._database: sqlite3.Connection | None = None
