@@ -1,4 +1,4 @@
-"""The windows example: a report that starts at min time reads every hour whole, and without holds it does not."""
+"""The windows example: a report that starts at min time reads every hour whole, though the driver is killed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ BURSTS = 4
 
 
 @pytest.mark.timeout(330)
-def test_the_report_misses_no_hour_and_without_holds_it_does() -> None:
+def test_the_report_misses_no_hour() -> None:
+    # Without holds it does: `make example-windows` shows by how many, with a driver more than a test needs.
+    asked = ["--state", "hold", "--bursts", str(BURSTS)]
     ran = subprocess.run(
-        [sys.executable, "-m", "examples.windows", "--bursts", str(BURSTS)], check=False, cwd=ROOT,
+        [sys.executable, "-m", "examples.windows", *asked], check=False, cwd=ROOT,
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
@@ -28,7 +30,7 @@ def test_the_report_misses_no_hour_and_without_holds_it_does() -> None:
     report = json.loads((BUILD / "example-windows.json").read_text())
     assert (report["missed"], report["incomplete"], report["unread"]) == (0, 0, 0)
     assert report["waiting"] == len(Replayed(BURSTS).waiting) > 0
-    assert report["missed_without_holds"] > 0
+    assert report["hold"]["waits"], "explain says what the hours wait for"
 
 
 def report_of(found: dict[tuple[int, str], list[Count]]) -> Report:

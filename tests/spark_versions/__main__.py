@@ -29,7 +29,7 @@ ROWS = {
     "6.20": "a Spark Connect session",
     "7.1": "a chain of three queries",
     "11.1": "a tumbling window holds what it has not emitted",
-    "11.5": "session windows hold, whose ends move",
+    "11.4": "windows of windows hold",
     "11.7": "a left outer join holds",
 }
 """What is run of the matrix on each version: its quick half, and what versions differ in."""

@@ -290,13 +290,15 @@ def killed(world: World, steps: Sides, *operators: Operator) -> None:
     run.finish()
 
 
-@row("11.19", "driver killed before the ticks of windows, and in the middle of their next batches")
+@row(
+    "11.19",
+    "driver killed before the ticks of windows and Python state, and in the middle of their next batches",
+)
 def windows_killed(world: World) -> None:
     steps = [{"rows": step} for step in STEPS]
-    killed(world, steps, of.TUMBLING, of.SLIDING, of.AT, of.CHAIN, of.SESSION)
+    killed(world, steps, of.TUMBLING, of.SLIDING, of.AT, of.CHAIN, of.SESSION, of.PYTHON)
 
 
-@row("11.20", "driver killed before the ticks of joins and Python state, and in the middle")
+@row("11.20", "driver killed before the ticks of joins, and in the middle of their next batches")
 def joins_killed(world: World) -> None:
-    steps = [{"rows": rows, **sides} for rows, sides in zip(STEPS, SIDES, strict=True)]
-    killed(world, steps, of.INNER, of.OUTER, of.JOIN_WINDOW, of.PYTHON)
+    killed(world, SIDES, of.INNER, of.OUTER, of.JOIN_WINDOW)
