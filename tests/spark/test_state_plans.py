@@ -249,6 +249,12 @@ def test_a_function_with_state_and_timers_is_the_user_s(frames: Frames) -> None:
     assert plan.what == "applyInPandasWithState"
 
 
+@pytest.mark.parametrize("condition", [WITHIN, "rts > ts AND rts < ts + INTERVAL 10 SECONDS"])
+def test_a_join_says_its_interval(frames: Frames, condition: str) -> None:
+    said = str(plan_of(frames.joined(condition)))
+    assert said == "a join within 10s (watermark: ts 5s, rts 7s, policy min)"
+
+
 def test_watermarks_and_their_policy_are_those_of_plan_and_session(frames: Frames) -> None:
     joined = frames.joined(WITHIN)
     both = (Watermark("ts", 5000), Watermark("rts", 7000))

@@ -356,7 +356,7 @@ class _Plan:
             for (_, column), own_us in zip(columns, lags_us, strict=True)
             for wait in waits_of(
                 sorted(column.ways, key=str), lag_us + own_us,
-                f"a join within {duration_text_us(max(max(lags_us) - US_PER_MS, 0))}",
+                f"a join within {duration_text_us(_interval_us(join, max(lags_us)))}",
             )
         ]  # fmt: skip
         found = _together(below, self._of_either(join, columns, lags_us))
@@ -390,14 +390,20 @@ class _Plan:
         for (number, own), (_, other), others_us in zip(
             columns, reversed(columns), reversed(lags_us), strict=True
         ):
-            # What is not strict has let the row stay 1 ms longer than the interval says.
-            by_us = others_us if re.search(r" [<>] ", condition) else max(others_us - US_PER_MS, 0)
+            by_us = _interval_us(join, others_us)
             later = frozenset((*way, Later(by_us)) if by_us else way for way in other.ways)
             found[number] = _Column(own.ways | later)
         return found
 
     def _zone(self) -> str:
         return str(self._spark.conf.get("spark.sql.session.timeZone", ""))
+
+
+def _interval_us(join: Any, lag_us: int) -> int:
+    """How far event times that are joined are apart at most, by how long Spark keeps their rows: where no
+    bound of a condition is strict, that is 1 ms more."""
+    is_strict = re.search(r" [<>] ", str(join.condition().toString())) is not None
+    return lag_us if is_strict else max(lag_us - US_PER_MS, 0)
 
 
 def _joined_by_key(below: Sequence[_Found], left: int, right: int) -> _Found:
