@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections import Counter
@@ -43,7 +44,7 @@ def run_sink(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     finally:
         place.close()
     well, said = judged(outcome.history)
-    found = Counter(line.split(":")[0] for line in said[:-1])
+    found = _counted(said)
     result = {
         "rows_in": outcome.rows_in, "rows_out": outcome.rows_out, "kills": dict(outcome.kills),
         "seconds": outcome.seconds, "trouble": outcome.trouble, "judged": well,
@@ -52,6 +53,16 @@ def run_sink(kind: str, options: argparse.Namespace) -> dict[str, Any]:
     for line in [*outcome.trouble.splitlines()[:SHOWN], *said[-SHOWN:]]:
         print(f"{kind}: {line}", flush=True)
     return result
+
+
+def _counted(said: list[str]) -> Counter[str]:
+    """Violations by their kinds, of which the judge shows a few and says how many more there are."""
+    found: Counter[str] = Counter()
+    for line in said[:-1]:
+        kind, _, what = line.partition(": ")
+        more = re.fullmatch(r"(\d+) more", what)
+        found[kind] += int(more[1]) if more else 1
+    return found
 
 
 def main(arguments: list[str]) -> int:

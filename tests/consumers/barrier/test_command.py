@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,12 @@ def test_what_does_not_go_together_is_wrong_usage(
 ) -> None:
     status, said = run(running, *given, "--state", str(tmp_path))
     assert status == 2 and why in " ".join(said.split())
+
+
+def test_what_is_not_installed_is_named(
+    running: EmbeddedTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg.conninfo", None)
+    given = ["--postgres", "host=h", "--table", "t", "--from-files", str(tmp_path)]
+    status, said = run(running, *given, "--state", str(tmp_path / "state"))
+    assert status == 1 and "pip install 'lowmark[postgres]'" in said

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tracker.client.errors import LowmarkError
 from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
@@ -41,10 +42,14 @@ class PostgresSink:
 
     def __init__(self, dsn: str, table: str) -> None:
         """dsn: as of libpq, such as `postgresql://user@host/database`; the password is better in PGPASSFILE or
-        PGPASSWORD. table: that exists, with its schema or in the search path. Raises ImportError without
-        psycopg (`pip install lowmark[postgres]`), ValueError for a DSN that is none."""
-        import psycopg.conninfo
-
+        PGPASSWORD. table: that exists, with its schema or in the search path. Raises LowmarkError where psycopg
+        is not installed, ValueError for a DSN that is none."""
+        try:
+            import psycopg.conninfo
+        except ImportError as missing:
+            raise LowmarkError(
+                f"a sink in PostgreSQL needs psycopg ({missing}): pip install 'lowmark[postgres]'"
+            ) from None
         self._dsn, self._table = dsn, table
         try:
             told = psycopg.conninfo.conninfo_to_dict(dsn)

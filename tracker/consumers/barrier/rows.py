@@ -115,8 +115,12 @@ def _rows(files: Files, where: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _parquet(file: OpenedFile) -> Iterator[Mapping[str, Any]]:
-    import pyarrow.parquet
-
+    try:
+        import pyarrow.parquet
+    except ImportError as missing:
+        raise FilesError(
+            f"Parquet files are read by pyarrow ({missing}): pip install 'lowmark[fronts]'"
+        ) from None
     for part in pyarrow.parquet.ParquetFile(file).iter_batches(_READ_ROWS):
         yield from part.to_pylist()
 
