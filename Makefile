@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds bench bench-quick bench-full chart siege clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ example-incremental: setup java ## an incremental job over late data, gated by m
 
 example-windows: setup java ## hourly windows over real flights, each read when min time says that it is complete; SABOTAGE=early must fail
 	@$(PYTHON_IN_VENV) -m examples.windows $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
+
+example-rounds: setup ## shortest paths by a loop of four workers, some killed, each round behind a barrier; SABOTAGE=early must fail
+	@$(PYTHON_IN_VENV) -m examples.shortest_paths $(if $(SABOTAGE),--sabotage $(SABOTAGE))
 
 bench: setup java redis maven ## every bar of docs/performance.md, in fifteen minutes; ARGS="--only latency" chooses
 	@$(PYTHON_IN_VENV) -m benchmarks $(ARGS)

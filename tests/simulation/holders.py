@@ -37,6 +37,8 @@ def holds_time(plan: Plan, pipeline: PipelinePlan, kind: str = "plain") -> bool:
     story or front decides what there is."""
     if plan.story or pipeline.write_offs or pipeline.spec.evicts or pipeline.kind != kind:
         return False
+    if pipeline.spec.rounds > 1:  # what a node holds may stand for anything that it creates
+        return False
     return random.Random(f"holders {plan.seed} {pipeline.spec.name}").random() < SHARE
 
 

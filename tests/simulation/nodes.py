@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
+from tests.simulation.rounds import beyond_the_last, may_go
 from tests.simulation.world import FrontId, Item, World
 from tracker.core.home.home import KEPT_SCOPES
 from tracker.core.home.window import TickWindow
@@ -475,11 +476,15 @@ class Node(Life):
             assert known is not None
             batch = Batch(known.scope, known.id, b"another")
             choices += 2 * [(TickContent(batch=batch), (RefusalCode.ROLLED_BACK,))]
-        choices += self.bad_holds()
+        choices += self.bad_holds() + self.bad_rounds()
         self._commit_refused(*rng.choice(choices))
 
     def bad_holds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
         """Of one that holds time, what it cannot hold."""
+        return []
+
+    def bad_rounds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        """Of one that only takes and makes items, where these go round: once too often."""
         return []
 
     def commit_just_below_min_time(self) -> None:
@@ -737,7 +742,7 @@ class FrontNode(Node):
         self.later(self.sim.front_pause(), self._act)
 
     def _bind(self, *, label: bool) -> int:
-        self.floor = max(self.floor, self.clock())
+        self.floor = self.world.spec.times.next_whole(max(self.floor, self.clock()))
         self.world.front_binds_itself(self.front, self.floor, label=label)
         return self.floor
 
@@ -980,6 +985,13 @@ class WorkerNode(Node):
         """What of the items that a step makes comes into being by it, and what the node holds for the rest."""
         return created, ()
 
+    def bad_rounds(self) -> list[tuple[TickContent, tuple[RefusalCode, ...]]]:
+        if self.world.spec.rounds == 1:
+            return []
+        self.sim.count("rounds_asked_for_beyond_the_last")
+        codes: tuple[RefusalCode, ...] = (RefusalCode.INVALID, RefusalCode.BELOW_MIN_TIME)
+        return 3 * [(beyond_the_last(self.world.spec), codes)]
+
     def _says_something_late(self, segment: int) -> bool:
         story = self.sim.story
         if not self.world.exact_late:
@@ -1041,6 +1053,9 @@ def children(sim: Simulator, world: World, item: Item, operator: str) -> list[It
     for ordinal, (target, delay) in enumerate(world.ways_out[item.segment]):
         if rng.random() < sim.child_share(world):
             slot = sim.label_child(item.slot + delay)
+            if not may_go(world.spec, item.slot, delay, slot):
+                sim.count("loops_ended_by_their_bound")
+                continue
             value = child_value(item.value, operator, ordinal)
             made.append(sim.new_item(world, target, slot, value, hops=item.hops - 1))
     return made

@@ -113,6 +113,8 @@ class Operator:
         from_slot = rng.choice([None, None, published + rng.randint(0, 8)])
         if published == FOREVER:
             from_slot = None  # an earlier generation was complete further on than this one is
+        elif spec.rounds > 1:
+            from_slot = spec.times.next_whole(published if from_slot is None else from_slot)
         request = self._new_request()
         event = RestartPipeline(request, spec.name, pipeline.generation, from_slot, 0)
         sim.count("restarts_asked_for")
@@ -147,7 +149,8 @@ class Operator:
 
     def _hear_of_restart(self, event: RestartPipeline, result: object) -> None:
         if isinstance(result, Refusal):
-            if result.code not in REFUSED_RESTARTS:
+            may_be_within = result.code is RefusalCode.INVALID and event.from_slot is None
+            if result.code not in REFUSED_RESTARTS and not may_be_within:
                 raise Failure("broken", f"a restart was refused: {result}")
             self.sim.count("refused_restarts")
         elif not isinstance(result, Restart) or result.generation != event.generation + 1:

@@ -42,6 +42,7 @@ FAULT_KINDS = (
     "stages_run_again_in_part", "repeated_batches", "batches_of_old_scopes", "zombies", "strangers",
     "witnesses",
     # of what holds time
+    "loops_ended_by_their_bound", "rounds_asked_for_beyond_the_last",
     "holds_begun", "holds_moved", "holds_let_go", "holds_found_again", "holders_dying",
     "eager_holds_begun", "eager_holds_moved", "eager_holds_let_go", "eager_holds_found_again",
     "eager_holders_dying",

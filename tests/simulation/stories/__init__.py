@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 
 from tests.simulation.plan import Plan, draw_plain
+from tests.simulation.rounds import with_rounds
 from tests.simulation.stories.bounce import BOUNCE, BounceStory, draw_bounce
 from tests.simulation.stories.joins import JOINS, JoinsStory, draw_joins
 from tests.simulation.stories.leaves import LEAVES, LeavesStory, draw_leaves
@@ -41,4 +42,4 @@ def draw_plan(seed: int) -> Plan:
         return draw_joins(rng, plan)
     if drawn < 0.14:
         return draw_leaves(rng, plan)
-    return plan
+    return with_rounds(plan)

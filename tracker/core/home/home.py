@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 
 from tracker.core.home.rounds import Ways, check_roots, check_rounds, ways_round
@@ -241,17 +240,14 @@ class HomePipeline:
     )
     """By node id, and by the key of the contribution."""
     staged_count: int = d.follows("`staged`", default=0)
+    ways: Ways | None = d.forgotten("the edges of `spec`, which are for good, say it", default=None)
+    """Where items go round, once it was asked for."""
     waiting: dict[FrontName, None] = d.forgotten("`fronts` of nodes say it", dict)
     """Fronts of these nodes that wait for their grant, and some that do no more."""
 
     def derive(self) -> None:
         """Works out what follows from what is durable."""
         self.staged_count = sum(map(len, self.staged.values()))
-
-    @cached_property
-    def _ways(self) -> Ways:
-        """Of its edges, which are for good."""
-        return ways_round(self.spec)
 
     def take_up(self, node: HomeNode, claims: dict[str, FrontClaim]) -> None:
         """A node goes on here with the fronts that it has."""
@@ -511,7 +507,9 @@ class HomePipeline:
             if node.fronts:
                 check_roots(self.spec, content.created)
         elif not node.fronts:
-            check_rounds(self.spec, self._ways, content.created, content.consumed)
+            if self.ways is None:
+                self.ways = ways_round(self.spec)
+            check_rounds(self.spec, self.ways, content.created, content.consumed)
 
     def _check_names(self, content: TickContent) -> None:
         created = [unit.name for unit in content.units_created]
