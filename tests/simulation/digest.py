@@ -76,9 +76,8 @@ class Encoding:
         if fields is None:
             return None
         later = LATER.get(kind.__name__, {})
-        return (
-            v for n in fields if (v := getattr(value, n)) != later.get(n, ...) or n not in later
-        )
+        values = ((name, getattr(value, name)) for name in fields)
+        return (each for name, each in values if name not in later or each != later[name])
 
     def encode(self, value: Any) -> None:
         kind: Any = type(value)
