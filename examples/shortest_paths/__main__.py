@@ -25,8 +25,8 @@ def main(arguments: list[str], root: Path = BUILD / "example-rounds", size: Size
     try:
         ran = run(root, size, early=sabotage == "early")
     except (ExampleFailed, LowmarkError) as error:
-        shown = {"problem": repr(str(error))}
-        return finish("example-rounds", ok=False, shown=shown, details={})
+        problem = {"problem": repr(str(error))}
+        return finish("example-rounds", ok=False, shown=problem, details={})
     wrong = [
         int((found != distances(ran.graph, start)).sum())
         for found, start in zip(ran.found, ran.starts, strict=True)
