@@ -267,6 +267,27 @@ def test_a_sink_that_is_away_at_first_is_waited_for_too(
     assert out(tmp_path) == in_order(feeder.rows)
 
 
+def test_a_sink_that_is_away_at_the_start_is_waited_for_too(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, away = SqliteSink.open, [True]
+
+    def opened(sink: SqliteSink, name: str, buffer: str) -> Position | None:
+        if away[0]:
+            raise SinkAwayError("no answer")
+        return original(sink, name, buffer)
+
+    monkeypatch.setattr(SqliteSink, "open", opened)
+    feed(feeder)
+    feeder.leave()
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "state") as one:
+        until(lambda: one.run(0.02) or _explained(running, "its sink: no answer"))
+        assert one.counts.released == 0
+        away[0] = False
+        assert one.run(WAIT_S)
+    assert out(tmp_path) == in_order(feeder.rows)
+
+
 def test_a_second_barrier_of_the_name_ends_the_first(
     running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
 ) -> None:
