@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from local_tracker.spark.state.rules import (
     Wait,
     Watermark,
     WatermarkPolicy,
+    Window,
 )
 from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
 
@@ -60,9 +62,10 @@ class Asked:
         *,
         is_empty: bool = False,
         was_evaluated: bool = False,
+        last_window_ms: int | None = None,
     ) -> None:
         self._absorbed_ms, self._left_ms, self._is_empty = absorbed_ms, left_ms, is_empty
-        self._was_evaluated = was_evaluated
+        self._was_evaluated, self._last_window_ms = was_evaluated, last_window_ms
 
     def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None:
         return None if self._absorbed_ms is None else self._absorbed_ms + longest_delay_ms
@@ -72,6 +75,9 @@ class Asked:
 
     def is_empty(self, batch: int) -> bool:
         return self._is_empty
+
+    def last_window_ms(self, batch: int) -> int | None:
+        return self._last_window_ms
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None:
         return self._left_ms
@@ -234,6 +240,15 @@ def test_a_batch_that_was_found_in_the_sink_is_unseen_unless_it_was_evaluated_af
     assert unseen.told(0) == Told(0, UNSEEN, bound_ms)
     assert unseen.told(1) == Told(20_000, bound_ms, bound_ms)
     assert LogBounds(plan, checkpoint.log).told(0).bound_ms == UNSEEN
+    hourly = replace(plan, waits=(Wait((Window(3_600_000_000, 3_600_000_000),)),))
+    for last_window_ms, waits in (
+        (None, hourly),
+        (7_200_000, plan),
+    ):  # a join's state has no windows
+        asked = Asked(last_window_ms=last_window_ms)
+        assert LogBounds(waits, checkpoint.log, asked).told(0).bound_ms == UNSEEN
+    asked = Asked(last_window_ms=7_200_000)
+    assert LogBounds(hourly, checkpoint.log, asked).told(0).bound_ms == 7_200_000
     evaluated = LogBounds(plan, checkpoint.log, Asked(was_evaluated=True))
     assert evaluated.told(0) == Told(0, bound_ms, bound_ms)
     assert LogBounds(plan, checkpoint.log, Asked(is_empty=True)).told(1).is_empty

@@ -8,8 +8,8 @@ from typing import Protocol
 from local_tracker.spark.logs import CheckpointLog, Watermarks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.recorded import StateRecord
-from local_tracker.spark.state.rules import POLICY, StateKind, StatePlan, WatermarkPolicy
-from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
+from local_tracker.spark.state.rules import POLICY, StateKind, StatePlan, WatermarkPolicy, Window
+from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows
 
 
 class Running(Protocol):
@@ -22,6 +22,8 @@ class Running(Protocol):
     def is_empty(self, batch: int) -> bool: ...
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None: ...
+
+    def last_window_ms(self, batch: int) -> int | None: ...
 
 
 class LogBounds:
@@ -39,8 +41,18 @@ class LogBounds:
         if not self._recorded.unseen or told.is_empty:
             return told
         if batch in self._recorded.unseen and not self._was_evaluated(batch):
-            told = replace(told, bound_ms=UNSEEN)
+            told = replace(told, bound_ms=self._unseen(batch))
         return replace(told, is_empty=self._running is not None and self._running.is_empty(batch))
+
+    def _unseen(self, batch: int) -> Bound:
+        """The bound of a batch of whose event times no watermark tells."""
+        waits = self._plan.waits
+        if self._running is None or len(waits) != 1 or waits[0].lag_us:
+            return UNSEEN
+        if len(waits[0].steps) != 1 or not isinstance(waits[0].steps[0], Window):
+            return UNSEEN
+        last_ms = self._running.last_window_ms(batch)
+        return UNSEEN if last_ms is None else last_ms
 
     def _was_evaluated(self, batch: int) -> bool:
         """Whether a batch, of which that could not be told before, was evaluated by this run after all."""

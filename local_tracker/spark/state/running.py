@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from local_tracker.spark.scala import class_name, iterated, optional
 
@@ -28,6 +29,7 @@ _LOOK_AGAIN_S = 0.005
 _AT_ONCE = frozenset({"dedupe", "dedupeWithinWatermark", "globalLimit"})
 """State operators that emit each row at once: what is in their state is never emitted."""
 _NONE_LEFT_MS = 1 << 62
+_AGGREGATION = "stateStoreSave"
 _SESSIONS = "sessionWindowStateStoreSaveExec"
 
 log = logging.getLogger("lowmark.spark")
@@ -50,9 +52,7 @@ class RunningQuery:
     def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None:
         """An upper bound of the event times of all streams that this run has absorbed, with those of a
         batch that is over; None if it is not known."""
-        if batch < self._planned_before or (
-            batch == self._planned_before and not self.was_evaluated(batch)
-        ):
+        if not self._ran(batch):
             return None
         try:
             watermarks = _watermarks_ms(self._query._jsq.streamingQuery())
@@ -66,10 +66,16 @@ class RunningQuery:
         progress = self._progress_of(batch)
         return progress is not None and "max" in progress.get("eventTime", {})
 
+    def _ran(self, batch: int) -> bool:
+        """Whether it is known that a batch was evaluated by this run."""
+        if batch == self._planned_before:
+            return self.was_evaluated(batch)
+        return batch > self._planned_before
+
     def is_empty(self, batch: int) -> bool:
         """Whether it is known that nothing is left in state, after a batch that is over, that is emitted
-        later."""
-        progress = self._progress_of(batch)
+        later. Of a batch that Spark found in its sink, and did not evaluate, it reports an empty state."""
+        progress = self._progress_of(batch) if self._ran(batch) else None
         if progress is None or not progress.get("stateOperators"):
             return False
         return all(
@@ -102,6 +108,30 @@ class RunningQuery:
         self._read_at_ms = watermark_ms
         return _NONE_LEFT_MS if first_us is None else first_us // 1000 - 1
 
+    def last_window_ms(self, batch: int) -> int | None:
+        """When the last window ends that is in state after a batch, in ms since 1970: by then all is out that it
+        absorbed. None where the state is not of one aggregation over windows, or cannot be read."""
+        try:
+            known = self._spark.read.format("state-metadata").load(self._checkpoint)
+            operators = known.select("operatorId", "operatorName").distinct().collect()
+            if [row["operatorName"] for row in operators] != [_AGGREGATION]:
+                return None
+            state = self._spark.read.format("statestore").option("batchId", batch)
+            found = state.option("operatorId", operators[0]["operatorId"]).load(self._checkpoint)
+            key = found.schema["key"].dataType
+            assert isinstance(key, StructType)
+            windows = [field.name for field in key.fields if _is_window(field.dataType)]
+            if len(windows) != 1:
+                return None
+            last = found.agg(F.unix_micros(F.max(F.col("key").getField(windows[0])["end"]))).first()
+        except Exception as error:  # whatever there is, what is held stays held
+            log.warning(
+                "the state of query %s cannot be read (%s): what batch %d holds is let go of when nothing is left "
+                "in state", self._query.id, str(error).splitlines()[0], batch,
+            )  # fmt: skip
+            return None
+        return None if last is None or last[0] is None else -(-int(last[0]) // 1000)
+
     def _first_session_us(self, batch: int) -> int | None:
         """When the first session window in state begins, in µs since 1970; None where none is left."""
         if self._operators is None:
@@ -132,6 +162,15 @@ class RunningQuery:
                 self._progress = batch, json.loads(str(progress.json()))
                 return self._progress[1]
         return None
+
+
+def _is_window(of: DataType) -> bool:
+    """Whether a column is of windows."""
+    if not isinstance(of, StructType):
+        return False
+    return [field.name for field in of.fields] == ["start", "end"] and all(
+        isinstance(field.dataType, TimestampType) for field in of.fields
+    )
 
 
 def _watermarks_ms(running: Any) -> list[int]:
