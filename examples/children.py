@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tracker.client import ports
+import lowmark
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_TIMEOUT_S = 45.0
@@ -104,4 +104,4 @@ class Child:
 
 def free_ports(count: int) -> int:
     """The first of `count` consecutive ports of the loopback address that are free now."""
-    return ports.free_ports(count)[0]
+    return lowmark.free_ports(count)[0]

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from tracker.client.history import history
     from tracker.client.holds import Hold
     from tracker.client.pipeline_file import PipelineFileError, load_pipeline
+    from tracker.client.ports import free_ports
     from tracker.client.topics import BrokerAwayError, TopicEnds, TopicError
     from tracker.client.updates import slot_time, slot_until
     from tracker.client.waiting import Outcome, Waited, wait_complete
@@ -174,6 +175,7 @@ _NAMES = {
     ),
     "tracker.client.brokers": ("KafkaTopic",),
     "tracker.client.embedded": ("EmbeddedTracker", "embedded"),
+    "tracker.client.ports": ("free_ports",),
     "tracker.client.history": ("history",),
     "tracker.client.holds": ("Hold",),
     "tracker.client.updates": ("slot_time", "slot_until"),
@@ -243,7 +245,7 @@ __all__ = [
     "StateError", "Subscriber", "TableAsOf", "Taken", "TickContent", "TickRefusedError", "TimeKind",
     "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit",
     "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay",
-    "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline", "note_commit",
+    "child_value", "child_values", "embedded", "file_name", "free_ports", "history", "load_pipeline", "note_commit",
     "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
     "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
     "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",

@@ -31,7 +31,7 @@ NAMES = [
     "StateError", "Subscriber", "TableAsOf", "Taken", "TickContent", "TickRefusedError", "TimeKind",
     "TopicEnds", "TopicError", "Tracked", "TrackedQuery", "TrackingError", "UnavailableError", "Unit",
     "Update", "WaitCause", "WaitKind", "Waited", "Webhook", "__version__", "acks", "add_delay",
-    "child_value", "child_values", "embedded", "file_name", "history", "load_pipeline", "note_commit",
+    "child_value", "child_values", "embedded", "file_name", "free_ports", "history", "load_pipeline", "note_commit",
     "offset_value", "parse_file_name", "range_value", "rescale_query", "root_value", "root_values",
     "signing", "slot_in_name", "slot_of", "slot_of_timestamp", "slot_start_ns", "slot_time",
     "slot_until", "string_key", "subtract_delay", "topic_ranges", "unit_name", "unit_value",
