@@ -202,18 +202,3 @@ def test_the_program_of_the_page_runs(broker: KafkaBroker, tmp_path: Path) -> No
     place = OrderedTopic(broker, name="ordered")
     run_shown("kafka.md", "python barrier in kafka", tmp_path, brokers=broker.bootstrap)
     assert [row.key for row in place.rows("orders-to-topic")] == KEYS
-
-
-@pytest.mark.long
-def test_a_broker_that_goes_in_the_middle_leaves_all_or_nothing(place: OrderedTopic) -> None:
-    sink = KafkaSink(place.topic, place.broker.bootstrap, transaction_timeout_s=10.0)
-    sink.open(BARRIER, BUFFER)
-    sink.write(*batch(0))
-    rows, position = batch(ROWS_A_BATCH)
-    with pytest.raises(SinkAwayError):
-        sink.write(Rows(rows, place.broker.kill), position)
-    place.broker.start()
-    held = sink.open(BARRIER, BUFFER)
-    assert held is not None and place.rows() == rows_up_to(held.next)
-    sink.write(*batch(held.next))
-    assert place.rows() == rows_up_to(held.next + ROWS_A_BATCH)
