@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,15 @@ def test_metrics_of_this_machine_are_not_told_to_a_page_from_elsewhere(
     assert (b"secret" in said) == (status == 200)
 
 
+@pytest.fixture
+def hang_ups_count() -> Iterator[None]:
+    """Also where these tests run under nohup, which lets nobody hear of them."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_ups_count")
 def test_a_process_that_is_hung_up_on_gives_its_lease_back(tmp_path: Path) -> None:
     """The next one need not wait until the lease is over."""
     way = ("--store", f"sqlite:{tmp_path / 'data'}", "--lease-ms", "60000")
