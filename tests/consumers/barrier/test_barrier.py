@@ -12,14 +12,19 @@ import pytest
 
 from tests.cluster.children import WAIT_S, until
 from tests.consumers.barrier.feeding import SEGMENT, SPEC, Feeder, barrier, in_order, row
-from tracker.client import Admin, FencedError, LowmarkError
+from tracker.client import Admin, FencedError, LowmarkError, NodeClient
 from tracker.client.embedded import EmbeddedTracker
 from tracker.consumers import reorder
 from tracker.consumers.barrier import rows as barrier_rows
 from tracker.consumers.barrier import taking
 from tracker.consumers.barrier.barrier import Barrier, late_rows
 from tracker.consumers.barrier.ledger import Ledger, Unit
-from tracker.consumers.barrier.sink import Position, SinkAwayError, SinkFencedError
+from tracker.consumers.barrier.sink import (
+    Position,
+    SinkAwayError,
+    SinkFencedError,
+    SinkRefusedError,
+)
 from tracker.consumers.barrier.sqlite import SqliteSink, ordered_rows
 from tracker.consumers.barrier.taking import LateRowsError, Taker
 from tracker.consumers.durable import StateError
@@ -299,6 +304,31 @@ def test_a_second_barrier_of_the_name_ends_the_first(
                 one.run(WAIT_S)
             assert other.run(WAIT_S)
         assert out(tmp_path) == in_order(feeder.rows)
+
+
+def test_a_second_barrier_that_is_refused_has_not_ended_the_first(
+    running: EmbeddedTracker, feeder: Feeder, tmp_path: Path
+) -> None:
+    of_another = SqliteSink(tmp_path / "other.db")
+    of_another.open("b", "another buffer")
+    of_another.write([Released(0, 1, "k", b"{}")], Position("another buffer", 1, 1, "k"))
+    of_another.close()
+    with barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "one") as one:
+
+        def has_taken_all() -> bool:
+            one.step()
+            with NodeClient(running.target, SPEC.name, "barrier-b") as node:
+                return any(batch.id == 6 for batch in node.check_join(WAIT_S).last_batches)
+
+        with pytest.raises(SinkRefusedError, match="its positions mean other rows"):
+            barrier(running.target, feeder, of_another, tmp_path / "two").__enter__()
+        feed(feeder)
+        until(has_taken_all)
+        with pytest.raises(StateError, match="rows of the others were in a newer buffer"):
+            barrier(running.target, feeder, sink_in(tmp_path), tmp_path / "three").__enter__()
+        feeder.leave()
+        assert one.run(WAIT_S)
+    assert out(tmp_path) == in_order(feeder.rows)
 
 
 def test_another_state_than_the_trackers_or_the_sinks_is_refused(

@@ -24,14 +24,14 @@ from pathlib import Path
 from types import TracebackType
 
 from tracker.client.errors import LowmarkError
-from tracker.client.node import NodeClient
+from tracker.client.node import NodeClient, segment_number
 from tracker.client.subscriber import Subscriber
 from tracker.consumers.barrier.ledger import LateRow, Ledger
 from tracker.consumers.barrier.releasing import Releaser
 from tracker.consumers.barrier.rows import Item, RowReader
 from tracker.consumers.barrier.sink import OrderedSink, check_name
 from tracker.consumers.barrier.sources import Source
-from tracker.consumers.barrier.taking import LOOK_FIRST_S, Taker
+from tracker.consumers.barrier.taking import LOOK_FIRST_S, Taker, taken_durably
 from tracker.consumers.reorder import ReorderBuffer
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
@@ -108,17 +108,25 @@ class Barrier:
             )
             self._buffer = stack.enter_context(buffer)
             self._ledger = Ledger(self._buffer, self.name, self.pipeline, self.segment)
-            self._node.join()
+            self._releaser = Releaser(self.name, self._buffer, self._sink)
+            self._join()
             self._taker = Taker(
                 self._node, self.segment, self._buffer, self._ledger, self._sources, self._reader,
                 late_beside=self._late_beside, room=self._room,
             )  # fmt: skip
             self._taker.begin()
-            self._releaser = Releaser(self.name, self._buffer, self._sink)
-            self._releaser.begin()
             threading.Thread(target=self._hear, name="lowmark-barrier", daemon=True).start()
             self._stack = stack.pop_all()
         return self
+
+    def _join(self) -> None:
+        """Becomes the barrier of its name, in the sink and at the tracker. Whoever is refused by one of them has
+        ended nobody: both are asked before the sink is taken, which refuses before it is, and the join comes last."""
+        asked = self._node.check_join()
+        segment_number(asked.spec, self.segment)
+        taken_durably(asked, self._node.node_id, self._ledger, self._buffer)
+        self._releaser.begin()
+        self._node.join()
 
     def __exit__(
         self,

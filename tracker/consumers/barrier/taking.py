@@ -14,6 +14,7 @@ from tracker.consumers.barrier.rows import Item, RowReader, chunks, skipped
 from tracker.consumers.barrier.sources import Source
 from tracker.consumers.durable import StateError
 from tracker.consumers.reorder import ReorderBuffer
+from tracker.core.log import Joined
 from tracker.core.model import Batch, Cells, TickContent
 from tracker.core.model import Unit as UnitName
 from tracker.core.model.ack_values import unit_value
@@ -35,6 +36,18 @@ LOOK_FIRST_S, LOOK_MOST_S = 0.02, 1.0
 
 class LateRowsError(LowmarkError):
     """Rows below what was released already, where late ones are to be refused."""
+
+
+def taken_durably(joined: Joined, node_id: str, ledger: Ledger, buffer: ReorderBuffer) -> int:
+    """How many units of a barrier the tracker has as taken. joined: what it has answered the node, or would answer
+    it. Raises StateError if it has more than the buffer."""
+    durable = max((batch.id for batch in joined.last_batches if batch.scope == SCOPE), default=0)
+    if durable > ledger.last_number:
+        raise StateError(
+            f"the tracker has {durable} units as taken by node {node_id!r}, and {buffer.path} "
+            f"has {ledger.last_number}: rows of the others were in a newer buffer; bring that one back"
+        )
+    return durable
 
 
 class Taker:
@@ -70,12 +83,7 @@ class Taker:
     def begin(self) -> None:
         """Goes on where an earlier process was. The node has joined. Raises StateError if the tracker has more
         of this barrier than the buffer."""
-        durable = max((b.id for b in self._node.joined.last_batches if b.scope == SCOPE), default=0)
-        if durable > self._ledger.last_number:
-            raise StateError(
-                f"the tracker has {durable} units as taken by node {self._node.node_id!r}, and {self._buffer.path} "
-                f"has {self._ledger.last_number}: rows of the others were in a newer buffer; bring that one back"
-            )
+        durable = taken_durably(self._node.joined, self._node.node_id, self._ledger, self._buffer)
         self._ledger.consumed(durable)
         for number, unit in self._ledger.due(durable):
             self._consume(number, unit)
