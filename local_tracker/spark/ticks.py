@@ -106,18 +106,20 @@ class QueryTicks:
         scope: str | None = None,
         sink: TopicSink | None = None,
         state: StateHolds | None = None,
+        may_create: Iterable[int] = (),
     ) -> None:
         """evaluations: None where no user code acknowledges anything. twins: which sources list the same
         directory. emits: the labels of the front that the query is of what it emits from its state; None
         if it is none. publishes: the segments, by number, in which each batch that had
         input must have published. scope: numbers the batches where there is no checkpoint, and so nothing
-        to `read`. sink: the Kafka topic that the query writes. state: what its state holds, if it does."""
+        to `read`. sink: the Kafka topic that the query writes. state: what its state holds, if it does; may_create: in
+        which segments, by number, beside those that the routes say."""
         self._node, self._admin = node, admin
         self._routes, self._spec, self._delays = routes, routes.spec, routes.delays()
         self._log, self._outputs = checkpoint, outputs
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
-        self._sink, self._state = sink, state
+        self._sink, self._state, self._may_create = sink, state, tuple(may_create)
         self._last: tuple[int, _Input, dict[int, int], Cells] | None = None
         """Of the newest tick: its batch and input, and what it is labelled with and has created in topics."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
@@ -167,7 +169,7 @@ class QueryTicks:
     def _creates(self, batch: int, outputs: Iterable[Output]) -> tuple[int, ...]:
         """The segments that the query creates in, also those that a writer of its own names."""
         more = {segment for output in outputs for segment in output.segments if output.has(batch)}
-        return tuple(sorted({*self._routes.creates, *more}))
+        return tuple(sorted({*self._routes.creates, *self._may_create, *more}))
 
     def _read_taken(self, offsets: BatchOffsets) -> QueryRecord:
         """What a batch has consumed, be it over or not."""

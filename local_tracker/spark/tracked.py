@@ -61,7 +61,7 @@ from local_tracker.spark.starting import (
     check_planned,
     topic_sink,
 )
-from local_tracker.spark.state.chosen import State, chosen_plan
+from local_tracker.spark.state.chosen import State, chosen_plan, may_create
 from local_tracker.spark.state.holds import StateHolds, begin_state
 from local_tracker.spark.state.rules import StatePlan
 from local_tracker.spark.state.running import RunningQuery
@@ -283,7 +283,8 @@ class Tracked:
             self._check_creates(planned, routes, creates, noted, to_table)
             front = self._front(emits, creates, routes, planned.mode, writer)
             check_admission(node_id, starting, admin, asked, routes)
-            plan = chosen_plan(node_id, state, planned.state, planned.mode, creates, emits, asked)
+            held_in = self._may_create(planned, routes, creates)
+            plan = chosen_plan(node_id, state, planned.state, planned.mode, held_in, emits, asked)
             sink = None if noted else topic_sink(planned, starting, routes, self._place, emits)
             undoing.callback(sink.close if sink else tuple)
             joined = starting.join(sink)
@@ -295,7 +296,7 @@ class Tracked:
             undoing.push(partial(self._not_started, query, node_id))
             ticks = self._ticks(
                 query, planned, starting, admin, routes, noted, sink, operators, plan, held,
-                emits=emission, publishes=publishes,
+                emits=emission, publishes=publishes, may_create=[routes.number(s) for s in held_in],
             )  # fmt: skip
             most, sinks = limits or self._limits(), self._sinks(planned, starting.id, sink)
             tracked_query = TrackedQuery(
@@ -434,6 +435,17 @@ class Tracked:
                 f"publish by: make a tracked.writer(...) for it before the query is started, and call it "
                 f"in every batch; or start the query with creates=[]"
             )
+
+    def _may_create(
+        self, planned: PlannedQuery, routes: Routes, creates: Sequence[str]
+    ) -> list[str]:
+        """As `may_create`."""
+        if planned.each_batch is None:
+            return list(creates)
+        with self._changed:
+            writers = (self._writers, self._topic_writers, self._table_writers)
+            named = [writer.creates for each in writers for writer in each.values()]
+        return may_create(creates, named, routes.read_segments(), routes.spec)
 
     def _front(
         self,

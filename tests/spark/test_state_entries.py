@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from local_tracker.spark.state.entries import MAX_ENTRIES, Entries, Told
-from tracker.client.state_names import UNKNOWN, UNSEEN, bound_of
+from tracker.client.state_names import UNKNOWN, UNSEEN, Rows, bound_of
 from tracker.core.model import HeldSlot, HoldMove
 from tracker.core.model.slots import FOREVER
 
@@ -118,6 +118,19 @@ def test_what_no_watermark_will_tell_is_held_whatever_watermarks_come() -> None:
     entries, moves = entries.after({}, told(NEVER_MS, NEVER_MS, NEVER_MS))
     assert (moves, entries.lowest()) == ((), {1: 10})
     assert entries.emptied() == (HoldMove("state:1:unseen", 1, FOREVER),)
+
+
+def test_where_nobody_looks_into_the_state_any_more_a_watermark_lets_go() -> None:
+    holds = Holds()
+    entries, moves = Entries({}).after({1: 10}, Told(0, Rows(100)))
+    holds.apply(moves, {1: 10})
+    entries, moves = entries.after({1: 12}, Told(0, Rows(200)))
+    holds.apply(moves, {1: 12})
+    assert entries.later(0) == ()
+    holds.apply(entries.later(0, lambda event_time_ms: event_time_ms + 50), {})
+    found = holds.found()
+    found.validate()
+    assert sorted(found.bounds(), key=str) == [(1, 150, 10), (1, 250, 12)]
 
 
 @pytest.mark.parametrize("name", ["state:1:5", "state:1:-5:2", "state:0:unknown", "state:3:unseen"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,39 @@ import tracker
 from local_tracker.spark.attached import AttachedQuery
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.logs import CheckpointLog, LogError
-from local_tracker.spark.state.recorded import StateRecord
-from local_tracker.spark.state.rules import HeldFor, StatePlan
+from local_tracker.spark.plans import Routes
+from local_tracker.spark.state.bounds import LogBounds
+from local_tracker.spark.state.chosen import may_create
+from local_tracker.spark.state.holds import StateHolds, begin_state
+from local_tracker.spark.state.recorded import StateRecord, Widest
+from local_tracker.spark.state.rules import (
+    HeldFor,
+    StateKind,
+    StatePlan,
+    Steps,
+    Wait,
+    Watermark,
+    Window,
+    WindowTime,
+)
+from local_tracker.spark.ticks import QueryTicks
 from tests.cluster.children import WAIT_S, until
 from tests.cluster.tracker import lowmark
 from tests.spark.written_logs import Logs, source_file
-from tracker.client import NodeClient
+from tracker.client import Admin, NodeClient
 from tracker.client.embedded import EmbeddedTracker
-from tracker.client.state_names import bound_of
-from tracker.core.model import Cells, Edge, Heartbeat, PipelineSpec, TickContent, Unit
+from tracker.client.state_names import Rows, bound_of, name_of
+from tracker.core.model import (
+    Cells,
+    Edge,
+    Heartbeat,
+    HoldMove,
+    PipelineSpec,
+    TickContent,
+    Unit,
+)
 from tracker.core.model.ack_values import unit_value
+from tracker.core.model.slots import FOREVER
 from tracker.wire.nodes import joined_from_pb
 
 COUNT, REPORT, AUDIT = range(3)
@@ -275,6 +299,66 @@ def test_a_query_that_gets_another_plan_holds_for_as_long_as_either_may_take(wor
     assert isinstance(second, int) and second >= T0_MS + 60_000 + 5_000 + 10_000 + 100_000
     world.tell(state=longer)
     assert {slot: bound_of(name) for name, slot in world.held().items()} == held, "once"
+
+
+@pytest.mark.parametrize(
+    ("steps", "moves"),
+    [
+        ((Window(10_000_000, 10_000_000),), False),
+        ((Window(10_000_000, 10_000_000), WindowTime(), Window(90_000_000, 90_000_000)), True),
+    ],
+    ids=["windows", "windows of windows"],
+)
+def test_rows_on_their_way_to_an_outer_window_wait_for_that_of_the_plan_that_runs_next(
+    world: World, steps: Steps, moves: bool
+) -> None:
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    world.tell()
+    waits = (Wait(steps, what="windows"),)
+    plan = StatePlan(StateKind.BOUNDED, (Watermark("ts", 5_000),), waits=waits)
+    with NodeClient(world.running.target, world.name, "counts") as node:
+        node.join(WAIT_S)
+        log = CheckpointLog(str(world.logs.checkpoint))
+        (held,) = begin_state(plan, log, node)
+    assert held.slot == 1
+    longer_ms = Widest.of(plan, 0).span_ms if moves else 0
+    assert bound_of(held.name) == out_ms(T0_MS) + longer_ms
+
+
+def test_sessions_that_are_held_as_the_user_says_from_now_on_are_let_go_of(world: World) -> None:
+    world.batch(*range(1, 10), next_ms=T0_MS)
+    world.tell()
+    node = NodeClient(world.running.target, world.name, "counts")
+    node.join(WAIT_S)
+    rows = HoldMove(name_of(REPORT, Rows(T0_MS)), REPORT, 1)
+    (by_watermark,) = world.held()
+    let_go = HoldMove(by_watermark, REPORT, FOREVER)
+    node.commit(TickContent(holds=(rows, let_go))).result(WAIT_S)
+    node.close()
+    world.tell()
+    assert world.held() == {f"state:1:{T0_MS + 10_001}": 1}
+    world.batch(next_ms=T0_MS + 10_001)
+    world.batch(next_ms=T0_MS + 10_001)
+    world.tell()
+    assert world.held() == {}
+
+
+def test_what_a_writer_names_is_held_in_before_it_has_written_anything(tmp_path: Path) -> None:
+    edges = (Edge("count", "report"), Edge("report", "audit"))
+    spec = PipelineSpec("p", SEGMENTS, edges)
+    named = [None, ("audit",), ("report",)]
+    assert may_create((), named, {"count"}, spec) == ["report"]
+    assert may_create(("audit",), [], {"count"}, spec) == ["audit"]
+    logs = Logs(tmp_path)
+    logs.windowed(0, [source_file(1)], at_ms=0, next_ms=T0_MS, written=0)
+    log = CheckpointLog(str(logs.checkpoint))
+    state = StateHolds(LogBounds(StatePlan.given(STATE), log), (), -1)
+    with NodeClient("127.0.0.1:1", "p", "counts") as node, Admin("127.0.0.1:1") as admin:
+        routes = Routes(spec, "count", (), "counts")
+        ticks = QueryTicks(node, admin, routes, log, state=state, may_create=[REPORT])
+        record = ticks.read(0)
+        ticks.tick(record, threading.Event())
+    assert [(move.segment, move.slot) for move in state.moves(0)] == [(REPORT, 1)]
 
 
 def test_what_was_absorbed_before_it_was_held_is_said_once(

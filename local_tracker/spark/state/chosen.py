@@ -4,13 +4,14 @@ silence)."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.state.entries import MAX_SEGMENTS
 from local_tracker.spark.state.rules import HeldFor, StateKind, StatePlan
 from tracker.core.log import Joined
+from tracker.core.model import PipelineSpec
 
 State = HeldFor | Literal["hold", "free"] | None
 """What is asked for at the start of a query: None holds where the plan says that state emits later."""
@@ -22,6 +23,20 @@ _GIVE = (
 _SHOWN = 3
 
 log = logging.getLogger("lowmark.spark")
+
+
+def may_create(
+    creates: Sequence[str],
+    named: Iterable[Sequence[str] | None],
+    reads: Collection[str],
+    spec: PipelineSpec,
+) -> list[str]:
+    """The segments that a query's state is held in: those that it creates, and those that its writers name beside
+    them, whether or not they have written anything yet. named: by each writer of the session, which may be another
+    query's; None where it names none. reads: the segments that the query reads, and edges lead from."""
+    reached = {edge.target for edge in spec.edges if edge.source in reads}
+    more = (name for each in named for name in each or () if name in reached)
+    return list(dict.fromkeys((*creates, *more)))
 
 
 def chosen_plan(

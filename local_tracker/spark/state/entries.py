@@ -13,7 +13,7 @@ that is as coarse as it must be: that holds for longer, never for less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tracker.client.state_names import UNKNOWN, Bound, Rows, bound_of, name_of
@@ -117,14 +117,20 @@ class Entries:
             add(segment, told.bound_ms, slot)
         return self._changed(_bounded(_uncovered(wanted), self._most))
 
-    def later(self, by_ms: int) -> tuple[HoldMove, ...]:
+    def later(
+        self, by_ms: int, rows_out_ms: Callable[[int], int] | None = None
+    ) -> tuple[HoldMove, ...]:
         """What moves all bounds that are known further off, where the query has got a plan that keeps rows for
-        longer."""
-        moved: dict[_Key, int] = {
-            (segment, bound + by_ms if isinstance(bound, int) else bound): entry.slot
-            for (segment, bound), entry in self._kept.items()
-        }
-        return self._changed(moved)[1]
+        longer. rows_out_ms: where by the new plan nobody looks into the state, the watermark by which all is out
+        that was absorbed with event times up to one, in ms since 1970; else entries of `Rows` stay."""
+        moved: dict[_Key, int] = {}
+        for (segment, bound), entry in self._kept.items():
+            if isinstance(bound, int):
+                bound += by_ms
+            elif isinstance(bound, Rows) and rows_out_ms is not None:
+                bound = rows_out_ms(bound.up_to_ms)
+            moved[segment, bound] = min(entry.slot, moved.get((segment, bound), entry.slot))
+        return self._changed(_uncovered(moved))[1]
 
     def emptied(self) -> tuple[HoldMove, ...]:
         """What lets go of all."""

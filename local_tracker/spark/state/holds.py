@@ -12,7 +12,7 @@ from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.state.bounds import LogBounds, Running
 from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord, Widest, text_of
-from local_tracker.spark.state.rules import Later, StatePlan
+from local_tracker.spark.state.rules import Later, StateKind, StatePlan, Window
 from tracker.client import NodeClient
 from tracker.core.log import Joined
 from tracker.core.model import HeldSlot, HoldMove, TickContent
@@ -120,18 +120,23 @@ def begin_state(
             "query %r: from batch %d on what is in its state is held; what it absorbed before is not",
             node.node_id, max(told) + 1,
         )  # fmt: skip
-    if known.plans and known.plans[-1].text != text_of(plan) and _moves_rows(plan):
-        moves = Entries.found(_held(node)).later(Widest.of(plan, 0).span_ms)
-        if moves:
-            node.commit(TickContent(holds=moves)).result(_COMMIT_TIMEOUT_S)
+    is_other = bool(known.plans) and known.plans[-1].text != text_of(plan)
+    by_ms = Widest.of(plan, 0).span_ms if is_other and _moves_rows(plan) else 0
+    rows_out_ms = None if plan.kind is StateKind.SESSION else plan.bound_ms
+    if moves := Entries.found(_held(node)).later(by_ms, rows_out_ms):
+        node.commit(TickContent(holds=moves)).result(_COMMIT_TIMEOUT_S)
     record.begun(known, plan, is_there)
     return _held(node)
 
 
 def _moves_rows(plan: StatePlan) -> bool:
-    """Whether rows that were absorbed by another plan wait by this one, as those of joins do; those of windows
-    keep the end that they have."""
-    return any(isinstance(step, Later) for wait in plan.waits for step in wait.steps)
+    """Whether rows that were absorbed by another plan wait by this one, as those of joins do, and of windows above
+    windows; a row that is in its last window keeps the end that it has."""
+    return any(
+        any(isinstance(step, Later) for step in wait.steps)
+        or sum(isinstance(step, Window) for step in wait.steps) > 1
+        for wait in plan.waits
+    )
 
 
 def _held(node: NodeClient) -> list[HeldSlot]:
