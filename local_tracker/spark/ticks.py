@@ -120,8 +120,8 @@ class QueryTicks:
         self._evaluations, self._twins = evaluations, twins
         self._emits, self._publishes, self._scope = emits, publishes, scope
         self._sink, self._state, self._may_create = sink, state, tuple(may_create)
-        self._last: tuple[int, _Input, dict[int, int], Cells] | None = None
-        """Of the newest tick: its batch and input, and what it is labelled with and has created in topics."""
+        self._last: tuple[int, _Input, Cells] | None = None
+        """Of the newest tick: its batch and input, and what it has created in topics."""
         self._stores = STORES if checkpoint is None else checkpoint.stores
         self._units = UnitSlots(node, routes, self._stores)
 
@@ -293,7 +293,7 @@ class QueryTicks:
         elif record.created and not own:
             slots = self._min_times() | slots
         in_topic = self._created_in_topic(record, slots, stopping)
-        self._last = record.batch, read, slots, in_topic
+        self._last = record.batch, read, in_topic
         return self._compose(record, read.units, slots, read.cells, in_topic)
 
     def _held(
@@ -474,15 +474,15 @@ class QueryTicks:
         return self._compose(record, (), self._min_times() | held, Cells.empty())
 
     def _without_late(self, record: QueryRecord, state: StateHolds) -> TickContent | None:
-        """The tick where some of what it consumes is below min time, which is counted and told of; None where
-        nothing is."""
+        """The tick where some of what it consumes is below min time, which is counted and told of: it neither
+        holds nor says under which slots the batch creates; None where nothing is."""
         assert self._last is not None and self._last[0] == record.batch, "its tick was refused"
-        _, read, slots, in_topic = self._last
+        _, read, in_topic = self._last
         now = self._min_times()
         in_time = [unit for unit in read.labels if unit.slot >= now[unit.segment]]
         if len(in_time) == len(read.labels):
             return None
-        self._held(record, label_slots(in_time, self._delays), state)
+        slots = now | self._held(record, label_slots(in_time, self._delays), state)
         return self._compose(record, read.units, slots, read.cells, in_topic)
 
     def _by_moment(self, batch: int) -> bool:

@@ -228,6 +228,10 @@ def test_what_is_read_too_late_holds_nothing_and_blocks_nobody(world: World) -> 
     world.batch(8, 100_007, next_ms=out_ms(T0_MS) + 2)
     world.tell()
     assert list(world.held().values()) == [100_007]
+    (emitted,) = world.batch(9, next_ms=out_ms(T0_MS) + 3, written=1)
+    world.tell()
+    assert world.label(emitted) == 100_007, "what it emits is labelled as if it had not read that"
+    assert list(world.held().values()) == [100_007]
 
 
 def test_a_query_that_holds_is_not_started_so_that_it_would_let_go_of_nothing(world: World) -> None:
