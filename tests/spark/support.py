@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
+import pyspark
 
 from local_tracker import acks
 from local_tracker.spark.logs import CheckpointLog, SinkLog
@@ -288,3 +289,8 @@ class Attach(Running):
             "--checkpoint", str(directory / "cp"), "--sink", str(directory / "out"), *more,
             errors=directory / "attach.log",
         )  # fmt: skip
+
+
+def can_read_state() -> bool:
+    """PySpark 3.5 has no source for it."""
+    return not pyspark.__version__.startswith("3.")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local_tracker.spark.logs import CheckpointLog
-from local_tracker.spark.state.bounds import LogBounds
+from local_tracker.spark.state.bounds import Latest, LogBounds, in_state_ms
 from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord
 from local_tracker.spark.state.rules import (
@@ -62,10 +62,10 @@ class Asked:
         *,
         is_empty: bool = False,
         was_evaluated: bool = False,
-        last_window_ms: int | None = None,
+        latest: Latest | None = None,
     ) -> None:
         self._absorbed_ms, self._left_ms, self._is_empty = absorbed_ms, left_ms, is_empty
-        self._was_evaluated, self._last_window_ms = was_evaluated, last_window_ms
+        self._was_evaluated, self._latest = was_evaluated, latest
 
     def absorbed_ms(self, batch: int, longest_delay_ms: int) -> int | None:
         return None if self._absorbed_ms is None else self._absorbed_ms + longest_delay_ms
@@ -76,8 +76,8 @@ class Asked:
     def is_empty(self, batch: int) -> bool:
         return self._is_empty
 
-    def last_window_ms(self, batch: int) -> int | None:
-        return self._last_window_ms
+    def latest(self, batch: int) -> Latest | None:
+        return self._latest
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None:
         return self._left_ms
@@ -141,6 +141,47 @@ def test_an_empty_state_lets_go_of_all_that_is_not_known(checkpoint: Checkpoint)
     told = LogBounds(joined(), checkpoint.log, Asked(50_000, is_empty=True)).told(0)
     entries, moves = entries.after({1: 20}, told)
     assert (len(entries), len(moves)) == (0, 1)
+
+
+def test_what_an_earlier_run_has_absorbed_is_bounded_by_what_is_latest_in_state(
+    checkpoint: Checkpoint,
+) -> None:
+    """The driver was killed before the tick of batch 0, and the run that tells it has seen nothing of its streams."""
+    entries, _ = Entries({}).after({1: 10}, Told(0, UNKNOWN))
+    asked = Asked(latest=Latest(200_000_999))
+    told = LogBounds(joined(), checkpoint.log, asked).told(0)
+    entries, _ = entries.after({1: 20}, told)
+    assert entries.bounds() == [(1, joined().bound_ms(200_000), 10)]
+    entries, _ = entries.after({}, Told(joined().bound_ms(200_000) - 1, UNKNOWN))
+    assert entries.lowest() == {1: 10}
+    assert not entries.after({}, Told(joined().bound_ms(200_000), UNKNOWN))[0].lowest()
+
+
+@pytest.mark.parametrize("is_unknown", [True, False])
+def test_the_state_is_read_while_a_bound_is_not_known_and_once_it_is_no_more(
+    checkpoint: Checkpoint, is_unknown: bool
+) -> None:
+    """is_unknown: whether such an entry was found when the query began."""
+    asked = Asked(50_000, latest=Latest(60_000_000))
+    bounds = LogBounds(joined(), checkpoint.log, asked, 0, is_unknown)
+    checkpoint.commit(1, 20_000, 30_000)
+    checkpoint.commit(2, 30_000, 40_000)
+    assert bounds.told(0).in_state_ms is None  # its tick is durable: this would get lost
+    expected = joined().bound_ms(60_000) if is_unknown else None
+    assert bounds.told(1).in_state_ms == expected
+    assert bounds.told(2).in_state_ms is None
+
+
+def test_the_state_of_a_query_that_has_got_another_plan_tells_nothing(
+    checkpoint: Checkpoint,
+) -> None:
+    record = StateRecord(checkpoint.log)
+    record.begun(
+        record.read(), replace(joined(), waits=(Wait((), 5_001_000, "a shorter join"),)), None
+    )
+    record.begun(record.read(), joined(), None)
+    asked = Asked(latest=Latest(200_000_000))
+    assert LogBounds(joined(), checkpoint.log, asked).told(0) == Told(0, UNKNOWN)
 
 
 def test_session_windows_are_over_when_none_is_left_that_begins_by_then(
@@ -224,6 +265,53 @@ def test_no_hold_lies_above_a_row_of_a_session_that_is_open(
             assert not entries.lowest()
 
 
+WITHIN_MS, WINDOW_MS = 7, 20
+LAG_MS = WITHIN_MS + 1
+
+
+def end_ms(row_ms: int) -> int:
+    return row_ms // WINDOW_MS * WINDOW_MS + WINDOW_MS
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 80), st.integers(0, WITHIN_MS)), max_size=8),
+    st.lists(st.integers(0, 80), max_size=8),
+    st.integers(0, 120),
+    st.integers(0, 999),
+)
+def test_by_what_is_latest_in_state_all_is_out_that_is_in_a_join_or_in_a_window_above_it(
+    pairs: list[tuple[int, int]], alone: list[int], watermark_ms: int, later_us: int
+) -> None:
+    """pairs: rows that were joined, the right one so much later; alone: rows that were not."""
+
+    def rows_at(at_ms: int) -> list[int]:
+        """Those that the join keeps, since a partner may come."""
+        every = [*alone, *(left for left, _ in pairs), *(left + by for left, by in pairs)]
+        return [row for row in every if row * 1000 + later_us > (at_ms - LAG_MS) * 1000]
+
+    def ends_at(at_ms: int) -> list[int]:
+        return [end_ms(left) for left, _ in pairs if end_ms(left) > at_ms - LAG_MS]
+
+    in_state = rows_at(watermark_ms)
+
+    def is_out(at_ms: int) -> bool:
+        """Also the windows that the rows of the join may still get into."""
+        later = [end_ms(row) for row in in_state]
+        return not (rows_at(at_ms) or ends_at(at_ms) or any(e > at_ms - LAG_MS for e in later))
+
+    out_ms = watermark_ms
+    while not is_out(out_ms):
+        out_ms += 1
+    window = Window(WINDOW_MS * 1000, WINDOW_MS * 1000)
+    waits = Wait((), LAG_MS * 1000), Wait((window,), LAG_MS * 1000)
+    ends = ends_at(watermark_ms)
+    latest = Latest(
+        max(in_state) * 1000 + later_us if in_state else None, max(ends) * 1000 if ends else None
+    )
+    expected = out_ms if in_state or ends else None
+    assert in_state_ms(StatePlan(StateKind.BOUNDED, TWO, waits=waits), latest) == expected
+
+
 def test_a_batch_that_was_found_in_the_sink_is_unseen_unless_it_was_evaluated_after_all(
     checkpoint: Checkpoint,
 ) -> None:
@@ -241,14 +329,13 @@ def test_a_batch_that_was_found_in_the_sink_is_unseen_unless_it_was_evaluated_af
     assert unseen.told(1) == Told(20_000, bound_ms, bound_ms)
     assert LogBounds(plan, checkpoint.log).told(0).bound_ms == UNSEEN
     hourly = replace(plan, waits=(Wait((Window(3_600_000_000, 3_600_000_000),)),))
-    for last_window_ms, waits in (
-        (None, hourly),
-        (7_200_000, plan),
-    ):  # a join's state has no windows
-        asked = Asked(last_window_ms=last_window_ms)
-        assert LogBounds(waits, checkpoint.log, asked).told(0).bound_ms == UNSEEN
-    asked = Asked(last_window_ms=7_200_000)
-    assert LogBounds(hourly, checkpoint.log, asked).told(0).bound_ms == 7_200_000
+    asked = Asked(latest=Latest(end_us=7_200_000_000))
+    told = LogBounds(hourly, checkpoint.log, asked).told(0)
+    assert (told.bound_ms, told.known(told.bound_ms)) == (UNSEEN, 7_200_000)
+    told = LogBounds(plan, checkpoint.log, Asked(latest=Latest(24_000_000))).told(0)
+    assert told.known(UNSEEN) == plan.bound_ms(24_000)
+    none_of_windows = LogBounds(plan, checkpoint.log, asked).told(0)
+    assert none_of_windows.in_state_ms is None
     evaluated = LogBounds(plan, checkpoint.log, Asked(was_evaluated=True))
     assert evaluated.told(0) == Told(0, bound_ms, bound_ms)
     assert LogBounds(plan, checkpoint.log, Asked(is_empty=True)).told(1).is_empty

@@ -97,7 +97,7 @@ def test_what_cannot_be_held_is_refused_by_name() -> None:
         ("state:1:1792000000000:2", "event time 2026-10-14T17:46:40.000Z"),
         ("state:1:9999999999999999", "event time 9999999999999999 ms"),
         ("state:1:rows0", "sessions to end that begin by event time 1970-01-01T00:00:00.000Z"),
-        ("state:1:unknown", "a later batch, whose watermark says until when"),
+        ("state:1:unknown", "a later batch, whose watermark or state says until when"),
         ("hold", ""),
     ],
 )

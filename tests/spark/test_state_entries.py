@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import event, given
@@ -133,6 +133,17 @@ def test_where_nobody_looks_into_the_state_any_more_a_watermark_lets_go() -> Non
     assert sorted(found.bounds(), key=str) == [(1, 150, 10), (1, 250, 12)]
 
 
+def test_what_is_in_state_bounds_all_that_no_watermark_has_told() -> None:
+    entries, _ = Entries({}).after({1: 10}, Told(0, UNSEEN))
+    entries, _ = entries.after({1: 8, 2: 9}, Told(0, UNKNOWN))
+    entries, moves = entries.after({1: 12}, Told(0, UNKNOWN, in_state_ms=HOUR_MS))
+    assert sorted(entries.bounds()) == [(1, HOUR_MS, 8), (2, HOUR_MS, 9)]
+    assert {move.name for move in moves if move.slot == FOREVER} == {
+        "state:1:unseen", "state:1:unknown", "state:2:unknown",
+    }  # fmt: skip
+    assert entries.after({}, Told(HOUR_MS, UNKNOWN))[0].lowest() == {}
+
+
 @pytest.mark.parametrize("name", ["state:1:5", "state:1:-5:2", "state:0:unknown", "state:3:unseen"])
 def test_names_say_their_bounds(name: str) -> None:
     entries = Entries.found([HeldSlot(name, 1, 4, 1, 1)])
@@ -202,6 +213,8 @@ class Step:
     refused: bool
     dies: str
     is_unseen: bool
+    is_read: bool
+    """Whether the state is read after it."""
 
 
 ROWS = st.builds(Row, st.integers(0, 60), st.integers(0, 150))
@@ -212,6 +225,7 @@ STEPS = st.lists(
         st.booleans(),
         st.sampled_from(["", "", "before", "after"]),
         st.sampled_from([False] * 9 + [True]),
+        st.sampled_from([False] * 4 + [True]),
     ),
     max_size=25,
 )
@@ -242,8 +256,13 @@ class Query:
         self.watermark_ms = max(at_ms, self.latest_ms - DELAY_MS)
         emitted = [row for row in self.state if row.out_ms <= at_ms]
         self.state = [row for row in self.state if row.out_ms > at_ms]
-        self.commit(step, slots, emitted, self.told(step, at_ms))
+        told = self.told(step, at_ms)
+        if step.is_read and self.state:
+            told = replace(told, in_state_ms=max(row.out_ms for row in self.state))
+        self.commit(step, slots, emitted, told)
         self.check_held(at_ms)
+        if told.in_state_ms is not None:
+            assert all(isinstance(bound, int) for _, bound, _ in self.entries.bounds())
 
     def told(self, step: Step, at_ms: int) -> Told:
         bound_ms = (self.watermark_ms + DELAY_MS) // WINDOW_MS * WINDOW_MS + WINDOW_MS
@@ -253,7 +272,7 @@ class Query:
 
     def commit(self, step: Step, slots: Mapping[int, int], emitted: list[Row], told: Told) -> None:
         if isinstance(told.bound_ms, int):
-            told = Told(told.over_ms, told.bound_ms, told.bound_ms)
+            told = replace(told, earlier_ms=told.bound_ms)
         if step.dies == "before":
             self.entries = self.found()
         labels = self.entries.labels(slots)

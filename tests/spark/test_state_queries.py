@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +16,7 @@ from local_tracker.spark.logs import SinkLog
 from local_tracker.spark.tracked import Tracked, TrackedQuery
 from tests.cluster.children import WAIT_S, until
 from tests.spark.conftest import Pipelines
-from tests.spark.support import Pipeline
+from tests.spark.support import Pipeline, can_read_state
 from tracker.client import NodeClient, Subscriber
 from tracker.client.state_names import UNSEEN, bound_of
 from tracker.core.model import Cells, TickContent, Unit
@@ -132,8 +131,3 @@ def test_a_batch_that_spark_finds_in_its_sink_is_held_by_the_windows_that_it_is_
     query.stop()
     with pytest.raises(TrackingError, match="was closed before it was to leave"):
         query.stop(leave=True)
-
-
-def can_read_state() -> bool:
-    """PySpark 3.5 has no source for it."""
-    return not pyspark.__version__.startswith("3.")

@@ -88,6 +88,24 @@ def test_a_row_in_windows_of_windows_waits_for_the_outer_one(
     assert chained.bound_ms(event_ms) == first_watermark_ms(event_ms, is_out)
 
 
+@given(windows(), windows(), times_ms)
+def test_what_is_in_windows_that_end_by_a_time_is_out_when_those_of_these_windows_are(
+    inner: Window, outer: Window, event_ms: int
+) -> None:
+    """Of either, since in state one looks like the other."""
+    end_us = max(ends_us(event_ms * MS, inner))
+
+    def is_out(_: int, watermark_ms: int) -> bool:
+        outers = list(ends_us(end_us - 1, outer))
+        return all(end <= watermark_ms * MS for end in (end_us, *outers))
+
+    chained = plan(Wait((inner,)), Wait((inner, WindowTime(), outer)))
+    assert chained.window_bound_ms(end_us) == first_watermark_ms(event_ms, is_out)
+    alone_ms = plan(Wait((inner,))).window_bound_ms(end_us)
+    assert alone_ms is not None and (alone_ms - 1) * MS < end_us <= alone_ms * MS
+    assert plan(Wait(())).window_bound_ms(end_us) is None
+
+
 @given(times_ms)
 def test_a_row_that_is_grouped_by_its_time_waits_for_that(event_ms: int) -> None:
     """The last of its microseconds is reached by the next millisecond alone."""

@@ -14,10 +14,10 @@ def state_waits_text(name: str) -> str:
     if bound is None:
         return ""
     if bound == UNKNOWN:
-        return "a later batch, whose watermark says until when"
+        return "a later batch, whose watermark or state says until when"
     if bound == UNSEEN:
         return (
-            "its state to be empty, or query.stop(leave=True): no log says until when, since Spark did not "
+            "its state to be read, or empty, or query.stop(leave=True): no log says until when, since Spark did not "
             "evaluate their batch again"
         )
     if isinstance(bound, Rows):

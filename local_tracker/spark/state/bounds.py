@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from local_tracker.spark.logs import CheckpointLog, Watermarks
 from local_tracker.spark.state.entries import Told
 from local_tracker.spark.state.recorded import StateRecord
-from local_tracker.spark.state.rules import POLICY, StateKind, StatePlan, WatermarkPolicy, Window
-from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows
+from local_tracker.spark.state.rules import (
+    POLICY,
+    US_PER_MS,
+    StateKind,
+    StatePlan,
+    WatermarkPolicy,
+)
+from tracker.client.state_names import UNKNOWN, UNSEEN, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """What is latest in state of all that is emitted later, in µs since 1970: the event time of a row, and the end of
+    a window. None where there is no such."""
+
+    row_us: int | None = None
+    end_us: int | None = None
 
 
 class Running(Protocol):
@@ -23,36 +38,60 @@ class Running(Protocol):
 
     def left_ms(self, batch: int, watermark_ms: int) -> int | None: ...
 
-    def last_window_ms(self, batch: int) -> int | None: ...
+    def latest(self, batch: int) -> Latest | None: ...
 
 
 class LogBounds:
-    """By the watermarks that Spark logs of each batch and, where they do not tell, by asking the query."""
+    """By the watermarks that Spark logs of each batch and, where they do not tell, by asking the query, and
+    at last by what is in its state."""
 
-    def __init__(self, plan: StatePlan, log: CheckpointLog, running: Running | None = None) -> None:
-        """running: the query, if it runs in this process."""
+    def __init__(
+        self,
+        plan: StatePlan,
+        log: CheckpointLog,
+        running: Running | None = None,
+        last_batch: int = -1,
+        is_unknown: bool = False,
+    ) -> None:
+        """running: the query, if it runs in this process. last_batch: up to which its ticks are durable; is_unknown:
+        whether there is an entry then whose bound is not known."""
         self._plan, self._log, self._running = plan, log, running
+        self._last_batch, self._is_unknown = last_batch, is_unknown
         self._policy: WatermarkPolicy | None = None
         self._recorded = StateRecord(log).read()
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over, from what may be purged later. Raises LogError."""
+        told = self._by_logs(batch)
+        if batch <= self._last_batch:  # what is found now would change nothing
+            return told
+        if told.is_empty:
+            self._is_unknown = False
+            return told
+        self._is_unknown = self._is_unknown or told.bound_ms in (UNKNOWN, UNSEEN)
+        in_state_ms = self._in_state_ms(batch) if self._is_unknown else None
+        if in_state_ms is None:
+            return told
+        self._is_unknown = False
+        return replace(told, in_state_ms=in_state_ms)
+
+    def _in_state_ms(self, batch: int) -> int | None:
+        """The watermark by which all is out that is in state after a batch. Not of a query that has got another plan:
+        the schema of its state may still say which event times the old one had."""
+        plan = self._plan
+        is_read = plan.kind is StateKind.BOUNDED and plan.held_for is None
+        if self._running is None or not is_read or len(self._recorded.plans) > 1:
+            return None
+        latest = self._running.latest(batch)
+        return None if latest is None else in_state_ms(plan, latest)
+
+    def _by_logs(self, batch: int) -> Told:
         told = self._by_plan(batch, self._log.watermarks(batch), self._under_policy(batch))
         if not self._recorded.unseen or told.is_empty:
             return told
         if batch in self._recorded.unseen and not self._was_evaluated(batch):
-            told = replace(told, bound_ms=self._unseen(batch))
+            told = replace(told, bound_ms=UNSEEN)
         return replace(told, is_empty=self._running is not None and self._running.is_empty(batch))
-
-    def _unseen(self, batch: int) -> Bound:
-        """The bound of a batch of whose event times no watermark tells."""
-        waits = self._plan.waits
-        if self._running is None or len(waits) != 1 or waits[0].lag_us:
-            return UNSEEN
-        if len(waits[0].steps) != 1 or not isinstance(waits[0].steps[0], Window):
-            return UNSEEN
-        last_ms = self._running.last_window_ms(batch)
-        return UNSEEN if last_ms is None else last_ms
 
     def _was_evaluated(self, batch: int) -> bool:
         """Whether a batch, of which that could not be told before, was evaluated by this run after all."""
@@ -99,3 +138,15 @@ class LogBounds:
             logged = self._log.settings(batch).get(POLICY, WatermarkPolicy.MIN.value)
             self._policy = WatermarkPolicy(str(logged).lower())
         return replace(self._plan, policy=self._policy)
+
+
+def in_state_ms(plan: StatePlan, latest: Latest) -> int | None:
+    """The watermark, in ms since 1970, by which all is out that is in state, by what is latest there. None where there
+    is nothing, or the plan says nothing of it."""
+    found = list[int | None]()
+    if latest.row_us is not None:
+        found.append(plan.bound_ms(latest.row_us // US_PER_MS))
+    if latest.end_us is not None:
+        found.append(plan.window_bound_ms(latest.end_us))
+    bounds = [bound_ms for bound_ms in found if bound_ms is not None]
+    return max(bounds) if found and len(bounds) == len(found) else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tracker.client.state_names import UNKNOWN, Bound, Rows, bound_of, name_of
+from tracker.client.state_names import UNKNOWN, UNSEEN, Bound, Rows, bound_of, name_of
 from tracker.core.model import HeldSlot, HoldMove
 from tracker.core.model.slots import FOREVER
 
@@ -34,13 +34,24 @@ class Told:
     itself as well. bound_ms: the watermark by which all that it absorbed is out, or why that is not known.
     earlier_ms: the same of all that was absorbed before it and was `UNKNOWN`; None if it still is. left_ms: what
     is left in the state after the batch was all absorbed with event times above this, so that entries of `Rows`
-    up to it are over; None where nobody has looked. is_empty: the state is, so that all entries are over."""
+    up to it are over; None where nobody has looked. is_empty: the state is, so that all entries are over.
+    in_state_ms: the watermark by which all is out that is in the state after the batch, whenever it was absorbed, so
+    that it is the bound of all that have none; None where nobody has looked."""
 
     over_ms: int
     bound_ms: Bound
     earlier_ms: int | Rows | None = None
     left_ms: int | None = None
     is_empty: bool = False
+    in_state_ms: int | None = None
+
+    def known(self, bound: Bound) -> Bound:
+        """What a bound is by what is known now."""
+        if bound == UNKNOWN and self.earlier_ms is not None:
+            return self.earlier_ms
+        if bound in (UNKNOWN, UNSEEN) and self.in_state_ms is not None:
+            return self.in_state_ms
+        return bound
 
     def is_over(self, bound: Bound) -> bool:
         if self.is_empty:
@@ -110,11 +121,9 @@ class Entries:
             wanted[segment, bound] = min(slot, wanted.get((segment, bound), slot))
 
         for (segment, bound), entry in self._kept.items():
-            if bound == UNKNOWN and told.earlier_ms is not None:
-                bound = told.earlier_ms
-            add(segment, bound, entry.slot)
+            add(segment, told.known(bound), entry.slot)
         for segment, slot in slots.items():
-            add(segment, told.bound_ms, slot)
+            add(segment, told.known(told.bound_ms), slot)
         return self._changed(_bounded(_uncovered(wanted), self._most))
 
     def later(

@@ -14,6 +14,7 @@ from local_tracker.spark.state.entries import Entries, Told
 from local_tracker.spark.state.recorded import StateRecord, Widest, text_of
 from local_tracker.spark.state.rules import Later, StateKind, StatePlan, Window
 from tracker.client import NodeClient
+from tracker.client.state_names import UNKNOWN, UNSEEN, bound_of
 from tracker.core.log import Joined
 from tracker.core.model import HeldSlot, HoldMove, TickContent
 
@@ -58,7 +59,9 @@ class StateHolds:
         the last batch that is not to be told, where the tracker has none yet. running: the query, if it runs in
         this process."""
         last_batch = max(_told(log, joined), default=untold)
-        return cls(LogBounds(plan, log, running), holds, last_batch)
+        held, unbounded = tuple(holds), (UNKNOWN, UNSEEN)
+        is_unknown = any(bound_of(hold.name) in unbounded for hold in held)
+        return cls(LogBounds(plan, log, running, last_batch, is_unknown), held, last_batch)
 
     def told(self, batch: int) -> Told:
         """What is known of a batch that is over. Raises LogError."""

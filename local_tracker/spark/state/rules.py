@@ -259,6 +259,20 @@ class StatePlan:
         latest_us = max(wait.until_us(last_us) for wait in self.waits)
         return max(event_time_ms, -(-latest_us // US_PER_MS))
 
+    def window_bound_ms(self, end_us: int) -> int | None:
+        """The watermark, in ms since 1970, by which all is out that is in a window that ends by the given time, in µs,
+        and in the windows that Spark makes of that. None where the plan has no windows."""
+        latest_us = max(
+            (
+                lead(wait.steps[number + 1 :], end_us) + wait.lag_us
+                for wait in self.waits
+                for number, step in enumerate(wait.steps)
+                if isinstance(step, Window)
+            ),
+            default=None,
+        )
+        return None if latest_us is None else -(-latest_us // US_PER_MS)
+
     def __str__(self) -> str:
         """One line for people."""
         if self.kind is StateKind.NOTHING:
