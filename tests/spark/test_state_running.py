@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +16,7 @@ from local_tracker.spark.logs import CheckpointLog
 from local_tracker.spark.state import running as module
 from local_tracker.spark.state.bounds import LogBounds
 from local_tracker.spark.state.running import RunningQuery
+from local_tracker.spark.state.stored import StoredState
 from tests.spark.support import can_read_state
 from tracker.client.state_names import UNKNOWN, Rows
 
@@ -93,6 +95,16 @@ def test_the_stream_that_is_ahead_bounds_what_a_join_under_policy_min_has_absorb
         assert run.bounds.told(last).in_state_ms == expected
     finally:
         run.stop()
+
+
+def test_a_checkpoint_that_names_no_operator_with_sessions_does_not_say_that_none_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that an older Spark began."""
+    for named in ((), ((0, "stateStoreSave"),)):
+        monkeypatch.setattr(StoredState, "_operators", lambda self, named=named: named)
+        with pytest.raises(LookupError, match="does not tell where its session windows are"):
+            StoredState(cast(SparkSession, None), "/checkpoint").left_ms(0)
 
 
 def test_session_windows_are_over_when_the_state_has_none_that_began_by_then(

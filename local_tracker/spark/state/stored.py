@@ -50,14 +50,17 @@ class StoredState:
 
     def left_ms(self, batch: int) -> int:
         """A time before which no session window begins that is in state after a committed batch, in ms since 1970;
-        `NONE_LEFT_MS` where none is left."""
+        `NONE_LEFT_MS` where none is left. Raises LookupError where the checkpoint tells of no operator that has
+        any, which is not to say that none is left."""
+        sessions = [operator for operator, name in self._operators() if name == _SESSIONS]
+        if not sessions:
+            raise LookupError("the checkpoint does not tell where its session windows are")
         begins: list[int] = []
-        for operator, name in self._operators():
-            if name == _SESSIONS:
-                found = self._state(batch, operator)
-                first = found.agg(F.unix_micros(F.min("key.sessionStartTime"))).first()
-                if first is not None and first[0] is not None:
-                    begins.append(int(first[0]))
+        for operator in sessions:
+            found = self._state(batch, operator)
+            first = found.agg(F.unix_micros(F.min("key.sessionStartTime"))).first()
+            if first is not None and first[0] is not None:
+                begins.append(int(first[0]))
         return min(begins) // 1000 - 1 if begins else NONE_LEFT_MS
 
     def _operators(self) -> tuple[tuple[int, str], ...]:
