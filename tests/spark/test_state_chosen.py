@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.state.chosen import chosen_plan
 from local_tracker.spark.state.rules import HeldFor, Later, StateKind, StatePlan, Wait, Watermark
 from tracker.core.log import Joined
-from tracker.core.model import HeldSlot, NodeKey, PipelineSpec
+from tracker.core.model import Edge, HeldSlot, NodeKey, PipelineSpec
 from tracker.view.state import state_waits_text
 
 WINDOWS = StatePlan(
@@ -88,6 +89,23 @@ def test_what_cannot_be_held_is_refused_by_name() -> None:
         chosen(WINDOWS, asked=joined(takes_holds=False))
     with pytest.raises(TrackingError, match=r"creates in 43 segments, .* can hold in 42"):
         chosen(WINDOWS, creates=[f"s{number}" for number in range(43)])
+
+
+def test_state_is_not_held_within_a_loop_of_rounds() -> None:
+    """What was emitted of it later would be of a round that is over, or of the next time."""
+    loop = (Edge("in", "out"), Edge("out", "in", 1), Edge("out", "end"))
+    for rounds, segments in ((8, ("in", "out", "end")), (1, ("in", "out", "end"))):
+        spec = PipelineSpec("p", segments, loop, rounds=rounds)
+        asked = replace(joined(), spec=spec)
+        assert chosen(WINDOWS, creates=["end"], asked=asked) is WINDOWS
+        if rounds == 1:
+            assert chosen(WINDOWS, creates=["out"], asked=asked) is WINDOWS
+            continue
+        with pytest.raises(
+            TrackingError, match=r"creates in 'out', which lies on a loop of 8 rounds"
+        ):
+            chosen(WINDOWS, creates=["end", "out"], asked=asked)
+        assert chosen(WINDOWS, "free", creates=["out"], asked=asked) is None
 
 
 @pytest.mark.parametrize(

@@ -132,3 +132,23 @@ def _check_can_hold(node_id: str, plan: StatePlan, creates: Sequence[str], asked
             f"query {node_id!r} creates in {len(set(creates))} segments, and its state can hold in "
             f"{MAX_SEGMENTS}: let those who read what it writes share a segment"
         )
+    if asked.spec.rounds > 1 and (looped := _in_a_loop(asked.spec, creates)):
+        # By its holds a node may create what nothing that it consumed has become, so nobody would notice.
+        raise TrackingError(
+            f"query {node_id!r} keeps rows in its state ({plan}) and creates in {looped[0]!r}, which lies on a loop of "
+            f"{asked.spec.rounds} rounds: what it emits later may be of a round that is over; let the loop's queries "
+            "emit each batch whole (update or complete mode, or without state)"
+        )
+
+
+def _in_a_loop(spec: PipelineSpec, segments: Sequence[str]) -> list[str]:
+    """Those from which a way leads back to them."""
+    found = []
+    for segment in segments:
+        reached, ends = set[str](), {segment}
+        while ends:
+            ends = {edge.target for edge in spec.edges if edge.source in ends} - reached
+            reached |= ends
+        if segment in reached:
+            found.append(segment)
+    return found
