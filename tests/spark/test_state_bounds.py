@@ -184,6 +184,27 @@ def test_the_state_of_a_query_that_has_got_another_plan_tells_nothing(
     assert LogBounds(joined(), checkpoint.log, asked).told(0) == Told(0, UNKNOWN)
 
 
+def test_a_batch_that_is_told_behind_a_change_of_windows_waits_for_those_that_it_was_absorbed_in(
+    checkpoint: Checkpoint,
+) -> None:
+    """Both plans read the same to people, who are told the column that is grouped by."""
+    hours, seconds = (
+        StatePlan(
+            StateKind.BOUNDED, ONE,
+            waits=(Wait((Window(size_us, size_us),), what="groups by window"),),
+        )
+        for size_us in (3_600_000_000, 10_000_000)
+    )  # fmt: skip
+    record = StateRecord(checkpoint.log)
+    record.begun(record.read(), hours, None)
+    checkpoint.commit(
+        0, 0, 20_000
+    )  # its rows are of 25 s at the latest, and of the hour that begins in 1970
+    record.begun(record.read(), seconds, None)
+    bound_ms = LogBounds(seconds, checkpoint.log).told(0).bound_ms
+    assert isinstance(bound_ms, int) and bound_ms >= 3_600_000
+
+
 def test_session_windows_are_over_when_none_is_left_that_begins_by_then(
     checkpoint: Checkpoint,
 ) -> None:

@@ -110,5 +110,7 @@ class StateRecord:
 
 
 def text_of(plan: StatePlan) -> str:
-    """By which it is told whether a query has got another plan."""
-    return f"{plan.kind.value}: {plan}"
+    """By which it is told whether a query has got another plan: with all numbers, which the words for people have
+    not, and in an order of its own."""
+    waits = sorted(map(repr, plan.waits))
+    return f"{plan.kind.value}: {plan.watermarks} {plan.held_for} {waits}"
