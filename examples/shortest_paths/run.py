@@ -84,7 +84,7 @@ def run(root: Path, size: Size, *, early: bool = False) -> Ran:
         for child in reversed(children):
             child.stop()
     for time in range(size.searches):
-        _put_together(root, ran, time, size.workers)
+        put_together(root, ran, time, size.workers)
     return ran
 
 
@@ -103,13 +103,19 @@ def _ask(target: str, mail: Mail, starts: list[int]) -> None:
         node.leave_front(FRONT).result(WAIT_S)
 
 
-def _put_together(root: Path, ran: Ran, time: int, workers: int) -> None:
+def put_together(root: Path, ran: Ran, time: int, workers: int) -> None:
     """The last thing that each worker knew of a search."""
     found = np.full(ran.graph.vertices, UNREACHED, np.int64)
     last = 0
     for worker in range(workers):
-        for path in (root / "states" / str(worker)).glob(f"{time}-*"):
-            found[worker::workers] = np.frombuffer(path.read_bytes(), "<i8")
-            last = max(last, int(path.name.split("-")[1]))
+        # One that was killed behind its tick has left what it knew before.
+        rounds = {
+            int(path.name.split("-")[1]): path
+            for path in (root / "states" / str(worker)).glob(f"{time}-*")
+        }
+        if rounds:
+            newest = max(rounds)
+            found[worker::workers] = np.frombuffer(rounds[newest].read_bytes(), "<i8")
+            last = max(last, newest)
     ran.found.append(found)
     ran.rounds[time] = last
