@@ -50,6 +50,14 @@ class Alone:
         shutil.copytree(self.store, kept)
         return kept
 
+    def keep_whole(self, name: str) -> Path:
+        """As `keep`, of a process that is ended for so long: it renews its lease all the time, and of a store
+        in use no copy is whole."""
+        self.process.kill()
+        kept = self.keep(name)
+        self.process.start()
+        return kept
+
     def put(self, kept: Path) -> None:
         shutil.rmtree(self.store)
         shutil.copytree(kept, self.store)
@@ -140,9 +148,7 @@ def test_a_front_that_knows_more_than_an_older_store_says_so(
     with first.front:
         first.publish(1)
         assert first.front.wait_durable(WAIT_S)
-        alone.process.kill()  # it promises all the time: of a store in use no copy is whole
-        older = alone.keep("older")
-        alone.process.start()
+        older = alone.keep_whole("older")
         first.publish(2)
         assert first.front.wait_durable(WAIT_S)
     alone.process.kill()
@@ -172,9 +178,7 @@ def test_a_node_whose_record_is_in_an_object_store_says_so_too(alone: Alone) -> 
         node = alone.node("n", known)
         node.join(WAIT_S)
         commit(node, 10)
-        alone.process.kill()
-        older = alone.keep("older")
-        alone.process.start()
+        older = alone.keep_whole("older")
         commit(node, 11, 12)
         node.close()
         alone.process.kill()
@@ -190,7 +194,7 @@ def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
     node = alone.node("n")
     node.join(WAIT_S)
     commit(node, 10)
-    older = alone.keep("older")
+    older = alone.keep_whole("older")
     commit(node, 11, 12)
     alone.process.kill()
     alone.put(older)
@@ -200,7 +204,7 @@ def test_a_node_that_stayed_says_that_its_ticks_are_gone(alone: Alone) -> None:
 
 
 def test_a_node_whose_joining_is_gone_is_told_so(alone: Alone) -> None:
-    older = alone.keep("older")
+    older = alone.keep_whole("older")
     node = alone.node("n")
     node.join(WAIT_S)
     commit(node, 10)
@@ -221,7 +225,7 @@ def test_an_eager_local_tracker_whose_flushes_are_gone_does_not_start(
     handle = Handle(f"unix:{tmp_path}/local-tracker", PIPELINE, WAIT_S)
     alone.stack.callback(handle.close)
     handle.step(one_cell(0, 10, 1), Cells.empty())
-    older = alone.keep("older")
+    older = alone.keep_whole("older")
     handle.step(one_cell(0, 11, 1), Cells.empty())
     local.kill()
     alone.process.kill()
