@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 import psycopg
 
+from tests.cluster.children import until
 from tests.cluster.network import fresh_address
 from tests.cluster.part import PartProcess
 
@@ -63,6 +66,17 @@ class PostgresServer(PartProcess):
             assert made.returncode == 0, made.stdout + made.stderr
         return super().start()
 
+    def kill(self) -> None:
+        """kill -9 of all its processes: those of connections outlive the first one by a moment, in which they
+        still commit, and keep another one from starting."""
+        with psycopg.connect(self.dsn()) as connection:
+            rows = connection.execute("SELECT pid FROM pg_stat_activity").fetchall()
+        super().kill()
+        for (pid,) in rows:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not any(_lives(pid) for (pid,) in rows), "its processes do not end")
+
     def new_database(self, name: str) -> str:
         """Makes a database; returns its DSN."""
         self.run(f'CREATE DATABASE "{name}"')
@@ -84,6 +98,14 @@ class PostgresServer(PartProcess):
                 return connection.execute("SELECT 1").fetchone() is not None
         except psycopg.OperationalError:
             return False
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for does not."""
+    found = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()[:1] not in ("", "Z")
 
 
 def _as_another(directory: Path) -> Sequence[str]:
