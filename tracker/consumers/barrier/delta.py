@@ -19,9 +19,9 @@ from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
     SinkError,
-    SinkFencedError,
     SinkRefusedError,
     check_buffer,
+    check_epoch,
     check_name,
     check_write,
 )
@@ -183,11 +183,7 @@ class DeltaSink:
     def _checked_epoch(self, table: DeltaTable) -> int:
         """How often the sink was opened. Raises SinkFencedError if that was by another one since."""
         epoch = table.transaction_version(self._writers) or 0
-        if self._epoch is not None and epoch != self._epoch:
-            raise SinkFencedError(
-                f"{self.name}: barrier {self._barrier!r} was opened by another writer (epoch {epoch}, this one's "
-                f"is {self._epoch}); run one at a time"
-            )
+        check_epoch(self.name, self._barrier, epoch, self._epoch)
         return epoch
 
     def _position(self, table: DeltaTable) -> Position | None:

@@ -16,11 +16,12 @@ from tracker.client.errors import LowmarkError
 from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
-    SinkFencedError,
     SinkRefusedError,
     check_buffer,
+    check_epoch,
     check_name,
     check_write,
+    epoch_and_position,
 )
 from tracker.consumers.reorder import Released
 
@@ -82,7 +83,7 @@ class PostgresSink:
         self._find_table()
         self._make_positions()
         found, held = self._read()
-        self._check_epoch(found)
+        check_epoch(self.name, self._barrier, found, self._epoch)
         check_buffer(self.name, self._barrier, held, buffer)
         (epoch,) = self._run(
             "INSERT INTO {positions} (barrier, buffer, epoch, next) VALUES (%s, %s, 1, 0) ON CONFLICT "
@@ -97,7 +98,8 @@ class PostgresSink:
         if self._connection is None:
             raise SinkAwayError(f"{self.name} is not open")
         with self._answered(), self._connection.transaction():
-            self._check_epoch(self._read()[0])  # and locks the row until the end
+            found, _ = self._read()  # which locks the row until the end
+            check_epoch(self.name, self._barrier, found, self._epoch)
             self._copy(rows)
             self._run(
                 "UPDATE {positions} SET next = %s, slot = %s, key = %s, written_at = clock_timestamp() "
@@ -161,17 +163,7 @@ class PostgresSink:
             "SELECT epoch, buffer, next, slot, key FROM {positions} WHERE barrier = %s FOR UPDATE",
             (self._barrier,),
         ).fetchone()
-        if found is None:
-            return 0, None
-        epoch, buffer, *rest = found
-        return epoch, Position(buffer, *rest) if rest[0] else None
-
-    def _check_epoch(self, found: int) -> None:
-        if self._epoch is not None and found != self._epoch:
-            raise SinkFencedError(
-                f"{self.name}: barrier {self._barrier!r} was opened by another writer (epoch {found}, this one's "
-                f"is {self._epoch}); run one at a time"
-            )
+        return epoch_and_position(found)
 
     def _copy(self, rows: Sequence[Released]) -> None:
         """By COPY, whose text form the server reads as each column's type."""

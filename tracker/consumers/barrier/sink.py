@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tracker.client.errors import LowmarkError
 from tracker.consumers.reorder import Released
@@ -104,6 +104,25 @@ def check_buffer(sink: str, barrier: str, held: Position | None, buffer: str) ->
             f"{buffer}: its positions mean other rows; bring back the buffer, or give this barrier another name "
             "or another sink"
         )
+
+
+def check_epoch(sink: str, barrier: str, found: int, own: int | None) -> None:
+    """Raises SinkFencedError where a sink, which this writer had opened as its `own`th, has another epoch now. own:
+    None if it has not opened it yet."""
+    if own is not None and found != own:
+        raise SinkFencedError(
+            f"{sink}: barrier {barrier!r} was opened by another writer (epoch {found}, this one's is {own}); run "
+            "one at a time"
+        )
+
+
+def epoch_and_position(row: Sequence[Any] | None) -> tuple[int, Position | None]:
+    """Of a table with a row for each barrier, of epoch, buffer, next, slot and key: the epoch of the newest writer,
+    0 before the first, and the position."""
+    if row is None:
+        return 0, None
+    epoch, buffer, *rest = row
+    return epoch, Position(buffer, *rest) if rest[0] else None
 
 
 def check_write(held: Position | None, rows: Sequence[Released], position: Position) -> None:

@@ -10,10 +10,11 @@ from contextlib import closing
 from tracker.consumers.barrier.sink import (
     Position,
     SinkAwayError,
-    SinkFencedError,
     check_buffer,
+    check_epoch,
     check_name,
     check_write,
+    epoch_and_position,
 )
 from tracker.consumers.reorder import Released
 
@@ -54,7 +55,7 @@ class SqliteSink:
             with self._database as database:
                 database.execute("BEGIN IMMEDIATE")
                 epoch, self._held = self._read(database)
-                self._check_epoch(epoch, self._epoch)
+                check_epoch(self.name, barrier, epoch, self._epoch)
                 check_buffer(self.name, barrier, self._held, buffer)
                 database.execute(
                     "INSERT INTO lowmark_barrier (barrier, buffer, epoch, next) VALUES (?, ?, 1, 0) "
@@ -73,7 +74,8 @@ class SqliteSink:
         try:
             with self._database as database:
                 database.execute("BEGIN IMMEDIATE")
-                self._check_epoch(self._read(database)[0], self._epoch)
+                epoch, _ = self._read(database)
+                check_epoch(self.name, self._barrier, epoch, self._epoch)
                 database.executemany(
                     "INSERT INTO ordered_rows VALUES (?, ?, ?, ?, ?)",
                     [(self._barrier, r.position, r.slot, r.key, r.payload) for r in rows],
@@ -97,17 +99,7 @@ class SqliteSink:
             "SELECT epoch, buffer, next, slot, key FROM lowmark_barrier WHERE barrier = ?",
             (self._barrier,),
         ).fetchone()
-        if found is None:
-            return 0, None
-        epoch, buffer, *rest = found
-        return epoch, Position(buffer, *rest) if rest[0] else None
-
-    def _check_epoch(self, found: int, own: int | None) -> None:
-        if own is not None and found != own:
-            raise SinkFencedError(
-                f"{self.name}: barrier {self._barrier!r} was opened by another writer (epoch {found}, this "
-                f"one's is {own}); run one at a time"
-            )
+        return epoch_and_position(found)
 
 
 def ordered_rows(path: str | os.PathLike[str], barrier: str) -> list[Released]:
