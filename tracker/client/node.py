@@ -41,6 +41,7 @@ from tracker.client.holds import Hold, HoldBook, below_grant
 from tracker.client.known import Known, known_at
 from tracker.core.home.window import TickWindow
 from tracker.core.log import Grant, Joined
+from tracker.core.log.sizes import pieces
 from tracker.core.model import (
     HOLD_FRONT,
     FrontJoin,
@@ -729,24 +730,12 @@ def messages_of(
 ) -> Iterator[node_pb.CommitTicksRequest]:
     """Numbered ticks in messages of up to `most` and about _MESSAGE_BYTES, or one each where a home takes no
     more. Nothing waits for company: they are what has gathered."""
-    together: list[node_pb.NumberedTick] = []
-    size = 0
-    for number, content in ticks:
-        tick = node_pb.NumberedTick(number=number, content=content)
-        added = tick.ByteSize()
-        if together and (len(together) >= most or size + added > _MESSAGE_BYTES):
-            yield _of_ticks(together)
-            together, size = [], 0
-        together.append(tick)
-        size += added
-    if together:
-        yield _of_ticks(together)
-
-
-def _of_ticks(ticks: Sequence[node_pb.NumberedTick]) -> node_pb.CommitTicksRequest:
-    if len(ticks) == 1:
-        return node_pb.CommitTicksRequest(tick=ticks[0])
-    return node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=ticks))
+    numbered = (node_pb.NumberedTick(number=number, content=content) for number, content in ticks)
+    for together in pieces(numbered, node_pb.NumberedTick.ByteSize, _MESSAGE_BYTES, most):
+        if len(together) == 1:
+            yield node_pb.CommitTicksRequest(tick=together[0])
+        else:
+            yield node_pb.CommitTicksRequest(ticks=node_pb.NumberedTicks(ticks=together))
 
 
 def _message(pipeline: str, content: TickContent) -> pb.TickContent:

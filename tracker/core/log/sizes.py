@@ -25,14 +25,19 @@ Thing = TypeVar("Thing")
 
 
 def pieces(
-    things: Iterable[Thing], bytes_of: Callable[[Thing], int], most_bytes: int
+    things: Iterable[Thing],
+    bytes_of: Callable[[Thing], int],
+    most_bytes: int,
+    most: int | None = None,
 ) -> Iterator[tuple[Thing, ...]]:
-    """The things in their order, as many together as so many bytes take; a larger one is alone."""
+    """The things in their order, as many together as so many bytes take, and `most` of them; a larger one is
+    alone."""
     piece: list[Thing] = []
     size = 0
     for thing in things:
         added = bytes_of(thing)
-        if piece and size + added > most_bytes:
+        is_full = most is not None and len(piece) >= most
+        if piece and (is_full or size + added > most_bytes):
             yield tuple(piece)
             piece, size = [], 0
         piece.append(thing)
