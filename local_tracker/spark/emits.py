@@ -17,14 +17,12 @@ from typing import Protocol
 
 from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.labels import FrontLabels
+from local_tracker.spark.state.rules import check_ms
 from tracker.client import NodeClient
 from tracker.client.node import segment_number
 from tracker.client.updates import slot_time
 from tracker.core.model import PipelineSpec, TimeKind
 from tracker.core.model.slots import LOWEST_SLOT, slot_of
-
-LONGEST_SPAN_MS = 100 * 366 * 86_400_000
-"""A hundred years."""
 
 _NS_PER_MS = 1_000_000
 _BY_WATERMARK = frozenset(("Aggregate", "Deduplicate", "DeduplicateWithinWatermark"))
@@ -38,7 +36,7 @@ class EventTime:
 
     front: its name. segment: where it promises, if the query creates nothing, since nobody whose reading is
     tracked reads what it writes. span_ms: results may be emitted whose times are up to so many
-    milliseconds behind the watermark that the batch before them had, from 0 to `LONGEST_SPAN_MS`; for plans
+    milliseconds behind the watermark that the batch before them had, from 0 to `LONGEST_MS`; for plans
     that do not tell. None: as the plan tells. Raises ValueError.
     """
 
@@ -47,12 +45,8 @@ class EventTime:
     span_ms: int | None = None
 
     def __post_init__(self) -> None:
-        span = self.span_ms
-        if span is not None and (type(span) is not int or not 0 <= span <= LONGEST_SPAN_MS):
-            raise ValueError(
-                f"span_ms of front {self.front!r} is {span!r}; it is a whole number of milliseconds from 0 to "
-                f"{LONGEST_SPAN_MS}"
-            )
+        if self.span_ms is not None:
+            check_ms(f"span_ms of front {self.front!r}", self.span_ms)
 
 
 @dataclass(frozen=True, slots=True)

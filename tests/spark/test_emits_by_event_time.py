@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local_tracker.spark.emits import (
-    LONGEST_SPAN_MS,
     BatchTimes,
     ByWatermark,
     EventTime,
@@ -29,6 +28,7 @@ from local_tracker.spark.labels import FrontLabels
 from local_tracker.spark.logs import CheckpointLog, SinkLog
 from local_tracker.spark.outputs import sink_output
 from local_tracker.spark.plans import Routes
+from local_tracker.spark.state.rules import LONGEST_MS
 from local_tracker.spark.ticks import QueryTicks
 from tracker.client import LowmarkError
 from tracker.core.model import Edge, PipelineSpec, TimeKind
@@ -351,7 +351,7 @@ def test_what_makes_no_sense_is_refused(changed: dict[str, Any], said: str) -> N
         front(**changed)
 
 
-@pytest.mark.parametrize("span", [-1, 1.5, True, LONGEST_SPAN_MS + 1])
+@pytest.mark.parametrize("span", [-1, 1.5, True, LONGEST_MS + 1])
 def test_a_span_is_whole_milliseconds(span: Any) -> None:
     with pytest.raises(ValueError, match="span_ms of front 'emitted'"):
         EventTime("emitted", span_ms=span)

@@ -59,7 +59,7 @@ class Watermark:
     delay_ms: int
 
     def __post_init__(self) -> None:
-        _check_ms(f"the delay of watermark {self.column!r}", self.delay_ms)
+        check_ms(f"the delay of watermark {self.column!r}", self.delay_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class HeldFor:
     span_ms: int
 
     def __post_init__(self) -> None:
-        _check_ms("delay_ms of HeldFor", self.delay_ms)
-        _check_ms("span_ms of HeldFor", self.span_ms)
+        check_ms("delay_ms of HeldFor", self.delay_ms)
+        check_ms("span_ms of HeldFor", self.span_ms)
 
     @classmethod
     def parse(cls, text: str) -> HeldFor:
@@ -307,7 +307,7 @@ def duration_text_us(duration_us: int) -> str:
     return duration_text(duration_us // US_PER_MS)
 
 
-def _check_ms(what: str, value_ms: int) -> None:
+def check_ms(what: str, value_ms: int) -> None:
     """Raises ValueError where it is no whole number of milliseconds from 0 to `LONGEST_MS`."""
     if type(value_ms) is not int or not 0 <= value_ms <= LONGEST_MS:
         raise ValueError(
