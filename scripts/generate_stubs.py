@@ -2,33 +2,57 @@
 
 The stubs are committed, so that nobody needs a compiler to use Lowmark; `--check` fails if they are
 not what the .proto files say.
+
+Stubs run with the protobuf and the gRPC of their compiler and with newer ones. So the compiler is an old one, of
+the floors in pyproject.toml. What it asks of protobuf is not what everything else here runs with: it lies in a
+directory of its own, out of scripts/compiler.lock, and takes nothing from protobuf's package.
 """
 
 from __future__ import annotations
 
 import filecmp
+import os
+import shutil
+import subprocess
 import sys
 import tempfile
-from importlib.resources import files
 from pathlib import Path
 
 from lowmark._shadows import MARK
 
 ROOT = Path(__file__).resolve().parent.parent / "proto"
+LOCK = Path(__file__).resolve().parent / "compiler.lock"
+COMPILER = Path(sys.prefix) / "compiler"
+"""Where the compiler is installed: within the environment, whose end is its own."""
+
+
+def compiler() -> Path:
+    """The directory of the compiler that the lock names, installed if it is not there yet. A copy of the lock
+    says what is there; it is written last."""
+    stamp = COMPILER / "installed.lock"
+    if stamp.exists() and stamp.read_bytes() == LOCK.read_bytes():
+        return COMPILER
+    shutil.rmtree(COMPILER, ignore_errors=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",
+         "--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", str(COMPILER),
+         "--requirement", str(LOCK)],
+        check=True,
+    )  # fmt: skip
+    shutil.copyfile(LOCK, stamp)
+    return COMPILER
 
 
 def generate(target: Path) -> list[Path]:
     """Writes the stubs of all .proto files below `target`; returns their paths relative to it."""
-    from grpc_tools import protoc
-
     protos = sorted(ROOT.glob("acker/v1/*.proto"))
-    well_known = files("grpc_tools") / "_proto"
     binaries = Path(sys.executable).parent
-    status = protoc.main(
+    place = compiler()
+    status = subprocess.call(
         [
-            "protoc",
+            *(sys.executable, "-m", "grpc_tools.protoc"),
             f"-I{ROOT}",
-            f"-I{well_known}",
+            f"-I{place / 'grpc_tools' / '_proto'}",
             f"--plugin=protoc-gen-mypy={binaries / 'protoc-gen-mypy'}",
             f"--plugin=protoc-gen-mypy_grpc={binaries / 'protoc-gen-mypy_grpc'}",
             f"--python_out={target}",
@@ -36,7 +60,8 @@ def generate(target: Path) -> list[Path]:
             f"--mypy_out=quiet:{target}",
             f"--mypy_grpc_out=quiet:{target}",
             *(str(proto) for proto in protos),
-        ]
+        ],
+        env={**os.environ, "PYTHONPATH": str(place)},
     )
     if status:
         raise SystemExit(f"protoc failed with status {status}")

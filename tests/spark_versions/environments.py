@@ -23,9 +23,7 @@ PYTHON = (3, 11)
 """The one Python that every supported version of PySpark takes, and the oldest of Lowmark's."""
 TABLES_PYSPARK = "4.1"
 """The newest for which both Delta and Iceberg have a release."""
-_TOOLS = re.compile(
-    r"buf-bin|grpcio-tools|helm-python-sdk|kubernetes-validate|mypy|mypy-protobuf|ruff|types-.*"
-)
+_TOOLS = re.compile(r"buf-bin|helm-python-sdk|kubernetes-validate|mypy|mypy-protobuf|ruff|types-.*")
 
 
 class EnvironmentFailed(Exception):

@@ -5,7 +5,7 @@ import warnings
 
 from acker.v1 import node_service_pb2 as acker_dot_v1_dot_node__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in acker/v1/node_service_pb2_grpc.py depends on'
+        + f' but the generated code in acker/v1/node_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class NodeServiceStub:
+class NodeServiceStub(object):
     """A node's calls. Each goes to the node's home; another process refuses with code not_home and the
     address of the home.
     """
@@ -68,7 +68,7 @@ class NodeServiceStub:
                 _registered_method=True)
 
 
-class NodeServiceServicer:
+class NodeServiceServicer(object):
     """A node's calls. Each goes to the node's home; another process refuses with code not_home and the
     address of the home.
     """
@@ -158,7 +158,7 @@ def add_NodeServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class NodeService:
+class NodeService(object):
     """A node's calls. Each goes to the node's home; another process refuses with code not_home and the
     address of the home.
     """

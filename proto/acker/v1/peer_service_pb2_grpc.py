@@ -5,7 +5,7 @@ import warnings
 
 from acker.v1 import peer_service_pb2 as acker_dot_v1_dot_peer__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in acker/v1/peer_service_pb2_grpc.py depends on'
+        + f' but the generated code in acker/v1/peer_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class PeerServiceStub:
+class PeerServiceStub(object):
     """The streams between processes: each process opens one to each other.
     """
 
@@ -52,7 +52,7 @@ class PeerServiceStub:
                 _registered_method=True)
 
 
-class PeerServiceServicer:
+class PeerServiceServicer(object):
     """The streams between processes: each process opens one to each other.
     """
 
@@ -105,7 +105,7 @@ def add_PeerServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class PeerService:
+class PeerService(object):
     """The streams between processes: each process opens one to each other.
     """
 

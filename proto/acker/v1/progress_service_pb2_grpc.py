@@ -5,7 +5,7 @@ import warnings
 
 from acker.v1 import progress_service_pb2 as acker_dot_v1_dot_progress__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.66.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in acker/v1/progress_service_pb2_grpc.py depends on'
+        + f' but the generated code in acker/v1/progress_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ProgressServiceStub:
+class ProgressServiceStub(object):
     """Tells min time. Any process of the tracker answers.
     """
 
@@ -57,7 +57,7 @@ class ProgressServiceStub:
                 _registered_method=True)
 
 
-class ProgressServiceServicer:
+class ProgressServiceServicer(object):
     """Tells min time. Any process of the tracker answers.
     """
 
@@ -121,7 +121,7 @@ def add_ProgressServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ProgressService:
+class ProgressService(object):
     """Tells min time. Any process of the tracker answers.
     """
 
