@@ -56,6 +56,7 @@ def test_the_command_line_takes_what_pages_show(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tracker.cli.reaching.reach", lambda target, retry_s: None)  # none is there
     (tmp_path / "pipeline.yaml").touch()
     program, *words = shlex.split(command)
     assert _parse(program, words)

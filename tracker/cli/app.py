@@ -48,7 +48,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Lowmark tells up to which moment everything that entered a pipeline is processed.",
 )
 app.callback()(security.use_credentials)

@@ -11,8 +11,8 @@ import typer
 from tracker.cli.common import (
     DEFAULT_TARGET,
     AsJson,
+    PatientTarget,
     PipelineName,
-    Target,
     fail,
     say,
     show,
@@ -114,7 +114,7 @@ def attach(
     once: Annotated[
         bool, typer.Option("--once", help="end when all that is over by now is told")
     ] = False,
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Follow a Spark query that knows nothing of Lowmark, from its checkpoint and its sink's log, until

@@ -11,8 +11,8 @@ from tracker.cli.attach import ATTACH_DRAIN_TIMEOUT_S, ATTACH_LOOK_INTERVAL_S, n
 from tracker.cli.common import (
     DEFAULT_TARGET,
     AsJson,
+    PatientTarget,
     PipelineName,
-    Target,
     connect,
     fail,
     say,
@@ -64,7 +64,7 @@ def attach_pipeline(
     once: Annotated[
         bool, typer.Option("--once", help="end when all that is over by now is told")
     ] = False,
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Follow all flows of a declarative pipeline (spark-pipelines run), from their checkpoints and tables,

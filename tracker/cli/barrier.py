@@ -11,8 +11,8 @@ import typer
 from tracker.cli.common import (
     DEFAULT_TARGET,
     AsJson,
+    PatientTarget,
     PipelineName,
-    Target,
     print_json,
     show,
     when_told_to_end,
@@ -76,7 +76,7 @@ def run(
     max_rows: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_ROWS,
     max_bytes: Annotated[int, typer.Option(min=1, help="may wait before it pushes back")] = MAX_BYTES,
     timeout: Annotated[float | None, typer.Option(min=0, help="end after so many seconds")] = None,
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
 ) -> None:  # fmt: skip
     """Take the committed files of a segment, and write their rows by slot and key when min time has passed
     them. Until SIGTERM, --timeout, or the end of the pipeline; whoever is killed goes on by the same command."""

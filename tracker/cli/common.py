@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import RenderableType
 
+from tracker.cli.reaching import reached
 from tracker.cli.render.terminal import Terminal
 from tracker.client import Admin, LowmarkError
 from tracker.core.model.names import printable
@@ -28,19 +29,58 @@ EXIT_HELD = 5
 
 DEFAULT_TARGET = "127.0.0.1:7070"
 ANSWER_TIMEOUT_S = 30.0
-"""How long a command tries to reach a tracker."""
+"""How long a command waits for a tracker's answer."""
+MAX_NAMED_PIPELINES = 10
+"""Of the pipelines that one may have meant, so many are named."""
 
-Target = Annotated[
-    str,
-    typer.Option(
+
+def _target_option(callback: Callable[[typer.Context, str], str] | None) -> Any:
+    return typer.Option(
         "--target",
         "-t",
         envvar="LOWMARK_TARGET",
         help="host:port of the tracker, or several with ,",
+        is_eager=True,  # which pipeline there is, is asked there
+        callback=callback,
+    )
+
+
+Target = Annotated[str, _target_option(reached)]
+"""For a command that asks and ends."""
+PatientTarget = Annotated[str, _target_option(None)]
+"""For one that waits for a tracker that is away, as it would later; or that may need none."""
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
+
+
+def only_pipeline(context: typer.Context, given: str | None) -> str:
+    """The pipeline that is named, or the only one of the tracker. Raises typer.BadParameter if there are others, or
+    none; RefusedError; UnavailableError."""
+    if given or context.resilient_parsing:
+        return given or ""
+    with connect(context.params["target"]) as admin:
+        names = [info.spec.name for info in admin.pipelines()]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise typer.BadParameter("no pipeline is registered; see lowmark pipelines apply --help")
+    shown = ", ".join(names[:MAX_NAMED_PIPELINES])
+    more = (
+        f" and {len(names) - MAX_NAMED_PIPELINES} more" if len(names) > MAX_NAMED_PIPELINES else ""
+    )
+    raise typer.BadParameter(f"name one with --pipeline; there are {shown}{more}")
+
+
+PipelineName = Annotated[
+    str,
+    typer.Option(
+        "--pipeline",
+        "-p",
+        default_factory=str,
+        callback=only_pipeline,
+        show_default=False,
+        help="name of the pipeline; not needed where there is one",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, for scripts")]
-PipelineName = Annotated[str, typer.Option("--pipeline", "-p", help="name of the pipeline")]
 SegmentName = Annotated[
     str | None, typer.Option("--segment", "-s", help="one segment; none: the whole pipeline")
 ]

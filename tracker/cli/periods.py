@@ -10,6 +10,7 @@ import typer
 from tracker.cli.common import (
     DEFAULT_TARGET,
     AsJson,
+    PatientTarget,
     PipelineName,
     SegmentName,
     Target,
@@ -177,7 +178,7 @@ def periods_follow(
     timeout: Annotated[
         float | None, typer.Option(min=0, help="end after so many seconds without a period")
     ] = None,
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
 ) -> None:
     """Mark each period when it is complete wherever the options say, and print a JSON line for it (not with
     --table), in order, none skipped and none twice. Until SIGTERM, --timeout, or the end of the pipeline."""

@@ -16,6 +16,7 @@ from tracker.cli.common import (
     Yes,
     ask,
     connect,
+    only_pipeline,
     say,
     show,
 )
@@ -78,7 +79,15 @@ def pipelines_list(target: Target = DEFAULT_TARGET, as_json: AsJson = False) -> 
 
 @pipelines_app.command("show")
 def pipelines_show(
-    pipeline: Annotated[str, typer.Argument(help="name of the pipeline")],
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            default_factory=str,
+            callback=only_pipeline,
+            show_default=False,
+            help="name of the pipeline; not needed where there is one",
+        ),
+    ],
     target: Target = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:

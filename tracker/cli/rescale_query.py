@@ -12,8 +12,8 @@ from tracker.cli.common import (
     DEFAULT_TARGET,
     EXIT_TIMED_OUT,
     AsJson,
+    PatientTarget,
     SegmentName,
-    Target,
     fail,
     show,
     wrong_usage,
@@ -50,7 +50,7 @@ def rescale_query(
     start: Annotated[
         str | None, typer.Option(help="one that starts the query again, and returns")
     ] = None,
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Let a stateful query run up to a moment, stop it there, repartition its state with Spark's own

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from tracker import __version__
 from tracker.cli.common import say, write_secret
+from tracker.cli.reaching import retry_for_s
 from tracker.client.credentials import (
     CA_VARIABLE,
     CERT_VARIABLE,
@@ -16,6 +18,13 @@ from tracker.client.credentials import (
     TOKEN_VARIABLE,
     Credentials,
 )
+
+
+def print_version(wanted: bool) -> None:
+    """Prints the version and ends, where that is asked."""
+    if wanted:
+        say(__version__)
+        raise typer.Exit
 
 
 def use_credentials(
@@ -34,8 +43,20 @@ def use_credentials(
     token_file: Annotated[
         str, typer.Option(envvar=TOKEN_VARIABLE, help="file that holds this client's token")
     ] = "",
+    retry_for: Annotated[
+        str,
+        typer.Option(
+            envvar="LOWMARK_RETRY_FOR",
+            help="how long a command goes on trying where no process of the tracker accepts a connection: 30s, 5m",
+        ),
+    ] = "0s",
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+    ] = False,
 ) -> None:
     """What stands before the command counts for it, and for what it starts."""
+    retry_for_s(retry_for)
     Credentials(tls_ca, tls_cert, tls_key, token_file)  # what does not go together is refused here
     variables = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE)
     given = zip(variables, (tls_ca, tls_cert, tls_key, token_file), strict=True)

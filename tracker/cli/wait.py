@@ -12,6 +12,7 @@ from tracker.cli.common import (
     EXIT_HELD,
     EXIT_TIMED_OUT,
     AsJson,
+    PatientTarget,
     PipelineName,
     SegmentName,
     Target,
@@ -20,6 +21,7 @@ from tracker.cli.common import (
     show,
     wrong_usage,
 )
+from tracker.cli.reaching import asked_retry_s, reach
 from tracker.client import Subscriber, UnavailableError
 from tracker.client.moments import parse_duration_ns, parse_slot
 from tracker.client.waiting import SILENT_AFTER_S, Outcome, wait_complete
@@ -52,6 +54,7 @@ def _show_min_time(
 
 
 def wait(
+    context: typer.Context,
     pipeline: PipelineName,
     until: Annotated[
         str,
@@ -78,7 +81,7 @@ def wait(
             "never: wait for it however long"
         ),
     ] = f"{SILENT_AFTER_S:g}s",
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
     as_json: AsJson = False,
 ) -> None:
     """Wait until everything before a moment is processed, and print min time.
@@ -90,6 +93,7 @@ def wait(
     with wrong_usage():
         parse_slot(until, 1, 1)
         silent_s = None if silent_after == "never" else parse_duration_ns(silent_after) / 1e9
+    reach(target, asked_retry_s(context) if timeout is None else timeout)
     with Subscriber(target, pipeline) as subscriber:
         first_s = ANSWER_TIMEOUT_S if timeout is None else max(timeout, 1.0)
         slot = _awaited(until, after_round, subscriber, first_s)

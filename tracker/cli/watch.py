@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
-from tracker.cli.common import DEFAULT_TARGET, AsJson, Target, connect
+from tracker.cli.common import DEFAULT_TARGET, AsJson, PipelineName, Target, connect
 from tracker.cli.pipelines import look
 from tracker.cli.render.pipelines import pipeline_view
 from tracker.cli.render.terminal import Terminal
@@ -20,10 +20,7 @@ WATCH_TIMEOUT_S = 2.0
 
 
 def watch(
-    pipeline: Annotated[
-        str | None,
-        typer.Option("--pipeline", "-p", help="name of the pipeline, if there are several"),
-    ] = None,
+    pipeline: PipelineName,
     target: Target = DEFAULT_TARGET,
     interval: Annotated[float, typer.Option(min=0.05, help="seconds between looks")] = 0.5,
     once: Annotated[bool, typer.Option("--once", help="look once")] = False,
@@ -35,25 +32,13 @@ def watch(
     """
     history = WatchHistory()
     with connect(target) as admin:
-        name = pipeline or _only_pipeline(admin)
         if once or as_json:
-            while not look(admin, name, history, as_json) and not once:
+            while not look(admin, pipeline, history, as_json) and not once:
                 time.sleep(interval)
             return
-        admin.pipeline(name)  # what cannot be is refused before the screen is taken
+        admin.pipeline(pipeline)  # what cannot be is refused before the screen is taken
     with Admin(target, WATCH_TIMEOUT_S) as admin:
-        _watch_live(admin, name, history, interval)
-
-
-def _only_pipeline(admin: Admin) -> str:
-    names = [info.spec.name for info in admin.pipelines()]
-    if len(names) != 1:
-        raise typer.BadParameter(
-            f"name one with --pipeline; there are {', '.join(names)}"
-            if names
-            else "no pipeline is registered; see lowmark pipelines apply --help"
-        )
-    return names[0]
+        _watch_live(admin, pipeline, history, interval)
 
 
 def _watch_live(admin: Admin, pipeline: str, history: WatchHistory, interval_s: float) -> None:

@@ -11,9 +11,9 @@ import typer
 from tracker.cli.common import (
     DEFAULT_TARGET,
     EXIT_TIMED_OUT,
+    PatientTarget,
     PipelineName,
     SegmentName,
-    Target,
     fail,
     when_told_to_end,
     write_secret,
@@ -68,7 +68,7 @@ def follow(
     timeout: Annotated[
         float | None, typer.Option(min=0, help="end after so many seconds without a period")
     ] = None,
-    target: Target = DEFAULT_TARGET,
+    target: PatientTarget = DEFAULT_TARGET,
 ) -> None:
     """Post a signed message for each period when it is complete, in order, none skipped, until the
     receiver has answered with 2xx. Until SIGTERM, --timeout, or the end of the pipeline."""

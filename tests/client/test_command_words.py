@@ -1,0 +1,109 @@
+"""What every command has: a version, help, completion, a pipeline that need not be named, and a tracker that is not
+there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import tracker
+from examples.children import free_ports
+from tests.client.support import TWO_SEGMENTS
+from tracker.cli.app import app
+from tracker.cli.common import EXIT_UNAVAILABLE, MAX_NAMED_PIPELINES
+from tracker.cli.reaching import reach
+from tracker.client.embedded import EmbeddedTracker
+
+WRONG_USAGE = 2
+
+
+@pytest.fixture
+def running() -> Iterator[EmbeddedTracker]:
+    with tracker.embedded() as embedded:
+        yield embedded
+
+
+def run(target: str, *words: str) -> Result:
+    return CliRunner().invoke(app, list(words), env={"LOWMARK_TARGET": target, "COLUMNS": "200"})
+
+
+def nobody() -> str:
+    return f"127.0.0.1:{free_ports(1)}"
+
+
+def test_the_version_is_an_option_too() -> None:
+    result = run(nobody(), "--version")
+    assert result.exit_code == 0 and result.stdout == f"{tracker.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["wait"], ["pipelines"], ["pipelines", "apply"], ["tokens", "create"]]
+)
+def test_help_has_a_short_word_everywhere(words: list[str]) -> None:
+    short, long = run(nobody(), *words, "-h"), run(nobody(), *words, "--help")
+    assert short.exit_code == 0 and short.stdout == long.stdout and "Usage" in short.stdout
+
+
+def test_shells_complete_commands() -> None:
+    asked = {"_LOWMARK_COMPLETE": "complete_bash", "COMP_WORDS": "lowmark pip", "COMP_CWORD": "1"}
+    assert "pipelines" in CliRunner().invoke(app, [], env=asked, prog_name="lowmark").stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["min-time"], ["explain"], ["watch", "--once"], ["pipelines", "show"], ["freshness"]]
+)
+def test_the_only_pipeline_need_not_be_named(running: EmbeddedTracker, words: list[str]) -> None:
+    none = run(running.target, *words)
+    assert none.exit_code == WRONG_USAGE and "no pipeline is registered" in none.stderr
+    running.register(replace(TWO_SEGMENTS, name="only"))
+    named = [*words, "only"] if words[0] == "pipelines" else [*words, "-p", "only"]
+    result, told = run(running.target, *words, "--json"), run(running.target, *named, "--json")
+    assert result.exit_code == told.exit_code == 0, result.stderr
+
+
+def test_of_several_pipelines_one_is_to_be_named(running: EmbeddedTracker) -> None:
+    for number in range(MAX_NAMED_PIPELINES + 2):
+        running.register(replace(TWO_SEGMENTS, name=f"p{number:02}"))
+    result = run(running.target, "min-time")
+    assert result.exit_code == WRONG_USAGE
+    assert "there are p00, p01" in result.stderr and "and 2 more" in result.stderr
+
+
+def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
+    target = nobody()
+    result = run(target, "pipelines", "list")
+    assert result.exit_code == EXIT_UNAVAILABLE
+    assert f"no process of a tracker can be reached at {target}" in result.stderr
+    assert "refused" in result.stderr and "--retry-for" in result.stderr
+
+
+def test_one_of_the_named_processes_is_enough(running: EmbeddedTracker) -> None:
+    assert run(f"{nobody()},{running.target}", "pipelines", "list", "--json").stdout == "[]\n"
+
+
+def test_it_is_waited_for_where_that_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are refused until that was said; then somebody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        said: list[str] = []
+
+        def hear(text: str, err: bool) -> None:
+            said.append(text)
+            listener.listen()
+
+        monkeypatch.setattr("tracker.cli.reaching.typer.echo", hear)
+        target = "127.0.0.1:{1}".format(*listener.getsockname())
+        reach(target, 60.0)
+        assert (
+            len(said) == 1
+            and f"waiting: no process of a tracker can be reached at {target}" in said[0]
+        )
+
+
+def test_how_long_it_is_waited_for_is_a_duration() -> None:
+    result = run(nobody(), "--retry-for", "soon", "pipelines", "list")
+    assert result.exit_code == WRONG_USAGE and "not a duration" in result.stderr
