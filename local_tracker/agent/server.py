@@ -15,6 +15,17 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from local_tracker.agent.flushing import Flusher
+from local_tracker.agent.receiving import (
+    FRAME_TIMEOUT_S,
+    IDLE_S,
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_PER_PEER,
+    Peers,
+    Room,
+    begun,
+    content,
+    peer_of,
+)
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import MinTimes, Uplink
@@ -29,12 +40,10 @@ from local_tracker.worker.protocol import (
     Header,
     checked_text,
     parse_address,
-    receive_frame,
     send_frame,
 )
 from tracker.core.model import Heartbeat, HoldMove
 
-MAX_CONNECTIONS = 512
 MAX_CONTRIBUTIONS_PER_FRAME = 1_024
 MAX_HEARTBEATS_PER_STEP = 1_000
 MAX_HOLDS_PER_STEP = 1_000
@@ -151,6 +160,7 @@ class Server:
         self._flusher, self._node_id, self._on_change = flusher, node_id, on_change
         self._changed = threading.Condition()
         self._busy: dict[socket.socket, bool] = {}
+        self._peers, self._room = Peers(), Room()
         self._stopping = False
         self._min_times: MinTimes | None = None
         self._watching: threading.Thread | None = None
@@ -197,61 +207,84 @@ class Server:
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.socket.accept()
+                connection, address = self._listener.socket.accept()
             except OSError:
                 if self._stopping:
                     return
                 continue
-            if connection.family != socket.AF_UNIX:
+            peer = peer_of(connection, address)
+            if peer:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._changed:
-                stopping, full = self._stopping, len(self._busy) >= MAX_CONNECTIONS
-                if not (stopping or full):
-                    self._busy[connection] = False
-            if stopping:
-                connection.close()  # as if it had come a moment later
+            refused = self._let_in(connection, peer)
+            if self._stopping:
                 continue
-            if full:
-                self._turn_away(connection)
+            if refused:
+                self._turn_away(connection, refused)
                 continue
             threading.Thread(
-                target=self._serve, args=(connection,), name="lowmark-worker", daemon=True
+                target=self._serve, args=(connection, peer), name="lowmark-worker", daemon=True
             ).start()
             self._on_change()
 
-    def _turn_away(self, connection: socket.socket) -> None:
-        message = f"{MAX_CONNECTIONS} workers are connected, the limit; start another local tracker"
+    def _let_in(self, connection: socket.socket, peer: str) -> str:
+        """Counts a connection; or returns why it may not come. Closed at once while the server stops, as if it
+        had come a moment later."""
+        with self._changed:
+            if self._stopping:
+                connection.close()
+                return ""
+            if len(self._busy) >= MAX_CONNECTIONS:
+                return f"{MAX_CONNECTIONS} workers are connected, the limit; start another local tracker"
+            if not self._peers.come(peer):
+                return (
+                    f"{MAX_CONNECTIONS_PER_PEER} workers are connected from {peer}, the limit for one address; "
+                    "start a local tracker there"
+                )
+            self._busy[connection] = False
+            return ""
+
+    def _turn_away(self, connection: socket.socket, message: str) -> None:
+        connection.settimeout(0)  # whoever does not take it is not waited for
         with connection, suppress(OSError):
             send_frame(connection, {"error": "full", "message": message})
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection: socket.socket, peer: str) -> None:
         try:
-            while self._serve_one(connection):
+            while self._serve_one(connection, IDLE_S if peer else None):
                 pass
         except OSError:
             pass  # the worker is gone; what it handed over and what it didn't is known by number
         finally:
             with self._changed:
                 del self._busy[connection]
+                self._peers.gone(peer)
                 self._changed.notify_all()
             connection.close()
             self._on_change()
 
-    def _serve_one(self, connection: socket.socket) -> bool:
+    def _serve_one(self, connection: socket.socket, idle_s: float | None) -> bool:
         """Answers one request; False when the connection is over."""
         try:
-            frame = receive_frame(connection)
+            frame = begun(connection, idle_s)
+            if frame is None:
+                return False
+            with self._room.held(*frame):
+                return self._serve_request(connection, content(connection, *frame))
         except HandOverError as error:
             # Where the next frame would begin is not known any more.
+            connection.settimeout(FRAME_TIMEOUT_S)
             send_frame(connection, {"error": error.code, "message": str(error)})
             return False
+
+    def _serve_request(self, connection: socket.socket, frame: tuple[Header, bytes]) -> bool:
         with self._changed:
-            if frame is None or self._stopping:
+            if self._stopping:
                 return False
             self._busy[connection] = True
         answer = self._answer(*frame)
         if "error" in answer:
             self._stats.refuse(str(answer["error"]))
+        connection.settimeout(FRAME_TIMEOUT_S)
         send_frame(connection, answer)
         with self._changed:
             self._busy[connection] = False

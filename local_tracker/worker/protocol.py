@@ -51,6 +51,8 @@ MAX_TEXT_CHARACTERS = 1_024
 _SHOWN_CHARACTERS = 80
 
 _LENGTHS = struct.Struct(">II")
+LENGTHS_BYTES = _LENGTHS.size
+"""Of the lengths that a frame begins with."""
 _COLUMNS = (("<i4", 4), ("<i8", 8), ("<u8", 8), ("<i8", 8))
 _CELL_BYTES = sum(width for _, width in _COLUMNS)
 
@@ -260,20 +262,32 @@ def send_frame(connection: socket.socket, header: Header, body: bytes = b"") -> 
 def receive_frame(connection: socket.socket) -> tuple[Header, bytes] | None:
     """The next frame; None if the other side has closed between frames. Raises HandOverError if it
     is malformed or too large, OSError."""
-    lengths = _receive(connection, _LENGTHS.size, may_end=True)
+    lengths = _receive(connection, LENGTHS_BYTES, may_end=True)
     if lengths is None:
         return None
-    header_bytes, body_bytes = _LENGTHS.unpack(lengths)
-    _check_lengths(header_bytes, body_bytes)
+    header_bytes, body_bytes = frame_lengths(lengths)
     text = _receive(connection, header_bytes)
     body = _receive(connection, body_bytes)
+    return frame_header(text or b""), body or b""
+
+
+def frame_lengths(data: bytes) -> tuple[int, int]:
+    """How many bytes of header and of body follow the first LENGTHS_BYTES of a frame. Raises HandOverError
+    where they are too many."""
+    header_bytes, body_bytes = _LENGTHS.unpack(data)
+    _check_lengths(header_bytes, body_bytes)
+    return header_bytes, body_bytes
+
+
+def frame_header(text: bytes) -> Header:
+    """The header of a frame. Raises HandOverError where it is none."""
     try:
-        header = json.loads(text or b"")
+        header = json.loads(text)
     except (RecursionError, ValueError) as error:
         raise HandOverError("protocol", f"the header of a frame is not JSON: {error}") from None
     if not isinstance(header, dict):
         raise HandOverError("protocol", "the header of a frame is not a JSON object")
-    return header, body or b""
+    return header
 
 
 def _check_lengths(header_bytes: int, body_bytes: int) -> None:

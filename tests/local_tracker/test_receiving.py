@@ -1,0 +1,156 @@
+"""Whoever reaches a local tracker's port keeps nobody else out: half frames, silence and crowds have an end."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from queue import SimpleQueue
+
+import pytest
+
+from local_tracker.agent import receiving
+from local_tracker.agent import server as server_module
+from local_tracker.agent.receiving import Room
+from local_tracker.agent.server import Listener, Server
+from local_tracker.agent.staging import Stager
+from local_tracker.agent.stats import Stats
+from local_tracker.worker.handle import Handle
+from local_tracker.worker.protocol import (
+    MAX_BODY_BYTES,
+    Deadline,
+    HandOverError,
+    connect,
+    receive_frame,
+)
+from tests.local_tracker.fakes import FakeUplink
+
+TIMEOUT_S = 30.0
+HALF = struct.pack(">II", 100, MAX_BODY_BYTES) + b'{"type":'
+
+
+@pytest.fixture
+def connected() -> SimpleQueue[int]:
+    """How many workers are connected, after each that has come or gone."""
+    return SimpleQueue()
+
+
+@pytest.fixture
+def address(connected: SimpleQueue[int]) -> Iterator[str]:
+    """Where a local tracker listens that takes staged contributions alone."""
+    listener = Listener("tcp:127.0.0.1:0")
+    uplink = FakeUplink()
+
+    def changed() -> None:
+        connected.put(server.connections)
+
+    server = Server(listener, uplink, Stager(uplink, Stats()), None, "lt", changed)
+    yield listener.address
+    assert server.stop(TIMEOUT_S)
+    server.join_watching()
+    listener.close()
+
+
+def come(address: str) -> socket.socket:
+    connection = connect(address, Deadline(TIMEOUT_S))
+    connection.settimeout(TIMEOUT_S)
+    return connection
+
+
+def served(address: str) -> bool:
+    handle = Handle(address, "p", TIMEOUT_S)
+    with closing(handle):
+        return handle.welcome().pipeline == "p"
+
+
+@pytest.mark.parametrize("begin", [HALF[:1], HALF[:8], HALF])
+def test_a_frame_that_is_begun_and_not_ended_ends_its_connection(
+    address: str, begin: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "FRAME_TIMEOUT_S", 0.05)
+    with come(address) as connection:
+        connection.sendall(begin)
+        answer = receive_frame(connection)
+        assert answer is not None and answer[0]["error"] == "deadline"
+        assert receive_frame(connection) is None, "it is closed"
+
+
+def test_half_frames_of_all_connections_that_there_may_be_lock_nobody_out(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "FRAME_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 20)
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(come(address)).sendall(HALF)
+        with come(address) as late:
+            turned_away = receive_frame(late)
+            assert turned_away is not None and turned_away[0]["error"] == "full"
+        until_served(address)
+
+
+def until_served(address: str) -> None:
+    """Returns when somebody is let in: each attempt waits for its answer."""
+    while True:
+        try:
+            assert served(address)
+            return
+        except HandOverError as error:
+            assert error.code == "full"
+
+
+def test_one_address_does_not_take_all_connections(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "MAX_CONNECTIONS_PER_PEER", 3)
+    with ExitStack() as stack:
+        handles = [stack.enter_context(closing(Handle(address, "p", TIMEOUT_S))) for _ in range(3)]
+        for handle in handles:
+            handle.welcome()
+        with pytest.raises(HandOverError, match=r"from 127\.0\.0\.1, the limit for one"):
+            served(address)
+        port = int(address.rpartition(":")[2])
+        another = ("127.0.0.2", 0)
+        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S, another) as connection:
+            connection.sendall(struct.pack(">II", 2, 0) + b"{}")
+            answer = receive_frame(connection)
+            assert answer is not None and answer[0]["error"] == "protocol", "it is answered"
+    until_served(address)
+
+
+def test_a_connection_that_says_nothing_is_closed_and_its_worker_comes_again(
+    address: str, connected: SimpleQueue[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "IDLE_S", 0.05)
+    with come(address) as silent:
+        assert receive_frame(silent) is None
+    with closing(Handle(address, "p", TIMEOUT_S)) as handle:
+        handle.welcome()
+        while connected.get(timeout=TIMEOUT_S):
+            pass  # until the worker's is closed, too
+        handle.stage("n", [])
+
+
+def test_large_frames_wait_for_room_and_small_ones_do_not() -> None:
+    room, soon, late = Room(100 << 10), Deadline(0.01), Deadline(TIMEOUT_S)
+    let_in = threading.Event()
+
+    def wait() -> None:
+        with room.held(0, 90 << 10, late):
+            let_in.set()
+
+    waiting = threading.Thread(target=wait)
+    with room.held(0, 90 << 10, late):
+        with pytest.raises(HandOverError, match="found no room beside others") as refused:
+            room.held(0, 90 << 10, soon).__enter__()
+        assert refused.value.code == "full"
+        with room.held(1 << 10, 1 << 10, soon):
+            pass
+        waiting.start()
+        assert not let_in.is_set()
+    assert let_in.wait(TIMEOUT_S), "there is room again"
+    waiting.join()
+    with pytest.raises(HandOverError, match="found no room"):
+        room.held(8 << 10, 0, soon).__enter__()  # JSON takes more than its bytes
