@@ -30,7 +30,7 @@ SPARK = ("spark", "spark_matrix", "examples")
 CONNECTORS = ("connectors",)
 BESIDE = {
     "inputs": ("core", "fuzz"),
-    "clients": ("client", "consumers", "dashboard", "docs", "explain", "faults", "public"),
+    "clients": ("client", "consumers", "dashboard", "dev", "docs", "explain", "faults", "public"),
     "systems": ("chart", "processes"),
     "matrix": ("spark_matrix",),
     "rows": ("connectors/test_quick.py",),

@@ -12,6 +12,7 @@ from tracker.cli import (
     attach,
     attach_pipeline,
     barrier,
+    dev,
     explain,
     fit,
     freshness,
@@ -53,7 +54,7 @@ app = typer.Typer(
 )
 app.callback()(security.use_credentials)
 for command in (
-    serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
+    dev.dev, serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
     rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, attach_pipeline.attach_pipeline,
     watch.watch,
 ):  # fmt: skip

@@ -36,7 +36,12 @@ class EmbeddedTracker(Closing):
         store: str = "memory:",
         block_slots: int = 64,
         process: ProcessConfig | None = None,
+        address: str = "",
     ) -> None:
+        """address: host:port of the only shard, instead of any that are free. Raises OSError if it is taken,
+        StoreError where the store can't be used."""
+        if address and shards != 1:
+            raise ValueError(f"address {address} is of one shard, and there are to be {shards}")
         if not structlog.is_configured():
             configure_logging("warning")  # a notebook or a test run wants to hear of trouble alone
         self.addresses: tuple[str, ...] = ()
@@ -52,14 +57,19 @@ class EmbeddedTracker(Closing):
         )
         self._thread.start()
         try:
-            self._start(shards, store, block_slots, process or ProcessConfig())
+            self._start(shards, store, block_slots, process or ProcessConfig(), address)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, shards: int, store: str, block_slots: int, process: ProcessConfig) -> None:
-        for attempt in range(START_ATTEMPTS):
-            self.addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(shards))
+    def _start(
+        self, shards: int, store: str, block_slots: int, process: ProcessConfig, address: str
+    ) -> None:
+        attempts = 1 if address else START_ATTEMPTS
+        for attempt in range(attempts):
+            self.addresses = (
+                (address,) if address else tuple(f"127.0.0.1:{port}" for port in free_ports(shards))
+            )
             self._configs = [
                 ServerConfig(
                     shard,
@@ -78,7 +88,7 @@ class EmbeddedTracker(Closing):
             except OSError:  # somebody took a port since it was free
                 for shard in list(self.servers):
                     self.stop_shard(shard)
-                if attempt == START_ATTEMPTS - 1:
+                if attempt == attempts - 1:
                     raise
 
     @property
