@@ -82,7 +82,7 @@ class TrackerServer:
         self._units: WaiterRegistry[tuple[str, int]] = WaiterRegistry()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
-        self._tokens: Tokens | None = None
+        self._access: Access | None = None
         self._watching_tokens: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self.engine: Engine
@@ -186,8 +186,7 @@ class TrackerServer:
         rates = [CallRate(limits)] if limits.max_calls_per_s else []
         if not self.config.security.tokens:
             return [refused, sizes, *rates]
-        self._tokens = Tokens(self.config.security.tokens)
-        access = Access(self._tokens)
+        self._access = access = Access(Tokens(self.config.security.tokens))
         self._watching_tokens = asyncio.get_running_loop().create_task(access.watch())
         return [refused, sizes, access, *rates]
 
@@ -197,9 +196,8 @@ class TrackerServer:
         )
         engine, addresses = self.engine, self._addresses
         quotas = Quotas(self.config.limits)
-        peers = Peers(
-            addresses, by_certificate=bool(self.config.security.tls_ca), tokens=self._tokens
-        )
+        calls = None if self._access is None else self._access.calls
+        peers = Peers(addresses, by_certificate=bool(self.config.security.tls_ca), calls=calls)
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
         self._peer_servicer.heard_of = self._links.heard_of
         # The types of the stubs know blocking servicers alone.

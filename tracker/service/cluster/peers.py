@@ -59,11 +59,15 @@ class PeerServicer:
     async def Exchange(
         self, request_iterator: AsyncIterator[peer_pb.ExchangeRequest], context: Context
     ) -> None:
-        await self._peers.check(context, "Exchange")
+        await self._peers.serve(context, "Exchange", self._exchange(request_iterator, context))
+
+    async def _exchange(
+        self, requests: AsyncIterator[peer_pb.ExchangeRequest], context: Context
+    ) -> None:
         await self._check_destination(context)
         await context.send_initial_metadata(())
         try:
-            await unless(self._closing, self._read(request_iterator))
+            await unless(self._closing, self._read(requests))
         except Refused as refused:
             log.error("frame_refused", reason=refused.refusal.message)
             raise
@@ -92,18 +96,23 @@ class PeerServicer:
     async def JoinShard(
         self, request: peer_pb.JoinShardRequest, context: Context
     ) -> peer_pb.JoinShardResponse:
-        await self._peers.check(context, "JoinShard")
+        number = await self._peers.serve(context, "JoinShard", self._join(request.address))
+        return peer_pb.JoinShardResponse(shard=number.shard)
+
+    async def _join(self, address: str) -> m.ShardNumber:
         if self._cannot_dial:
             raise invalid(
                 f"shard {self._engine.process.shard} was started for itself alone, and cannot reach "
                 f"a second one: {self._cannot_dial}; then start it again",
             )
-        event = m.JoinShard(object(), checked_address(request.address))
+        event = m.JoinShard(object(), checked_address(address))
         number: m.ShardNumber = await self._engine.ask(event)
-        return peer_pb.JoinShardResponse(shard=number.shard)
+        return number
 
     async def Bootstrap(self, request: peer_pb.BootstrapRequest, context: Context) -> None:
-        await self._peers.check(context, "Bootstrap")
+        await self._peers.serve(context, "Bootstrap", self._bootstrap(request.shard, context))
+
+    async def _bootstrap(self, shard: int, context: Context) -> None:
         if self._bootstraps >= MAX_BOOTSTRAPS:
             raise Refused(
                 RefusalCode.NOT_READY,
@@ -112,7 +121,7 @@ class PeerServicer:
             )
         self._bootstraps += 1
         try:
-            await self._hand_out(request.shard, context)
+            await self._hand_out(shard, context)
         finally:
             self._bootstraps -= 1
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import structlog
 
 from tracker.client.credentials import CredentialsError
 from tracker.service.rpc.errors import Context
+from tracker.service.rpc.revoking import CallsUnderWay, Revoked
 from tracker.service.rpc.tokens import Right, Token, Tokens
 from tracker.service.rpc.wrapping import Handler, wrapped
 from tracker.service.stats import CALLS_REFUSED
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 RELOAD_INTERVAL_S = 1.0
 """How often the file of tokens is looked at."""
@@ -41,6 +42,7 @@ _LIST = "/acker.v1.PipelineService/ListPipelines"
 ANY_TOKEN = {_LIST, "/acker.v1.PipelineService/ListShards"}
 WHOLE_TRACKER = {"/acker.v1.PipelineService/RescaleShards"}
 """They concern every pipeline: for those who may administer all of them."""
+_LOST = "the call's token has lost its right"
 _LOOK = None
 """In place of a right: any right that one has to the pipeline."""
 
@@ -143,22 +145,12 @@ async def deny(context: Context, method: str, denied: Denied) -> NoReturn:
     raise AssertionError("abort returns never")
 
 
-@dataclass(eq=False)
-class _Stream:
-    """A stream under way, to be ended when its token loses the right."""
-
-    token: Token
-    right: Right
-    pipelines: dict[str, None]
-    revoked: asyncio.Future[None]
-
-
 class Access(grpc.aio.ServerInterceptor):
     """Judges calls by their tokens."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._streams: dict[_Stream, None] = {}
+        self.calls = CallsUnderWay(tokens)
 
     async def watch(self) -> None:
         """Takes changes of the file, until it is cancelled."""
@@ -167,7 +159,7 @@ class Access(grpc.aio.ServerInterceptor):
             self.reload()
 
     def reload(self) -> None:
-        """Reads the file if it has changed, and ends the streams that have lost their right."""
+        """Reads the file if it has changed, and ends the calls that have lost their right."""
         try:
             if not self._tokens.reload():
                 return
@@ -175,13 +167,7 @@ class Access(grpc.aio.ServerInterceptor):
             log.error("tokens_not_read", reason=str(error))
             return
         log.info("tokens_read", file=self._tokens.path, tokens=len(self._tokens))
-        for stream in list(self._streams):
-            token = self._tokens.current(stream.token)
-            kept = token is not None and all(
-                token.may(stream.right, pipeline) for pipeline in stream.pipelines
-            )
-            if not kept and not stream.revoked.done():
-                stream.revoked.set_result(None)
+        self.calls.check()
 
     async def intercept_service(
         self,
@@ -196,9 +182,7 @@ class Access(grpc.aio.ServerInterceptor):
             token = token_in(handler_call_details.invocation_metadata, self._tokens)
             CLIENT.set(token.name)  # for all of the call, which is one task
             if method not in CALLS and method not in STREAMS and method not in ANY_TOKEN:
-                if not token.may_everywhere(Right.ADMINISTER):
-                    raise forbidden(token, f"call {method}, which is for administrators of *")
-                return handler
+                _administers(method, token)
         except Denied as denied:
             return _denying(method, denied)
         return wrapped(
@@ -206,16 +190,15 @@ class Access(grpc.aio.ServerInterceptor):
         )
 
     def _unary(self, method: str, token: Token, serve: Any) -> Any:
-        right, pipeline_of = CALLS.get(method, (None, None))
-
         async def served(request: Any, context: Context) -> Any:
-            if pipeline_of is not None:
-                pipeline = pipeline_of(request)
-                try:
-                    _check(token, right, pipeline)
-                except Denied as denied:
-                    await deny(context, method, denied)
-            answer = await serve(request, context)
+            may = _asked_for(method, request)
+            try:
+                may(token)
+                answer = await self.calls.serve(token, _yes_or_no(may), serve(request, context))
+            except Denied as denied:
+                await deny(context, method, denied)
+            except Revoked:
+                await deny(context, method, unauthenticated(_LOST))
             if method == _LIST:
                 known = [p for p in answer.pipelines if token.knows(p.spec.name)]
                 answer = type(answer)(pipelines=known)
@@ -224,35 +207,60 @@ class Access(grpc.aio.ServerInterceptor):
         return served
 
     def _stream(self, method: str, token: Token, serve: Any) -> Any:
+        if method not in STREAMS:
+            return serve  # one that is added is for administrators, who were let in
         right, naming = STREAMS[method]
 
         async def served(requests: AsyncIterator[Any], context: Context) -> None:
-            stream = _Stream(token, right, {}, asyncio.get_running_loop().create_future())
+            pipelines: dict[str, None] = {}
+
+            def may(now: Token) -> bool:
+                return all(now.may(right, pipeline) for pipeline in pipelines)
 
             async def checked() -> AsyncIterator[Any]:
                 async for request in requests:
                     if request.HasField(naming):
                         pipeline = getattr(request, naming).pipeline
                         _check(self._tokens.current(token) or token, right, pipeline)
-                        stream.pipelines[pipeline] = None
+                        pipelines[pipeline] = None
                     yield request
 
-            self._streams[stream] = None
-            serving = asyncio.ensure_future(serve(checked(), context))
             try:
-                await asyncio.wait((serving, stream.revoked), return_when=asyncio.FIRST_COMPLETED)
-                if serving.done():
-                    serving.result()  # raises what ended it
-                    return
-                raise unauthenticated("the call's token has lost its right")
+                await self.calls.serve(token, may, serve(checked(), context))
             except Denied as denied:
                 await deny(context, method, denied)
-            finally:
-                del self._streams[stream]
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
+            except Revoked:
+                await deny(context, method, unauthenticated(_LOST))
 
         return served
+
+
+def _administers(method: str, token: Token) -> None:
+    """Raises Denied."""
+    if not token.may_everywhere(Right.ADMINISTER):
+        raise forbidden(token, f"call {method}, which is for administrators of *")
+
+
+def _asked_for(method: str, request: Any) -> Callable[[Token], None]:
+    """Raises Denied for a token that may not make this call."""
+    if method in ANY_TOKEN:
+        return lambda token: None
+    if method not in CALLS:
+        return partial(_administers, method)
+    right, pipeline_of = CALLS[method]
+    pipeline = pipeline_of(request)
+    return lambda token: _check(token, right, pipeline)
+
+
+def _yes_or_no(check: Callable[[Token], None]) -> Callable[[Token], bool]:
+    def may(token: Token) -> bool:
+        try:
+            check(token)
+        except Denied:
+            return False
+        return True
+
+    return may
 
 
 def _check(token: Token, right: Right | None, pipeline: str) -> None:
@@ -275,34 +283,47 @@ class Peers:
     that says so. With neither certificates nor tokens: everybody."""
 
     def __init__(
-        self, addresses: Mapping[int, str], *, by_certificate: bool, tokens: Tokens | None
+        self, addresses: Mapping[int, str], *, by_certificate: bool, calls: CallsUnderWay | None
     ) -> None:
-        """`addresses`: where the shards are, also those that come later."""
+        """`addresses`: where the shards are, also those that come later; calls: of those who have tokens, where
+        there are any."""
         self._addresses = addresses
-        self._by_certificate, self._tokens = by_certificate, tokens
+        self._by_certificate, self._calls = by_certificate, calls
 
-    async def check(self, context: Context, method: str) -> None:
-        """Ends the call of anybody else."""
-        if not self._by_certificate and self._tokens is None:
-            return
+    async def serve(self, context: Context, method: str, serving: Coroutine[Any, Any, T]) -> T:
+        """What the call of a shard comes to; it ends when its token is taken away. Ends the call of anybody
+        else."""
+        try:
+            token = self._token(context)
+            if token is None:
+                return await serving
+            assert self._calls is not None
+            answer: T = await self._calls.serve(token, lambda now: now.peer, serving)
+            return answer
+        except Denied as denied:
+            await deny(context, method, denied)
+        except Revoked:
+            await deny(context, method, unauthenticated(_LOST))
+        finally:
+            serving.close()  # where it was not begun
+
+    def _token(self, context: Context) -> Token | None:
+        """That by which the call is let in; None if it is by its certificate, or like everybody. Raises
+        Denied."""
+        if not self._by_certificate and self._calls is None:
+            return None
         if self._by_certificate and self._has_certificate(context):
-            return
-        denied = Denied(
-            grpc.StatusCode.PERMISSION_DENIED,
-            "this call is for processes of the tracker: their certificate is valid for the host of a "
-            "shard, or their token has the right peer",
-        )
-        if self._tokens is not None:
-            try:
-                token = token_in(context.invocation_metadata(), self._tokens)
-                if token.peer:
-                    return
-                denied = forbidden(
-                    token, "act as a process of the tracker: it has not the right peer"
-                )
-            except Denied as unknown:
-                denied = unknown
-        await deny(context, method, denied)
+            return None
+        if self._calls is None:
+            raise Denied(
+                grpc.StatusCode.PERMISSION_DENIED,
+                "this call is for processes of the tracker: their certificate is valid for the host of a "
+                "shard, or their token has the right peer",
+            )
+        token = token_in(context.invocation_metadata(), self._calls.tokens)
+        if not token.peer:
+            raise forbidden(token, "act as a process of the tracker: it has not the right peer")
+        return token
 
     def _has_certificate(self, context: Context) -> bool:
         names = context.auth_context().get("x509_subject_alternative_name", ())
