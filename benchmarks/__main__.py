@@ -1,4 +1,7 @@
-"""python -m benchmarks: runs the benchmarks, each in a process of its own, and says whether the bars hold."""
+"""python -m benchmarks: runs the benchmarks, each in a process of its own, and says whether the bars hold.
+
+It fails where a bar is not met, and where the interval of a figure spans its bar: what cannot be told is
+not met."""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Curve, Finding, Skipped, table
 from benchmarks.machine import described, machine
+from benchmarks.pairs import Verdict
 from scripts.summary import BUILD, ROOT, finish
 from tests.spark_versions.environments import EnvironmentFailed, environment, inherited
 
@@ -75,32 +80,47 @@ def main() -> int:
         curves += [{"section": section.name, **curve} for curve in found["curves"]]
         print(table(found["figures"]), flush=True)
     barred = [figure for figure in figures if "bar" in figure]
-    missed = [figure["name"] for figure in barred if figure["told"] and not figure["met"]]
-    unclear = [figure["name"] for figure in barred if not figure["told"]]
+    missed = _names(barred, Verdict.NOT_MET)
+    unclear = _names(barred, Verdict.CANNOT_TELL)
+    without = [] if options.only else sorted(BARS.keys() - {bar["bar_name"] for bar in barred})
     skipped = [figure for figure in figures if "skipped" in figure]
     for name in missed:
         print(f"bench: not met: {name}")
     for name in unclear:
         print(f"bench: cannot tell, the interval spans the bar: {name}")
+    for name in without:
+        print(f"bench: no figure of this bar in a run of this budget: {name}")
     for figure in skipped:
         print(f"bench: skipped: {figure['name']}: {figure['skipped']}")
     for name in failed:
         print(f"bench: no figures, the benchmark failed: {name}")
     return finish(
         "bench",
-        ok=bool(figures) and not missed and not failed,
+        ok=bool(figures) and not missed and not unclear and not failed,
         shown={
             "budget": options.budget.value,
             "figures": len(figures),
             "bars": len(barred),
             "met": len(barred) - len(missed) - len(unclear),
-            **({"cannot_tell": len(unclear)} if unclear else {}),
+            "not_met": len(missed),
+            "cannot_tell": len(unclear),
+            **({"without": len(without)} if without else {}),
             **({"skipped": len(skipped)} if skipped else {}),
             "failed": ",".join(failed) or "none",
             "seconds": round(time.monotonic() - began),
         },
-        details={"machine": facts, "missed": missed, "results": figures, "curves": curves},
+        details={
+            "machine": facts,
+            "missed": missed,
+            "unclear": unclear,
+            "results": figures,
+            "curves": curves,
+        },
     )
+
+
+def _names(barred: Sequence[dict[str, Any]], verdict: Verdict) -> list[str]:
+    return [figure["name"] for figure in barred if figure["verdict"] == verdict.value]
 
 
 def _arguments() -> argparse.Namespace:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from acker.v1 import types_pb2 as pb
+from benchmarks.bars import BARS
 from benchmarks.core import HORIZON, Cluster, Node, cells
-from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.figures import Budget, Figure
 from tracker.core.model import PipelineSpec, TickContent
 from tracker.wire.ticks import content_from_pb, content_to_pb
 
@@ -18,7 +19,7 @@ GROUP = 10
 
 
 def find(budget: Budget) -> Iterable[Figure]:
-    rounds, ticks = budget.pick(3, 9), budget.pick(400, 1500)
+    rounds, ticks = budget.pick(7, 9), budget.pick(400, 1500)
     way = f"processor time; {CELLS_PER_TICK} distinct cells a tick, {GROUP} ticks a group commit"
     _applied_per_second(ticks, False)
     yield Figure(
@@ -26,22 +27,23 @@ def find(budget: Budget) -> Iterable[Figure]:
         tuple(_applied_per_second(ticks, False) for _ in range(rounds)),
         "/s",
         way,
-        Bar(5e6, at_most=False),
+        BARS["cells applied"],
     )
     yield Figure(
         "... and read from the bytes of the request",
         tuple(_applied_per_second(ticks, True) for _ in range(rounds)),
         "/s",
         way,
-        Bar(5e6, at_most=False),
+        BARS["cells applied"],
     )
     for name, step in (("neighbouring slots", 1), ("every 8th slot", 8)):
         yield Figure(
             f"memory of an open cell, {name}",
-            (_bytes_per_cell(budget.pick(200_000, 1_000_000), step),),
+            (_bytes_per_cell(1_000_000, step),),
             "bytes",
             "all that the process holds of a million cells, as allocated",
-            Bar(64) if step == 1 else None,
+            BARS["memory of a cell"] if step == 1 else None,
+            exact=True,
         )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.bars import BARS
+from benchmarks.figures import Budget, Figure
 from benchmarks.scratch import scratch
 from tests.elastic.rescaling import Round
 
@@ -31,5 +32,5 @@ def find(budget: Budget) -> Iterable[Figure]:
         "",
         "1, 2, 4, 3, 1 shards; the control with as many processes as there were in that second; the worst "
         f"second of the controls themselves: {max(each.worst_steady_ratio for each in rounds):.2f}",
-        Bar(2.0),
+        BARS["latency while shards come and go"],
     )

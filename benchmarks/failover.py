@@ -8,6 +8,7 @@ that is gone.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import threading
 import time
@@ -15,8 +16,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.bars import BARS
+from benchmarks.figures import Budget, Figure, are_told
 from benchmarks.latency import Heard
+from benchmarks.limits import time_for
+from benchmarks.pairs import FEWEST_ROUNDS, take_turns
 from tests.cluster.redis_server import RedisServer
 from tests.cluster.tracker import Tracker
 from tracker.client import NodeClient
@@ -24,22 +28,39 @@ from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.routing import RoutingTable
 
 TIMEOUT_S = 60.0
+ROUNDS_S = 150.0
+"""How long rounds that cannot tell may go on."""
 PROMISE_EVERY_S = 0.01
 BEFORE_S = 1.5
 
 
 def find(budget: Budget) -> Iterable[Figure]:
-    rounds = budget.pick(1, 5)
-    for store in ("sqlite", "redis"):
-        with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory:
-            pauses = [_pause_s(Path(directory) / f"{turn}", store) for turn in range(rounds)]
-        yield Figure(
+    with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory:
+        folders = (Path(directory) / f"{turn}" for turn in itertools.count())
+        pauses = take_turns(
+            {
+                store: (lambda store=store: _pause_s(next(folders), store))  # type: ignore[misc]
+                for store in ("sqlite", "redis")
+            },
+            FEWEST_ROUNDS,
+            lambda found: are_told(_figures(found)),
+            looks=budget.looks,
+            has_time=time_for(ROUNDS_S),
+        )
+    return _figures(pauses)
+
+
+def _figures(pauses: dict[str, list[float]]) -> list[Figure]:
+    return [
+        Figure(
             f"kill -9 of a shard with a standby until announcements go on, {store}",
-            tuple(pauses),
+            tuple(found),
             "s",
             "2 shards and a standby, leases as they come",
-            Bar(2.0),
+            BARS["failover"],
         )
+        for store, found in pauses.items()
+    ]
 
 
 def _pause_s(directory: Path, store: str) -> float:

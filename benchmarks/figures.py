@@ -1,18 +1,18 @@
 """What a benchmark finds: figures with their spread, bars that they must meet, curves to draw.
 
-A figure is the median of several runs and their range. Where two things are compared they are run by
-turns in one run of the benchmark, and the figure is made of one ratio for each pair: whatever else the
-machine does then falls on both.
+A figure is the median of several rounds and their range. One with a bar is judged by the interval of its
+values (`benchmarks/pairs.py`), unless it is a count that comes out the same in every run.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from benchmarks.pairs import FEWEST_ROUNDS, MOST_LOOKS, Bar, Verdict, interval
 
 
 class Budget(Enum):
@@ -28,50 +28,42 @@ class Budget(Enum):
             return quick
         return standard if self is Budget.STANDARD or full is None else full
 
-
-@dataclass(frozen=True)
-class Bar:
-    """What a figure must reach: at most, or at least, `limit`."""
-
-    limit: float
-    at_most: bool = True
-
-    def holds(self, value: float) -> bool:
-        return value <= self.limit if self.at_most else value >= self.limit
-
-    def __str__(self) -> str:
-        return f"{'≤' if self.at_most else '≥'} {shown(self.limit)}"
+    @property
+    def looks(self) -> int:
+        """How often rounds that cannot tell are doubled, and judged again."""
+        return self.pick(1, 2, MOST_LOOKS)
 
 
 @dataclass(frozen=True)
 class Figure:
     """One line of the table. `values`: one for each run, in `unit` ("" for a ratio); `against`: what it
-    was compared with, or how it was measured. by_interval: the bar is met or missed only where the
-    interval of the values does not span it."""
+    was compared with, or how it was measured. exact: a count that comes out the same in every run, or the
+    whole of a long run, which needs no interval."""
 
     name: str
     values: tuple[float, ...]
     unit: str = ""
     against: str = ""
     bar: Bar | None = None
-    by_interval: bool = False
+    exact: bool = False
+    judged: Verdict | None = None
+    """What a rule of its own has found, where the interval is not what decides."""
 
     @property
     def median(self) -> float:
         return statistics.median(self.values)
 
     @property
-    def met(self) -> bool:
-        """Whether the median meets the bar; a figure without one has none to miss."""
-        return self.bar is None or self.bar.holds(self.median)
+    def interval(self) -> tuple[float, float]:
+        """Where the median lies."""
+        return (self.median, self.median) if self.exact else interval(self.values)
 
     @property
-    def is_told(self) -> bool:
-        """Whether the values say if the bar is met; else their interval spans it."""
-        if self.bar is None or not self.by_interval:
-            return True
-        low, high = interval(self.values)
-        return self.bar.holds(low) == self.bar.holds(high)
+    def verdict(self) -> Verdict:
+        """A figure without a bar has none to miss."""
+        if self.judged is not None:
+            return self.judged
+        return Verdict.MET if self.bar is None else self.bar.verdict(*self.interval)
 
     def as_data(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -85,9 +77,12 @@ class Figure:
             "against": self.against,
         }
         if self.bar is not None:
-            data |= {"bar": str(self.bar), "met": self.met, "told": self.is_told}
-        if self.by_interval:
-            data["interval"] = list(interval(self.values))
+            data |= {"bar": f"{'≤' if self.bar.at_most else '≥'} {shown(self.bar.limit)}"}
+            data |= {"bar_name": self.bar.name, "verdict": self.verdict.value}
+            data |= {"met": self.verdict is Verdict.MET}
+            data |= {"told": self.verdict is not Verdict.CANNOT_TELL}
+        if not self.exact and self.judged is None and len(self.values) >= FEWEST_ROUNDS:
+            data["interval"] = list(self.interval)
         return data
 
 
@@ -125,22 +120,10 @@ class Curve:
 
 Finding = Figure | Skipped | Curve
 
-_TWO_SIDED_95 = 1.96
 
-
-def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
-    """One for each pair of runs."""
-    return tuple(a / b for a, b in zip(over, under, strict=True))
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where the middle of what the values are taken from lies, with 95 %: by the signed ranks of their
-    differences from it (Hodges and Lehmann's interval), which a few wild values move little."""
-    number = len(values)
-    middles = sorted((values[i] + values[j]) / 2 for i in range(number) for j in range(i, number))
-    deviation = math.sqrt(number * (number + 1) * (2 * number + 1) / 24)
-    left_out = max(0, math.floor(len(middles) / 2 - _TWO_SIDED_95 * deviation))
-    return middles[left_out], middles[-1 - left_out]
+def are_told(figures: Iterable[Figure]) -> bool:
+    """Whether each has a verdict."""
+    return all(figure.verdict is not Verdict.CANNOT_TELL for figure in figures)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -158,16 +141,15 @@ def shown(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1 else f"{value:.{2 if abs(value) < 10 else 1}f}"
 
 
-def _verdict(figure: dict[str, Any]) -> str:
-    if not figure.get("told", True):
-        return "cannot tell"
-    return "met" if figure["met"] else "**not met**"
+_EMPHASIS = {verdict.value: verdict.value for verdict in Verdict} | {
+    Verdict.NOT_MET.value: f"**{Verdict.NOT_MET.value}**"
+}
 
 
 def table(figures: Sequence[dict[str, Any]]) -> str:
     """Figures, as `as_data` gives them, as a table in Markdown."""
     lines = [
-        "| what | figure | range | bar | compared with |",
+        "| what | figure | range (rounds); interval | bar | compared with |",
         "|---|---|---|---|---|",
     ]
     for figure in figures:
@@ -178,8 +160,8 @@ def table(figures: Sequence[dict[str, Any]]) -> str:
         spread = f"{shown(figure['low'])} – {shown(figure['high'])} ({figure['runs']})"
         if "interval" in figure:
             low, high = figure["interval"]
-            spread += f"; 95 %: {low:.3f} – {high:.3f}"
-        bar = f"{figure['bar']}{unit}: {_verdict(figure)}" if "bar" in figure else ""
+            spread += f"; {shown(low)} – {shown(high)}" if unit else f"; {low:.3f} – {high:.3f}"
+        bar = f"{figure['bar']}{unit}: {_EMPHASIS[figure['verdict']]}" if "bar" in figure else ""
         lines.append(
             f"| {figure['name']} | {shown(figure['median'])}{unit} | {spread} | {bar} "
             f"| {figure['against']} |"

@@ -14,13 +14,18 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from benchmarks.bars import BARS
 from benchmarks.core import HORIZON, Cluster, Node, cells, steady_ticks
-from benchmarks.figures import Bar, Budget, Curve, Figure, ratios
+from benchmarks.figures import Budget, Curve, Figure, are_told
+from benchmarks.limits import time_for
+from benchmarks.pairs import ratios, take_turns
 from benchmarks.subscribers import cost_us
 from benchmarks.tree import levels_per_second
 from tracker.core.model import Edge, PipelineSpec, TickContent
 
 AHEAD_SLOTS = 1 << 30
+CASE_S = 300.0
+"""How long rounds of a comparison that cannot tell may go on."""
 
 Run = Callable[[int], float]
 """Microseconds a tick, over so many ticks."""
@@ -28,6 +33,7 @@ Run = Callable[[int], float]
 
 def find(budget: Budget) -> Iterable[Figure | Curve]:
     yield from _nodes(budget)
+    yield from _shards(budget)
     yield from _steady(budget)
     if budget is Budget.FULL:
         yield from _curves(budget)
@@ -62,31 +68,49 @@ class Pipeline:
         return (time.process_time() - began) / ticks * 1e6
 
 
-def _take_turns(runs: dict[int, Run], ticks: int, rounds: int) -> dict[int, list[float]]:
-    """By turns; the first round warms up."""
-    costs: dict[int, list[float]] = {size: [] for size in runs}
+def _compared(
+    what: str, runs: dict[int, Run], ticks: int, rounds: int, looks: int = 1
+) -> Iterable[Figure | Curve]:
+    """What a tick costs by size, against that of the smallest; by turns."""
+    low = min(runs)
+
+    def figures(costs: dict[str, list[float]]) -> list[Figure]:
+        return [
+            Figure(
+                f"cost of a tick with {size:,} {what} / with {low:,}",
+                ratios(costs[str(size)], costs[str(low)]),
+                "",
+                f"{_middle(costs[str(low)]):.1f} µs of processors with {low:,}",
+                BARS.get(f"tick with {size} {what}"),
+            )
+            for size in runs
+            if size == max(runs) or f"tick with {size} {what}" in BARS
+        ]
+
     gc.collect()
-    for turn in range(rounds + 1):
-        for size, run in runs.items():
-            cost = run(ticks)
-            if turn:
-                costs[size].append(cost)
-    return costs
+    costs = take_turns(
+        {str(size): (lambda run=run: run(ticks)) for size, run in runs.items()},  # type: ignore[misc]
+        rounds,
+        lambda costs: are_told(figures(costs)),
+        looks=looks,
+        has_time=time_for(CASE_S),
+    )
+    yield from figures(costs)
+    if len(runs) > 2:
+        yield _curve(what, {size: costs[str(size)] for size in runs})
 
 
 def _nodes(budget: Budget) -> Iterable[Figure | Curve]:
     sizes = (10, 1000) if budget is Budget.QUICK else (10, 30, 100, 300, 1000)
     runs: dict[int, Run] = {n: Pipeline(Cluster(), "p", n).run for n in sizes}
-    costs = _take_turns(runs, budget.pick(4_000, 10_000), budget.pick(5, 9))
-    yield Figure(
-        "cost of a tick with 1000 nodes / with 10 nodes",
-        ratios(costs[1000], costs[10]),
-        "",
-        f"{_middle(costs[10]):.1f} µs of processors with 10 nodes",
-        Bar(1.2),
-    )
-    if len(sizes) > 2:
-        yield _curve("nodes", costs)
+    yield from _compared("nodes", runs, budget.pick(4_000, 10_000), budget.pick(7, 9), budget.looks)
+
+
+def _shards(budget: Budget) -> Iterable[Figure | Curve]:
+    """All shards' cores together; what their processes and links take besides is in other benchmarks."""
+    sizes = (1, 4) if budget is Budget.QUICK else (1, 2, 4, 8, 16)
+    runs: dict[int, Run] = {n: Pipeline(Cluster(n), "p", 10).run for n in sizes}
+    yield from _compared("shards", runs, budget.pick(1_000, 2_000), 7, budget.looks)
 
 
 def _middle(values: list[float]) -> float:
@@ -101,21 +125,12 @@ def _curve(what: str, costs: dict[int, list[float]], y: str = "µs of processors
 def _curves(budget: Budget) -> Iterable[Figure | Curve]:
     ticks, rounds = budget.pick(1_000, 4_000), budget.pick(3, 3, 7)
     by: dict[str, dict[int, Run]] = {
-        "shards": {n: Pipeline(Cluster(n), "p", 10).run for n in (1, 2, 3, 4)},
         "segments": {n: Pipeline(Cluster(), "p", 10, n).run for n in (1, 3, 10, 30, 100)},
         "pipelines": {n: _among(n) for n in (1, 10, 100, 1000)},
         "open slots": {n: _with_open(n) for n in (10**3, 10**4, 10**5, 10**6)},
     }
     for what, runs in by.items():
-        costs = _take_turns(runs, ticks, rounds)
-        low, high = min(runs), max(runs)
-        yield Figure(
-            f"cost of a tick with {high:,} {what} / with {low:,}",
-            ratios(costs[high], costs[low]),
-            "",
-            f"{_middle(costs[low]):.1f} µs of processors with {low:,}",
-        )
-        yield _curve(what, costs)
+        yield from _compared(what, runs, ticks, rounds)
 
 
 def _among(pipelines: int) -> Run:
@@ -180,14 +195,16 @@ def _steady(budget: Budget) -> Iterable[Figure | Curve]:
         ((blocks[-1] - blocks[after]) / (ticks * (parts - 1 - after) / parts) * 1000,),
         "",
         f"{blocks[-1]:,} after all, {blocks[after]:,} after a tenth",
-        Bar(1.0),
+        BARS["objects left behind"],
+        exact=True,
     )
     yield Figure(
         f"growth of resident memory over {ticks:,} ticks in a steady state",
         ((resident[-1] - resident[after]) / 2**20,),
         "MiB",
         f"{resident[-1] / 2**20:.0f} MiB after all",
-        Bar(2.0),
+        BARS["memory growth"],
+        exact=True,
     )
     xs = [ticks / parts * (place + 1) for place in range(parts)]
     line = [(x, size / 2**20) for x, size in zip(xs, resident, strict=True)]

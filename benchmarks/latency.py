@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 import os
 import random
 import tempfile
@@ -26,8 +27,11 @@ from typing import Any
 import grpc
 
 from benchmarks import looping
+from benchmarks.bars import BARS
 from benchmarks.echo import CALL
-from benchmarks.figures import Bar, Budget, Curve, Figure, percentile
+from benchmarks.figures import Budget, Curve, Figure, are_told, percentile
+from benchmarks.limits import time_for
+from benchmarks.pairs import FEWEST_ROUNDS, take_turns
 from benchmarks.processes import EchoServer
 from local_tracker.worker.handle import Handle
 from tests.cluster.redis_server import RedisServer
@@ -41,7 +45,8 @@ SPACING_S = (0.008, 0.018)
 """Between two steps that are measured."""
 BACKGROUND_SPACING_S = 0.002
 WARM_UP = 30
-P50, P99 = Bar(5.0), Bar(15.0)
+CASE_S = 180.0
+"""How long rounds of a case that cannot tell may go on."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Case:
     shards: int = 1
     subscribers: int = 1
     rests: bool = False
-    barred: bool = False
+    barred: str = ""
+    """The name of its bars, behind their percentile."""
 
     def __str__(self) -> str:
         window = f"flush {self.window_ms:g} ms" if self.window_ms else "no local tracker"
@@ -65,20 +71,26 @@ class Case:
         return f"{window}, {self.store}, {shards}, {listeners}"
 
 
-BARRED = Case(barred=True)
+BARRED = (
+    Case(barred="sqlite"),
+    Case(store="redis", barred="redis"),
+    Case(shards=2, barred="2 shards"),
+    Case(shards=4, barred="4 shards"),
+    Case(subscribers=100, barred="100 subscribers"),
+)
 
 
 def find(budget: Budget) -> Iterable[Figure | Curve]:
-    samples = budget.pick(300, 600, 1000)
+    samples = budget.pick(200, 300)
     yield _fsync()
     with EchoServer() as echo:
-        yield from _measure(BARRED, echo, budget.pick(1, 3), samples)
+        for case in BARRED if budget is not Budget.QUICK else BARRED[:1]:
+            yield from _measure(case, echo, FEWEST_ROUNDS, samples, budget.looks)
         if budget is Budget.QUICK:
             return
-        others = [Case(store="redis", barred=True), Case(0), Case(store="memory:")]
-        others += [Case(rests=True), Case(shards=2), Case(shards=4), Case(subscribers=100)]
+        others = [Case(0), Case(store="memory:"), Case(rests=True)]
         if budget is Budget.FULL:
-            others += [Case(1), Case(2), Case(10), Case(20), Case(0, shards=4)]
+            others += [Case(1), Case(2), Case(5), Case(10), Case(20), Case(0, shards=4)]
             others += [
                 Case(0, store="memory:"),
                 Case(0, store="redis"),
@@ -86,7 +98,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
             ]
         middles: dict[float, list[float]] = {}
         for case in others:
-            found = list(_measure(case, echo, 1, samples // 2))
+            found = list(_measure(case, echo, 1, 300))
             yield from found
             if (case.store, case.shards, case.subscribers, case.rests) == ("sqlite", 1, 1, False):
                 middles[case.window_ms] = [found[0].median, found[1].median]
@@ -98,24 +110,39 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
         yield Curve("notification latency by flush window", "window, ms", "ms", lines, False)
 
 
-def _measure(case: Case, echo: EchoServer, rounds: int, samples: int) -> Iterator[Figure]:
-    p50, p99, bare50, bare99 = [], [], [], []
+def _measure(
+    case: Case, echo: EchoServer, rounds: int, samples: int, looks: int = 1
+) -> Iterable[Figure]:
     with tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory, ExitStack() as stack:
         store = case.store
         if store == "redis":
             store = stack.enter_context(RedisServer(Path(directory) / "redis")).url
         tracker = stack.enter_context(Tracker(Path(directory), case.shards, store=store))
-        for turn in range(rounds):
-            ours = _notifications(tracker, f"p{turn}", case, samples)
-            bare = looping.run(_round_trips(echo, samples))
-            p50.append(percentile(ours, 50))
-            p99.append(percentile(ours, 99))
-            bare50.append(percentile(bare, 50))
-            bare99.append(percentile(bare, 99))
-    trip = f"bare gRPC round trip of {min(bare50):.2f} ms p50, {min(bare99):.2f} ms p99"
-    bars = (P50, P99) if case.barred else (None, None)
-    yield Figure(f"notification p50: {case}", tuple(p50), "ms", trip, bars[0])
-    yield Figure(f"notification p99: {case}", tuple(p99), "ms", trip, bars[1])
+        pipelines = (f"p{turn}" for turn in itertools.count())
+        rounds_made = take_turns(
+            {
+                "ours": lambda: _notifications(tracker, next(pipelines), case, samples),
+                "bare": lambda: looping.run(_round_trips(echo, samples)),
+            },
+            rounds,
+            lambda found: are_told(_figures(case, **found)),
+            looks=looks,
+            has_time=time_for(CASE_S),
+        )
+    return _figures(case, **rounds_made)
+
+
+def _figures(case: Case, ours: list[list[float]], bare: list[list[float]]) -> Iterator[Figure]:
+    bare50, bare99 = (min(percentile(each, percent) for each in bare) for percent in (50, 99))
+    trip = f"bare gRPC round trip of {bare50:.2f} ms p50, {bare99:.2f} ms p99"
+    for percent in (50, 99):
+        yield Figure(
+            f"notification p{percent}: {case}",
+            tuple(percentile(each, percent) for each in ours),
+            "ms",
+            f"{len(ours[0])} a round; {trip}",
+            BARS.get(f"notification p{percent}, {case.barred}"),
+        )
 
 
 def _notifications(tracker: Tracker, pipeline: str, case: Case, samples: int) -> list[float]:

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures import Bar, Budget, Figure, ratios
+from benchmarks.bars import BARS
+from benchmarks.figures import Budget, Figure
+from benchmarks.pairs import ratios, take_turns
 from fronts.batches import items_batch
 from fronts.core import FrontCore
 from local_tracker.core.merge import merge_acks
 from local_tracker.worker.collector import Collector
 from tracker.core.model.ack_values import root_values
 
-LIMIT = Bar(50e6, at_most=False)
-
 
 def find(budget: Budget) -> Iterable[Figure]:
-    acks, rounds = budget.pick(2_000_000, 10_000_000), budget.pick(3, 9)
+    acks, rounds = budget.pick(2_000_000, 10_000_000), budget.pick(7, 9)
     random = np.random.default_rng(7)
     values = random.integers(1, 2**63, acks).astype(np.uint64)
     for name, slots in {
@@ -41,24 +41,20 @@ def _merge(
 ) -> Iterable[Figure]:
     """By turns: our merge, NumPy's XOR into a table, NumPy's XOR of everything."""
     width = int(slots.max()) + 1
-    ways: tuple[Callable[[], Any], ...] = (
-        lambda: merge_acks(0, slots, values),
-        lambda: np.bitwise_xor.at(np.zeros(width, np.uint64), slots, values),
-        lambda: np.bitwise_xor.reduce(values),
-    )
-    seconds: list[list[float]] = [[] for _ in ways]
-    for turn in range(rounds + 1):
-        for way, times in zip(ways, seconds, strict=True):
-            cost = _cost(way)
-            if turn:
-                times.append(cost)
-    merged, table, reduced = seconds
+    ways: dict[str, Callable[[], float]] = {
+        "merged": lambda: _cost(lambda: merge_acks(0, slots, values)),
+        "table": lambda: _cost(
+            lambda: np.bitwise_xor.at(np.zeros(width, np.uint64), slots, values)
+        ),
+        "reduced": lambda: _cost(lambda: np.bitwise_xor.reduce(values)),
+    }
+    merged, table, reduced = take_turns(ways, rounds).values()
     yield Figure(
         f"acks merged a second by a local tracker's core, {name}",
         tuple(len(values) / cost for cost in merged),
         "/s",
         f"processor time; arrays of {len(values):,} acks",
-        LIMIT,
+        BARS["acks merged"],
     )
     yield Figure(f"... / NumPy's bitwise_xor.at, {name}", ratios(table, merged), "", "rate to rate")
     yield Figure(

@@ -21,7 +21,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.figures import Budget, Figure
+from benchmarks.pairs import Bar
 from local_tracker.core.window import FlushWindow, Step, merged_content
 from tracker.core.log import (
     Announced,
@@ -80,6 +81,7 @@ def find(budget: Budget) -> Iterable[Figure]:
             f"published {published:,} with a local tracker, {PUNCTUATIONS:,} with punctuations; "
             f"{_kinds(counted, scale)}{measured}",
             Bar(published / 2),
+            exact=True,
         )
         yield Figure(
             f"... with the answers to ticks, {kind}",

@@ -32,8 +32,9 @@ import redis
 
 from benchmarks import looping
 from benchmarks.acker import ACK, MESSAGE
-from benchmarks.figures import Budget, Figure, ratios
+from benchmarks.figures import Budget, Figure
 from benchmarks.flink import flink_delays
+from benchmarks.pairs import ratios, take_turns
 from benchmarks.processes import EchoServer
 from benchmarks.watermark import delays
 from local_tracker.worker.collector import Collector
@@ -88,12 +89,8 @@ def _acknowledging(items: int, rounds: int) -> Iterator[Figure]:
             "counters in Redis, durable": lambda: _redis(store, values),
             "a Storm-style acker, in memory": lambda: looping.run(_acker(acker.address, values)),
         }
-        rates: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(rounds + 1):
-            for name, way in ways.items():
-                rate = items / way()
-                if turn:
-                    rates[name].append(rate)
+        seconds = take_turns(ways, rounds)
+    rates = {name: [items / each for each in found] for name, found in seconds.items()}
     ours = rates["Lowmark, durable"]
     for name, found in rates.items():
         yield Figure(f"items acknowledged a second: {name}", tuple(found), "/s", f"{items:,} items")

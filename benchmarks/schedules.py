@@ -13,7 +13,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.figures import Bar, Budget, Figure
+from benchmarks.bars import BARS
+from benchmarks.figures import Budget, Figure
 from scripts.summary import ROOT
 from tests.simulation.progress import PROGRESS, SIMULATED, Progress, add_up
 from tests.simulation.progress import commit as now
@@ -40,7 +41,8 @@ def find(budget: Budget) -> Iterable[Figure]:
         (float(run - failed),),
         "",
         f"make sim N={MILLION} runs them; {run:,} were run, {failed} failed; {of}",
-        Bar(MILLION, at_most=False),
+        BARS["schedules"],
+        exact=True,
     )
 
 

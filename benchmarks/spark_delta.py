@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks import store_pairs
+from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Finding
 from benchmarks.store_pairs import BATCHES, BUCKET, Copy
 
@@ -24,6 +25,7 @@ class DeltaCopy(Copy):
     """Each batch takes one version, of one file."""
 
     what = "bare copy from Delta to Delta on S3"
+    bar = BARS["copy to Delta by units"]
 
     def write_input(self) -> list[str]:
         for place in self.put_rows("rows"):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks import store_pairs
+from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Finding
 from benchmarks.spark_tracking import SCHEMA
 from benchmarks.store_pairs import BUCKET, Copy
@@ -15,6 +16,7 @@ from tracker.core.model.units import unit_name
 
 class FilesCopy(Copy):
     what = "bare Parquet copy on S3"
+    bar = BARS["copy to S3 by units"]
 
     def write_input(self) -> list[str]:
         return [unit_name(place) for place in self.put_rows("in")]

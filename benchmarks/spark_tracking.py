@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,10 @@ from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
 from benchmarks import flights
-from benchmarks.figures import Bar, Budget, Figure, ratios, shown
+from benchmarks.bars import BARS
+from benchmarks.figures import Budget, Figure, are_told, shown
+from benchmarks.limits import time_for
+from benchmarks.pairs import ratios, take_turns
 from benchmarks.scratch import scratch
 from examples.flights.data import FLIGHTS
 from fronts.files import FileFront
@@ -57,10 +61,8 @@ _ROOM_BYTES = 8 << 30
 Cost = tuple[float, float]
 """Seconds that have passed, and seconds of processors."""
 
-BARS = {
-    ("words", "units"): Bar(1.02), ("words", "rows"): Bar(1.05),
-    ("copy", "units"): Bar(1.02), ("copy", "rows"): Bar(1.15),
-}  # fmt: skip
+CASE_S = 900.0
+"""How long rounds of a case that cannot tell may go on."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Case:
 
 
 def find(budget: Budget) -> Iterable[Figure]:
-    rounds = budget.pick(1, 13, 25)
+    rounds = budget.pick(1, 14)
     cases = [Case("words", 1_000_000, barred=True), Case("copy", 5_000_000, barred=True)]
     if budget is Budget.QUICK:
         cases = [Case("copy", 500_000)]
@@ -109,10 +111,18 @@ def find(budget: Budget) -> Iterable[Figure]:
                 bench = Bench(embedded, spark, given, names, case.batches, f"case{place}")
                 bench.divide(cores * case.partitions)
                 turns = rounds if case.barred else max(1, rounds // 4)
-                yield from _figures(case, measure(bench, case.workload, turns))
+                costs = measure(
+                    bench, case.workload, turns,
+                    partial(_are_told, case), budget.looks,
+                )  # fmt: skip
+                yield from _figures(case, costs)
                 shutil.rmtree(given)
         finally:
             spark.stop()
+
+
+def _are_told(case: Case, costs: dict[str, list[Cost]]) -> bool:
+    return are_told(_figures(case, costs))
 
 
 def _figures(case: Case, costs: dict[str, list[Cost]]) -> Iterable[Figure]:
@@ -128,8 +138,8 @@ def _figures(case: Case, costs: dict[str, list[Cost]]) -> Iterable[Figure]:
         # Where a worker ended unwaited for, what it had used is gone from the sum.
         pairs = [(a[1], b[1]) for a, b in zip(tracked, plain, strict=True)]
         used = tuple(a / b for a, b in pairs if min(a, b) > 0)
-        bar = BARS[case.workload, way] if case.barred else None
-        yield Figure(f"{case}: {way} / untracked", passed, "", against, bar, bar is not None)
+        bar = BARS[f"{case.workload} by {way}"] if case.barred else None
+        yield Figure(f"{case}: {way} / untracked", passed, "", against, bar)
         if used:
             yield Figure(f"... by processor time: {way} / untracked", used, "", "all processes")
 
@@ -349,17 +359,14 @@ def tap(way: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
     return {"acks by array": by_array, "acks by row": by_row}.get(way, pass_on)
 
 
-def measure(bench: Bench, workload: str, rounds: int) -> dict[str, list[Cost]]:
-    """By turns, in another order each round, after one round that does not count."""
+def measure(
+    bench: Bench, workload: str, rounds: int,
+    told: Callable[[dict[str, list[Cost]]], bool] = lambda _: True, looks: int = 1,
+) -> dict[str, list[Cost]]:  # fmt: skip
+    """By turns: of each round, what each way has cost."""
     ways = FLIGHTS_WAYS if workload not in PLAIN else TAPPED_WAYS if workload == "tap" else WAYS
-    costs: dict[str, list[Cost]] = {way: [] for way in ways}
-    for round_number in range(rounds + 1):
-        first = round_number % len(ways)
-        for way in ways[first:] + ways[:first]:
-            cost = bench.run(workload, way)
-            if round_number:
-                costs[way].append(cost)
-    return costs
+    runs = {way: (lambda way=way: bench.run(workload, way)) for way in ways}
+    return take_turns(runs, rounds, told, looks=looks, has_time=time_for(CASE_S))
 
 
 def tell(options: argparse.Namespace, costs: dict[str, list[Cost]]) -> None:

@@ -4,9 +4,8 @@ A run copies 5 million rows in ten batches, one after the other without a pause,
 and sink on the server. Compared is each batch with the one of that number in the other run of its pair: from
 its beginning to that of the next, so that whatever tracking does beside the query counts. The first batch,
 in which a query begins, is in the whole runs alone, as are the join before it, and the wait until the tracker
-has the last one. Requests are those that the server has answered, over whole runs. Pairs are run for as
-long as there is time. Batches of one pair share what else the machine did: the interval is to be trusted where
-it did nothing.
+has the last one. Requests are those that the server has answered, over whole runs. Batches of one pair
+share what else the machine did, so a pair is worth one ratio: the middle one of its batches.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 import tracker
-from benchmarks.figures import Bar, Budget, Figure, Finding, Skipped, ratios, shown
+from benchmarks.figures import Budget, Figure, Finding, Skipped, are_told, shown
+from benchmarks.limits import time_for
+from benchmarks.pairs import FEWEST_ROUNDS, Bar, ratios, take_turns
 from benchmarks.scratch import scratch
 from benchmarks.spark_tracking import FILES, made_tables, processor_s, session
 from local_tracker.spark.tracked import Tracked
@@ -42,9 +43,9 @@ from tracker.core.model import Cells, Edge, PipelineSpec, TickContent, Unit
 from tracker.core.model.ack_values import unit_value
 
 ROWS, BATCHES = 5_000_000, FILES
-BAR = Bar(1.02)
 BUCKET = "bench"
-FEWEST_PAIRS = 2
+PAIRS_S = 600.0
+"""How long pairs that cannot tell may go on."""
 _ROOM_BYTES = 8 << 30
 _WAIT_S = 120.0
 
@@ -65,6 +66,7 @@ class Copy(ABC):
 
     what: str
     """As the table calls it."""
+    bar: Bar
 
     def __init__(self, spark: SparkSession, server: S3Server) -> None:
         self.spark, self.client = spark, S3Client(server, BUCKET)
@@ -97,21 +99,15 @@ class Pairs:
         self._copy, self._server, self._embedded, self._units = copy, server, embedded, units
         self._runs = 0
 
-    def measure(self, until_s: float) -> tuple[list[Cost], list[Cost]]:
-        """Costs of untracked runs and of the tracked ones beside them, in another order each time, after a
-        pair that does not count; as many as are over at that moment of the monotonic clock."""
-        plain: list[Cost] = []
-        tracked: list[Cost] = []
-        pair_s = 0.0
-        while len(plain) < FEWEST_PAIRS + 1 or time.monotonic() + pair_s < until_s:
-            began = time.monotonic()
-            turns: list[tuple[list[Cost], Callable[[], Cost]]] = [
-                (plain, self.untracked), (tracked, self.tracked),
-            ]  # fmt: skip
-            for costs, run in turns if len(plain) % 2 else turns[::-1]:
-                costs.append(run())
-            pair_s = time.monotonic() - began
-        return plain[1:], tracked[1:]
+    def measure(self, looks: int) -> list[Figure]:
+        found = take_turns(
+            {"plain": self.untracked, "tracked": self.tracked},
+            FEWEST_ROUNDS,
+            lambda costs: are_told(figures(self._copy, **costs)),
+            looks=looks,
+            has_time=time_for(PAIRS_S),
+        )
+        return list(figures(self._copy, **found))
 
     def untracked(self) -> Cost:
         def run(writer: DataStreamWriter, _: str) -> list[Any]:
@@ -174,14 +170,11 @@ def batch_seconds(progress: Iterable[Any]) -> tuple[float, ...]:
 def find(
     kind: type[Copy], jar_sets: Sequence[str], settings: dict[str, str], budget: Budget
 ) -> Iterable[Finding]:
-    until_s = time.monotonic() + budget.pick(30, 75, 270)
     try:
         with _copied(kind, jar_sets, settings) as pairs:
-            plain, tracked = pairs.measure(until_s)
+            return pairs.measure(budget.looks)
     except Unavailable as error:
-        yield Skipped(kind.what, str(error))
-        return
-    yield from figures(kind.what, plain, tracked)
+        return [Skipped(kind.what, str(error))]
 
 
 @contextmanager
@@ -198,17 +191,18 @@ def _copied(kind: type[Copy], jar_sets: Sequence[str], settings: dict[str, str])
         yield Pairs(copy, server, embedded, copy.write_input())
 
 
-def figures(what: str, plain: Sequence[Cost], tracked: Sequence[Cost]) -> Iterable[Figure]:
-    batches = [
-        pair
-        for a, b in zip(tracked, plain, strict=True)
-        for pair in zip(a.batches, b.batches, strict=True)
-    ]
-    usual_s = statistics.median(cost for _, cost in batches)
-    case = f"{what}, {ROWS:,} rows in {BATCHES} batches"
+def figures(
+    copy: Copy | type[Copy], plain: Sequence[Cost], tracked: Sequence[Cost]
+) -> Iterable[Figure]:
+    batches = tuple(
+        statistics.median(ratios(a.batches, b.batches)) for a, b in zip(tracked, plain, strict=True)
+    )
+    usual_s = statistics.median(seconds for cost in plain for seconds in cost.batches)
+    case = f"{copy.what}, {ROWS:,} rows in {BATCHES} batches"
     yield Figure(
-        f"{case}, a batch: units / untracked", ratios(*zip(*batches, strict=True)), "",
-        f"the batch of that number untracked, {shown(usual_s)} s; {len(plain)} pairs of runs", BAR, True,
+        f"{case}, a batch: units / untracked", batches, "",
+        f"the batch of that number untracked, {shown(usual_s)} s; the middle one of each pair of runs",
+        copy.bar,
     )  # fmt: skip
     whole = [(a.seconds, b.seconds) for a, b in zip(tracked, plain, strict=True)]
     usual_s = statistics.median(cost.seconds for cost in plain)

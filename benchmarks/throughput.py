@@ -10,6 +10,7 @@ goes on answering each by itself.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -23,8 +24,11 @@ import numpy as np
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from benchmarks import looping
+from benchmarks.bars import BARS
 from benchmarks.echo import STREAM
-from benchmarks.figures import Bar, Budget, Figure, ratios
+from benchmarks.figures import Budget, Figure, are_told
+from benchmarks.limits import time_for
+from benchmarks.pairs import Bar, ratios, take_turns
 from benchmarks.processes import EchoServer
 from tests.cluster.tracker import Tracker
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
@@ -38,10 +42,14 @@ TICKS_TOGETHER = 64
 """In a message of a busy node, which sends what has gathered."""
 
 
+CASE_S = 240.0
+"""How long rounds of a case that cannot tell may go on."""
+
+
 def _bar(cells: int, together: int) -> Bar:
-    if together > 1:
-        return Bar(3.0 if cells <= 1 else 1.5, at_most=False)
-    return Bar(0.85 if cells <= 1 else 0.7, at_most=False)
+    """A tick without cells is not dearer than one with a cell."""
+    what = "ticks of 1 cell" if cells <= 1 else f"ticks of {cells} cells"
+    return BARS[f"{what}, busy node" if together > 1 else what]
 
 
 @dataclass(frozen=True)
@@ -56,25 +64,45 @@ class Run:
 def find(budget: Budget) -> Iterable[Figure]:
     # Many short turns: how fast the echo is differs from connection to connection, by how its threads and
     # the client's come to lie on the processors.
-    rounds = budget.pick(5, 13, 25)
+    rounds = budget.pick(7, 14)
     cases = [(1, 8_000)]
     if budget is not Budget.QUICK:
         cases += [(0, 8_000), (100, 4_000)]
     for cells, ticks in cases:
-        yield from _compare(cells, ticks, rounds)
+        yield from _compare(cells, ticks, rounds, budget.looks)
     for cells, ticks in cases:
         if cells:
-            yield from _compare(cells, ticks, rounds, TICKS_TOGETHER)
+            yield from _compare(cells, ticks, rounds, budget.looks, TICKS_TOGETHER)
 
 
-def _compare(cells: int, ticks: int, rounds: int, together: int = 1) -> Iterable[Figure]:
+def _compare(
+    cells: int, ticks: int, rounds: int, looks: int, together: int = 1
+) -> Iterable[Figure]:
     with (
         tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
         Tracker(Path(directory)) as tracker,
         EchoServer() as echo,
     ):
-        runs = looping.run(_take_turns(tracker, echo, cells, ticks, rounds, together))
-    ours, bare = [pair[0] for pair in runs], [pair[1] for pair in runs]
+        numbered = [_tick(number, cells) for number in range(2, ticks + 2)]
+        ours, bare = _messages(numbered, together), _messages(numbered, 1)
+        pipelines = (f"p{turn}" for turn in itertools.count())
+        runs = take_turns(
+            {
+                "tracker": lambda: looping.run(_commit(tracker, next(pipelines), ours, ticks)),
+                "echo": lambda: looping.run(_echo(echo, bare)),
+            },
+            rounds,
+            lambda runs: are_told(_figures(cells, ticks, together, **runs)),
+            looks=looks,
+            has_time=time_for(CASE_S),
+        )
+    return _figures(cells, ticks, together, **runs)
+
+
+def _figures(
+    cells: int, ticks: int, together: int, tracker: list[Run], echo: list[Run]
+) -> Iterable[Figure]:
+    ours, bare = tracker, echo
     what = {0: "ticks without cells", 1: "ticks of 1 cell"}.get(cells, f"ticks of {cells} cells")
     bar = _bar(cells, together)
     if together > 1:
@@ -104,21 +132,6 @@ def _compare(cells: int, ticks: int, rounds: int, together: int = 1) -> Iterable
 
 def _median(runs: list[Run], field: str) -> float:
     return float(np.median([getattr(run, field) for run in runs]))
-
-
-async def _take_turns(
-    tracker: Tracker, echo: EchoServer, cells: int, ticks: int, rounds: int, together: int
-) -> list[tuple[Run, Run]]:
-    """The first round warms up, and does not count."""
-    numbered = [_tick(number, cells) for number in range(2, ticks + 2)]
-    runs = []
-    for turn in range(rounds + 1):
-        count = ticks if turn else ticks // 4
-        ours = await _commit(tracker, f"p{turn}", _messages(numbered[:count], together), count)
-        bare = await _echo(echo, _messages(numbered[:count], 1))
-        if turn:
-            runs.append((ours, bare))
-    return runs
 
 
 def _messages(ticks: list[node_pb.NumberedTick], together: int) -> list[bytes]:

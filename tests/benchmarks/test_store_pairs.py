@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.figures import Figure
+from benchmarks.bars import BARS
+from benchmarks.spark_s3 import FilesCopy
 from benchmarks.store_pairs import BATCHES, Cost, batch_seconds, figures
 
 
@@ -30,9 +31,9 @@ def test_a_run_of_other_batches_is_no_run() -> None:
 def test_what_tracking_adds_is_told_apart() -> None:
     plain = [Cost(10.0, 8.0, (1.0, 2.0), 1000), Cost(10.0, 8.0, (4.0, 4.0), 1000)]
     tracked = [Cost(11.0, 8.8, (1.5, 2.0), 1080), Cost(10.0, 8.0, (4.0, 2.0), 1100)]
-    batches, whole, used, requests, added = figures("a copy", plain, tracked)
-    assert isinstance(batches, Figure) and batches.by_interval
-    assert batches.values == (1.5, 1.0, 1.0, 0.5)
+    batches, whole, used, requests, added = figures(FilesCopy, plain, tracked)
+    assert batches.bar == BARS["copy to S3 by units"]
+    assert batches.values == (1.25, 0.75), "one of a pair: its batches share what else was done"
     assert whole.values == (1.1, 1.0)
     assert used.values == pytest.approx((1.1, 1.0))
     assert requests.values == (1000 / BATCHES, 1000 / BATCHES)
