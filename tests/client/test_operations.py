@@ -48,6 +48,11 @@ def lost(running: EmbeddedTracker, front: NodeClient) -> NodeClient:
     return node
 
 
+def at(slot: int) -> str:
+    """When a slot of the first second of 1970 begins, for people."""
+    return f"1970-01-01 00:00:00.{slot * 10:03d}"
+
+
 def reached(running: EmbeddedTracker, slot: int) -> bool:
     with Subscriber(running.target, "two") as subscriber:
         return subscriber.wait_until(slot, timeout_s=WAIT_S) and subscriber.min_time() == slot
@@ -68,11 +73,14 @@ def test_why_min_time_stands_is_said(running: EmbeddedTracker, lost: NodeClient)
     assert nodes["front"]["connected"] and nodes["front"]["fronts"] == ["front"]
     assert shown["nodes"][0]["node_id"] == "lost", "who is not there is said first"
     text = run(running, "explain", "-p", "two").stdout
-    assert f"open items of segment first at slot 3, in shard {hold['shard']}" in text
-    assert "first: 3 items at slots 3..4, 7" in text
+    assert f"open items of segment first at {at(3)} (slot 3), in shard {hold['shard']}" in text
+    assert f"first: 3 items at {at(3)}..{at(4)} (slot 3..4), {at(7)} (slot 7)" in text
     assert "lost#" in text and "not connected" in text and "consumes from first" in text
     some = run_json(running, "explain", "-p", "two", "-s", "first", "--slots", "4..7")
     assert [cell["slot"] for cell in some["open_cells"]] == [4, 7]
+    at_times = "1970-01-01T00:00:00.040..1970-01-01T00:00:00.070"
+    same = run_json(running, "explain", "-p", "two", "-s", "first", "--slots", at_times)
+    assert same["open_cells"] == some["open_cells"]
 
 
 def test_a_retired_node_is_waited_for(running: EmbeddedTracker, lost: NodeClient) -> None:
@@ -103,7 +111,9 @@ def test_what_a_retired_node_holds_stays_held_or_is_let_go_of(
     assert "nodes retire lost --pipeline two --release-holds" in text
     words = ["nodes", "retire", "lost", "-p", "two", "--release-holds"]
     result = run(running, *words, "--yes")
-    assert result.exit_code == 0 and "let go of: slot 3 of second (state)" in result.stdout
+    assert (
+        result.exit_code == 0 and f"let go of: {at(3)} (slot 3) of second (state)" in result.stdout
+    )
     assert running.subscriber("two").wait_until(7, "second", WAIT_S)
 
 
@@ -122,7 +132,8 @@ def test_what_is_lost_is_shown_and_asked_for_and_listed(
     environment = {"LOWMARK_TARGET": running.target}
     refused = CliRunner().invoke(app, words, env=environment, input="n\n")
     assert refused.exit_code == EXIT_REFUSED
-    assert "to be written off in first: 2 items; open slots: 3..4" in refused.stdout
+    lost_at = f"{at(3)}..{at(4)} (slot 3..4)"
+    assert f"to be written off in first: 2 items; open at {lost_at}" in refused.stdout
     assert "give up 2 cells" in refused.stdout
     assert reached(running, 3), "nothing has happened"
     agreed = CliRunner().invoke(app, words, env=environment, input="y\n")
@@ -209,7 +220,7 @@ def test_a_pipeline_is_restarted_where_min_time_is(
     done(front.commit(promise(21)))  # nothing has happened
     agreed = CliRunner().invoke(app, words, env=environment, input="y\n")
     assert agreed.exit_code == 0, agreed.output
-    assert "two is in generation 1, from slot 3 on" in agreed.stdout
+    assert f"two is in generation 1, from {at(3)} (slot 3) on" in agreed.stdout
     with pytest.raises(FencedError, match="generation 1 begins at slot 3"):
         done(front.commit(promise(22)))
 

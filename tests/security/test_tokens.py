@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_read_keeps_what_was(tmp_path: Path) -> None:
     assert tokens.find(SECRET) is None and tokens.current(found) is None
 
 
-def test_the_command_makes_a_token_and_prints_what_the_file_says_of_it(tmp_path: Path) -> None:
+def test_the_command_makes_a_token_and_prints_a_file_of_tokens(tmp_path: Path) -> None:
     path = tmp_path / "jfk.token"
     made = lowmark(
         "tokens", "create", "jfk", "--allow", "flights=commit,subscribe", "--out", str(path),
@@ -83,7 +83,7 @@ def test_the_command_makes_a_token_and_prints_what_the_file_says_of_it(tmp_path:
     assert path.stat().st_mode & 0o077 == 0
     assert secret not in made.stdout + made.stderr
     tokens = tmp_path / "tokens.yaml"
-    tokens.write_text("tokens:\n" + made.stdout)
+    tokens.write_text(made.stdout)
     found = Tokens(str(tokens)).find(secret)
     assert found is not None and found.may(Right.SUBSCRIBE, "flights")
     again = lowmark("tokens", "create", "jfk", "--out", str(path))

@@ -27,7 +27,10 @@ def explain(
     pipeline: PipelineName,
     segment: SegmentName = None,
     slots: Annotated[
-        str | None, typer.Option(help="list open cells at these slots alone: FROM..TO, or one")
+        str | None,
+        typer.Option(
+            help="list open cells at these slots alone: FROM..TO, or one; numbers or ISO times"
+        ),
     ] = None,
     cells: Annotated[
         int,
@@ -54,13 +57,14 @@ def explain(
     from tracker.view.explanations import explanation_json, explanation_text
     from tracker.view.printing import as_printable
 
-    first, last = parse_slots(slots) if slots else (LOWEST_SLOT, FOREVER - 1)
+    if slots:
+        parse_slots(slots)
     with wrong_usage():
         parse_slot(at or "now", 1, 1)
     with connect(target) as admin:
-        asked = None
+        spec, asked = admin.pipeline(pipeline).spec, None
+        first, last = parse_slots(slots, spec) if slots else (LOWEST_SLOT, FOREVER - 1)
         if at is not None:
-            spec = admin.pipeline(pipeline).spec
             asked = parse_slot(at, spec.slack_ns, spec.rounds, up=True)
         explanation = admin.explain(
             pipeline, segment, from_slot=first, to_slot=last + 1, max_cells=cells,

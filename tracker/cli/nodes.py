@@ -46,7 +46,9 @@ def retire(
     ] = False,
     slots: Annotated[
         list[str] | None,
-        typer.Option(help="SEGMENT=FROM..TO, or SEGMENT=SLOT: what is lost; may be repeated"),
+        typer.Option(
+            help="SEGMENT=FROM..TO, or SEGMENT=SLOT: what is lost, by slots or ISO times; may be repeated"
+        ),
     ] = None,
     release_holds: Annotated[
         bool, typer.Option("--release-holds", help="let go of what it holds, in its place")
@@ -63,30 +65,23 @@ def retire(
     Nobody can tell whose the open items are: lowmark explain shows which slots are open and which nodes
     are silent. What is open at the named slots is shown, and asked for, before it is given up.
     """
-    if wait and write_off:
-        raise typer.BadParameter("--wait and --write-off are two ways; choose one")
-    if write_off != bool(slots):
-        raise typer.BadParameter("--write-off and --slots go together: name what is lost")
-    named = [parse_segment_slots(text) for text in slots or ()]
-    if as_json and not yes:
-        raise typer.BadParameter("--json cannot ask: add --yes")
+    _check_usage(wait, write_off, slots or (), as_json and not yes)
     with connect(target) as admin:
         node = _find_node(admin, pipeline, node_id)
-        names = admin.pipeline(pipeline).spec.segments
+        spec = admin.pipeline(pipeline).spec
+        named = [parse_segment_slots(text, spec) for text in slots or ()]
+        names = spec.segments
         if not as_json:
-            say(node_text(as_printable(node), as_printable(names)))
+            say(node_text(as_printable(node), as_printable(spec)))
         lost: dict[tuple[int, int], OpenCell] = {}
         for segment, explanation in _explained(admin, pipeline, named):
             _check_whole(explanation)
             cells = cells_of(explanation)
             lost |= {(cell.segment, cell.slot): cell for cell in cells}
             if not as_json:
-                say(loss_text(printable(segment), cells))
+                say(loss_text(printable(segment), cells, spec))
         if not yes:
-            given_up = f" and give up {len(lost)} cells: nobody waits for their items any more"
-            let_go = " and let go of what it holds" if release_holds and node.hold_count else ""
-            closing = f"Close {node.key} for good{let_go}{given_up if lost else ''}?"
-            ask(closing)
+            ask(_closing(node, len(lost), release_holds))
         released = _release(target, pipeline, node) if release_holds and node.hold_count else {}
         admin.retire(pipeline, node_id, _checksums(lost.values()))
         open_still = {
@@ -97,10 +92,30 @@ def retire(
     gone = [cell for at, cell in lost.items() if at not in open_still]
     stayed = [cell for at, cell in lost.items() if at in open_still]
     told = retired_json(node_id, names, gone, stayed, released)
-    text = retired_text(printable(node_id), gone, stayed, as_printable(released))
+    text = retired_text(
+        printable(node_id), gone, stayed, as_printable(released), as_printable(spec)
+    )
     show(as_json, told, text)
     if stayed:
         fail("some cells hold other items by now and stay; look again with lowmark explain")
+
+
+def _check_usage(wait: bool, write_off: bool, slots: Sequence[str], must_ask_json: bool) -> None:
+    if wait and write_off:
+        raise typer.BadParameter("--wait and --write-off are two ways; choose one")
+    if write_off != bool(slots):
+        raise typer.BadParameter("--write-off and --slots go together: name what is lost")
+    for text in slots:
+        parse_segment_slots(text)
+    if must_ask_json:
+        raise typer.BadParameter("--json cannot ask: add --yes")
+
+
+def _closing(node: NodeExplanation, cell_count: int, release_holds: bool) -> str:
+    """What is asked before a node is closed."""
+    let_go = " and let go of what it holds" if release_holds and node.hold_count else ""
+    given_up = f" and give up {cell_count} cells: nobody waits for their items any more"
+    return f"Close {node.key} for good{let_go}{given_up if cell_count else ''}?"
 
 
 def _release(target: str, pipeline: str, node: NodeExplanation) -> dict[str, tuple[str, int]]:

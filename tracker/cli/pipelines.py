@@ -25,7 +25,7 @@ from tracker.client import Admin
 from tracker.client.moments import parse_slot
 from tracker.client.pipeline_file import load_pipeline
 from tracker.core.model import PipelineSpec
-from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json
+from tracker.view.pipelines import WatchHistory, pipeline_json, shards_json, time_and_slot_text
 
 pipelines_app = typer.Typer(no_args_is_help=True, help="Register pipelines and look at them.")
 
@@ -132,7 +132,7 @@ def restart(
         generation, began = admin.restart(pipeline, info.state.generation, from_slot)
     show(
         as_json, {"pipeline": pipeline, "generation": generation, "from_slot": began},
-        f"{pipeline} is in generation {generation}, from slot {began} on; start its nodes again",
+        f"{pipeline} is in generation {generation}, from {time_and_slot_text(began, info.spec)} on; start its nodes again",
     )  # fmt: skip
 
 

@@ -81,8 +81,8 @@ def create(
         bool, typer.Option("--peer", help="for processes of the tracker that have no certificates")
     ] = False,
 ) -> None:
-    """Make a token: write it to a file, and print the entry for the tracker's file of tokens, which
-    holds only its hash."""
+    """Make a token: write it to a file, and print a file of tokens for `lowmark serve --tokens`, which
+    holds only its hash. Where there is one already, all but the first line is added to it."""
     import yaml
 
     from tracker.service.rpc.tokens import digest_of, new_token, parse_tokens
@@ -95,7 +95,8 @@ def create(
             raise typer.BadParameter(f"--allow {given!r} is not PIPELINE=RIGHT,...")
         rights[pipeline] = words.split(",")
     entry = {"name": name, "sha256": digest_of(token).hex(), "pipelines": rights}
-    text = yaml.safe_dump([{**entry, **({"peer": True} if peer else {})}], sort_keys=False)
-    parse_tokens(f"tokens:\n{text}".encode(), "the entry")  # raises what cannot be
+    entries = [{**entry, **({"peer": True} if peer else {})}]
+    text = yaml.safe_dump({"tokens": entries}, sort_keys=False)
+    parse_tokens(text.encode(), "the entry")  # raises what cannot be
     write_secret(out, token)
     say(text, nl=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tracker.client import Explanation
 from tracker.core.insight.explain import Hold, HoldKind, NodeExplanation, OpenCell
+from tracker.core.model import PipelineSpec
 from tracker.core.model.slots import FOREVER
 from tracker.core.model.waits import WaitKind
 from tracker.view.causes import advice, cause_json, cause_text, said_of
@@ -25,16 +26,26 @@ SHOWN_HOLDS = 5
 """Of one node, those of the lowest slots."""
 
 
-def ranges_text(slots: Iterable[int], most: int = SHOWN_RANGES) -> str:
-    """Slots as ranges: `3..5, 9`."""
+def ranges_text(slots: Iterable[int], spec: PipelineSpec, most: int = SHOWN_RANGES) -> str:
+    """Slots as ranges: `slot 3..5, slot 9`, or the times at which they begin, with their numbers."""
     ranges: list[tuple[int, int]] = []
     for slot in sorted(set(slots)):
         if ranges and slot == ranges[-1][1] + 1:
             ranges[-1] = (ranges[-1][0], slot)
         else:
             ranges.append((slot, slot))
-    texts = [f"{first}..{last}" if first < last else str(first) for first, last in ranges[:most]]
+    texts = [range_text(first, last, spec) for first, last in ranges[:most]]
     return ", ".join(texts) + (f" and {len(ranges) - most} more" if len(ranges) > most else "")
+
+
+def range_text(first: int, last: int, spec: PipelineSpec) -> str:
+    """The slots from a first to a last one, as `ranges_text` says them."""
+    if first == last:
+        return time_and_slot_text(first, spec)
+    texts = [time_text(slot, spec) for slot in (first, last)]
+    if texts[0].startswith("slot"):
+        return f"slot {first}..{last}"
+    return f"{texts[0]}..{texts[1]} (slot {first}..{last})"
 
 
 # --- for scripts ----------------------------------------------------------------------------------
@@ -174,7 +185,7 @@ def hold_text(hold: Hold, explanation: Explanation) -> str:
     """A reason in words."""
     spec = explanation.spec
     segment = spec.segments[hold.segment] if hold.segment >= 0 else ""
-    at = f"slot {hold.slot}"
+    at = time_and_slot_text(hold.slot, spec)
     match hold.kind:
         case HoldKind.OPEN:
             return f"open items of segment {segment} at {at}, in shard {hold.shard}"
@@ -225,11 +236,14 @@ def _open(explanation: Explanation, standings: Iterable[Standing]) -> Iterator[s
         mine = [cell for cell in cells if cell.segment == number]
         if mine:
             items = sum(cell.items for cell in mine)
-            yield f"  {name}: {items} items at slots {ranges_text(cell.slot for cell in mine)}"
+            yield f"  {name}: {items} items at {ranges_text((cell.slot for cell in mine), explanation.spec)}"
         units = units_of.get(name, ())
         if units:
             more = f" and {len(units) - SHOWN_UNITS} more" if len(units) > SHOWN_UNITS else ""
-            listed = ", ".join(f"{u.name} (slot {u.slot})" for u in units[:SHOWN_UNITS])
+            listed = ", ".join(
+                f"{u.name}, at {time_and_slot_text(u.slot, explanation.spec)}"
+                for u in units[:SHOWN_UNITS]
+            )
             yield f"  {name}: open units {listed}{more}"
 
 
@@ -238,11 +252,12 @@ def _nodes(explanation: Explanation) -> Iterator[str]:
     if nodes:
         yield "nodes:"
     for node in nodes:
-        yield f"  {node_text(node, explanation.spec.segments)}"
+        yield f"  {node_text(node, explanation.spec)}"
 
 
-def node_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
+def node_text(node: NodeExplanation, spec: PipelineSpec) -> str:
     """A node in words."""
+    names = spec.segments
     state = node.gone or ("connected" if node.connected else "not connected")
     text = f"{node.key} ({node.kind}): {state}, silent for {span_text(node.silent_ms * 10**6)}"
     for what, numbers in (("consumes from", node.consumes), ("creates in", node.creates)):
@@ -256,15 +271,18 @@ def node_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
         text += f", {'is refused:' if wait.kind is WaitKind.REFUSED else 'waits for'} {wait.text}"
     if node.fronts:
         text += f", fronts {', '.join(node.fronts)}"
-    return text + holds_text(node, names)
+    return text + holds_text(node, spec)
 
 
-def holds_text(node: NodeExplanation, names: tuple[str, ...]) -> str:
+def holds_text(node: NodeExplanation, spec: PipelineSpec) -> str:
     """What a node holds, the lowest first."""
     if not node.hold_count:
         return ""
     shown = node.holds[:SHOWN_HOLDS]
-    told = ", ".join(f"slot {held.slot} of {names[held.segment]} ({held.name})" for held in shown)
+    told = ", ".join(
+        f"{time_and_slot_text(held.slot, spec)} of {spec.segments[held.segment]} ({held.name})"
+        for held in shown
+    )
     more = node.hold_count - len(shown)
     return f", holds {told}" + (f" and {more} more" if more else "")
 
@@ -279,7 +297,8 @@ def _written_off(explanation: Explanation) -> Iterator[str]:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(cell.at_ms / 1000))
         back = "; consumed after all" if cell.came_back else ""
         yield (
-            f"  {explanation.spec.segments[cell.segment]} slot {cell.slot}: {cell.items} items, "
+            f"  {explanation.spec.segments[cell.segment]} at "
+            f"{time_and_slot_text(cell.slot, explanation.spec)}: {cell.items} items, "
             f"because of {cell.node_id}, {moment} UTC{back}"
         )
 
@@ -292,11 +311,11 @@ def _restarts(explanation: Explanation) -> Iterator[str]:
     if not last:
         return
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(last[0][1].restart.at_ms / 1000))
-    yield f"restarted: generation {newest}, {moment} UTC, from slot {last[0][1].floor}"
+    yield f"restarted: generation {newest}, {moment} UTC, from {time_and_slot_text(last[0][1].floor, explanation.spec)}"
     for shard, each in last:
         for dropped in each.cells:
             yield (
                 f"  dropped in shard {shard}: {dropped.items} items of segment "
-                f"{explanation.spec.segments[dropped.segment]} in {dropped.cells} cells, slots "
-                f"{dropped.lowest}..{dropped.highest}"
+                f"{explanation.spec.segments[dropped.segment]} in {dropped.cells} cells, at "
+                f"{range_text(dropped.lowest, dropped.highest, explanation.spec)}"
             )
