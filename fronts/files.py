@@ -80,7 +80,10 @@ class PublishedFile:
 
 class FileFront(DurableFront):
     """A front that publishes files in a directory. Thread-safe; one at a time may run under one name in a
-    directory."""
+    directory.
+
+    `with FileFront(...) as front:` ends the run, not the front: what was written is committed, and then min time
+    waits for the front to be started again. One that has nothing more to say calls `front.leave()` before the end."""
 
     _KEEPS_LAST = False
     _ROLLED_BACK = (

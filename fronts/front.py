@@ -32,9 +32,10 @@ from fronts.core import (
     FrontStateError,
     SealedBatch,
 )
+from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.errors import LowmarkError, RefusedError, TickRefusedError, UnavailableError
-from tracker.client.node import NodeClient
+from tracker.client.node import NodeClient, segment_number
 from tracker.core.log import Grant, Joined
 from tracker.core.model import Batch, NodeKind, RefusalCode, TickContent
 from tracker.core.model.ack_values import root_value, root_values
@@ -164,6 +165,8 @@ class Front(Closing):
         self.identity = front_identity(node_id, front)
         """Names the front among all that feed the pipeline; what its ack values are made from."""
         self._node = node or NodeClient(target, pipeline, node_id, kind=NodeKind.FRONT, known=known)
+        self._target, self._pipeline = target, pipeline
+        self._has_joined = False
         self._owner = owner
         self._clock = clock
         self._steady: Clock | None = time.monotonic_ns if clock is time.time_ns else None
@@ -222,6 +225,7 @@ class Front(Closing):
         """
         try:
             joined = self._node.join(timeout_s, owner=self._owner)
+            self._has_joined = True
             number = self._node.segment(self.segment)
             core = FrontCore(self.front, number, joined.spec.slack_ns, joined.spec.rounds)
             last = next((b for b in joined.last_batches if b.scope == self.front), None)
@@ -425,15 +429,22 @@ class Front(Closing):
         values: ArrayLike,
         units: Sequence[str] | None = None,
         *,
-        segment: int | None = None,
+        segment: str | int | None = None,
     ) -> PublishedBatch:
         """A published batch, by the labels of its items (int64 slots, uint64 values), or by the names
-        of the units that it became, under its lowest slot. segment: the number of the fed segment,
-        which a started front knows."""
-        segment = self._started.segment if segment is None else segment
+        of the units that it became, under its lowest slot. segment: the name of the fed segment, or its
+        number; this front's own if not given. Raises LowmarkError for a name that the pipeline has not; and, of
+        a front that has not joined, what asking the tracker for it raises: RefusedError, UnavailableError."""
+        fed = segment if isinstance(segment, int) else self._number_of(segment or self.segment)
         if units is None:
-            return items_batch(segment, number, slots, values)
-        return units_batch(segment, number, int(np.min(np.asarray(slots, np.int64))), units)
+            return items_batch(fed, number, slots, values)
+        return units_batch(fed, number, int(np.min(np.asarray(slots, np.int64))), units)
+
+    def _number_of(self, segment: str) -> int:
+        if self._has_joined:
+            return self._node.segment(segment)
+        with Admin(self._target) as admin:
+            return segment_number(admin.pipeline(self._pipeline).spec, segment)
 
     def wait_durable(self, timeout_s: float | None = None) -> bool:
         """Waits until all that was published by now is durable in the tracker; False after

@@ -8,6 +8,13 @@
             acks.consume("parse", batch["slot"], batch["ack"])
             yield ...
 
+Where ack values come from: an item that was read has one already, from whoever created it (a column of a front's
+rows, or of what the step before wrote). One that the code makes gets `lowmark.child_value(parent, operator, ordinal)`, or
+`child_values` of arrays: the same code on the same item makes the same values again, and no two items share one. Files
+that a tracked query writes or reads have values by their names, which are known when the batch has committed: the query
+consumes and creates those by its tick. So acks are for items beside a query's own files, in other segments; a query that
+acknowledged its own files too would count each twice.
+
 An operator's acks are gathered while its code runs and handed to the host's local tracker as a whole:
 
 - *in a micro-batch of a tracked query* (transactional): once for each task attempt, when the iterator

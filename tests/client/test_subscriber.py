@@ -31,6 +31,7 @@ from tracker.client import (
     Update,
 )
 from tracker.client.embedded import EmbeddedTracker
+from tracker.client.history import history
 from tracker.client.updates import MinTimes
 from tracker.core.model import RefusalCode
 from tracker.core.model.slots import FOREVER
@@ -84,6 +85,25 @@ def test_an_update_reads_as_a_moment(running: EmbeddedTracker, node: NodeClient)
     done(node.leave_front("front"))
     update = listener.until(reaches(FOREVER))
     assert update.complete and update.time is None
+
+
+def test_min_time_is_asked_for_as_a_moment_too(running: EmbeddedTracker, node: NodeClient) -> None:
+    moved_to(node, 150)
+    at = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)
+    assert running.subscriber("two").min_moment("first") == at
+
+    async def asked() -> datetime | None:
+        async with AsyncSubscriber(running.target, "two") as subscriber:
+            return await subscriber.min_moment()
+
+    assert asyncio.run(asked()) == at
+    before, beyond = history(running.target, "two", [at, at.replace(second=2)])
+    assert (before.slot, before.reached) == (150, True)
+    assert (beyond.slot, beyond.reached) == (250, False)
+    assert running.admin().explain("two", at=at).at == 150
+    done(node.leave_front("front"))
+    assert running.subscriber("two").wait_until(FOREVER, timeout_s=WAIT_S)
+    assert running.subscriber("two").min_moment() is None
 
 
 def test_a_subscriber_of_some_segments_hears_of_these_and_of_the_pipeline(

@@ -27,7 +27,7 @@ from tests.fronts.support import (
     start_all,
 )
 from tracker import EmbeddedTracker
-from tracker.client import FencedError, NodeClient
+from tracker.client import FencedError, LowmarkError, NodeClient
 from tracker.core.insight.explain import NodeExplanation
 from tracker.core.model import (
     Cells,
@@ -355,8 +355,10 @@ def test_of_a_batch_that_is_late_in_part_the_rest_is_waited_for() -> None:
 
         values = [11, 22, 33]
         slots = [granted - 5, granted + 3, granted + 4]
-        batch = cut_off.batch_of(0, slots, values, segment=0)
-        again = front("b", pass_over_late=True).start([batch])
+        again = front("b", pass_over_late=True)
+        with pytest.raises(LowmarkError, match="no segment 'out'"):
+            again.batch_of(0, slots, values, segment="out")
+        again.start([again.batch_of(0, slots, values, segment="in")])
         assert again.late_batches == (0,)
         assert again.wait_durable(WAIT_S) and again.last_durable == 0
         for each in (steady, again):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import grpc
@@ -15,6 +16,7 @@ from tracker.client.closing import Closing
 from tracker.client.connection import CALL_TIMEOUT_S, Connection, SecureTarget
 from tracker.client.errors import RefusedError, UnavailableError
 from tracker.client.rescaling import Rescaling, RoutingInfo, ShardInfo
+from tracker.client.updates import as_slot
 from tracker.core.insight.describe import PipelineDescription, RoutingDescription, ShardRole
 from tracker.core.insight.diagnosis import SILENT_AFTER_MS
 from tracker.core.insight.explain import PipelineExplanation
@@ -188,25 +190,26 @@ class Admin(Closing):
         from_slot: int = LOWEST_SLOT,
         to_slot: int = FOREVER,
         max_cells: int = 100,
-        at: int | None = None,
+        at: int | datetime | None = None,
         strip_bins: int = 0,
         silent_after_ms: int = SILENT_AFTER_MS,
         shard_timeout_s: float = SHARD_TIMEOUT_S,
     ) -> Explanation:
         """Asks every shard why min time is where it is, and for the open cells with a slot of at least
         `from_slot` and below `to_slot`: up to `max_cells` of each shard, the lowest slots first. at:
-        what keeps min time from this slot, not just from moving; strip_bins: into how many bins what
+        what keeps min time from this slot or moment, not just from moving; strip_bins: into how many bins what
         is open between the slots is counted; silent_after_ms: how long a node may say nothing before
         that counts as a cause. Raises RefusedError if the pipeline or segment is unknown;
         shards that do not answer within `shard_timeout_s` seconds are named instead."""
         spec = self.pipeline(pipeline).spec
+        at_slot = None if at is None else as_slot(at, spec.slack_ns, spec.rounds)
         request = pipeline_pb.ExplainPipelineRequest(
             pipeline=pipeline,
             segment=segment or "",
             from_slot=from_slot,
             to_slot=to_slot,
             max_cells=max_cells,
-            at_slot=at,
+            at_slot=at_slot,
             strip_bins=strip_bins,
         )
         parts, silent = [], {}
@@ -219,7 +222,7 @@ class Admin(Closing):
                 silent[shard] = str(answer)
             else:
                 parts.append(explanation_from_pb(answer, spec))
-        return Explanation(spec, tuple(parts), silent, at, silent_after_ms)
+        return Explanation(spec, tuple(parts), silent, at_slot, silent_after_ms)
 
     def freshness(self, pipeline: str, within_ms: int = 0) -> tuple[SegmentFreshness, ...]:
         """How far each segment has been behind, over windows of time, the whole pipeline last: as one
@@ -244,12 +247,15 @@ class Admin(Closing):
         self._call(lambda stub: stub.RetireNode, request)
 
     def restart(
-        self, pipeline: str, generation: int, from_slot: int | None = None
+        self, pipeline: str, generation: int, from_slot: int | datetime | None = None
     ) -> tuple[int, int]:
-        """Begins the generation after `generation` from a slot on (None: from the pipeline's min time):
+        """Begins the generation after `generation` from a slot or a moment on (None: from the pipeline's min time):
         what is open is dropped and listed, and all nodes have to join again. Returns its number and its
         slot, when every shard has begun it; may be repeated. Raises RefusedError; UnavailableError
         where a shard is away, which begins it when it is back."""
+        if isinstance(from_slot, datetime):
+            spec = self.pipeline(pipeline).spec
+            from_slot = as_slot(from_slot, spec.slack_ns, spec.rounds)
         request = pipeline_pb.RestartPipelineRequest(
             pipeline=pipeline, generation=generation, from_slot=from_slot
         )

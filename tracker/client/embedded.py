@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -13,13 +14,15 @@ from tracker.client.admin import Admin
 from tracker.client.closing import Closing
 from tracker.client.node import NodeClient
 from tracker.client.ports import free_ports
+from tracker.client.rescaling import RoutingInfo
 from tracker.client.subscriber import Subscriber
 from tracker.core.model import NodeKind, PipelineSpec
 from tracker.core.process import ProcessConfig
+from tracker.service.cluster.joining import Newcomer
 from tracker.service.config import ServerConfig
 from tracker.service.run import configure_logging
 from tracker.service.server import TrackerServer
-from tracker.store import MemoryStore
+from tracker.store import MemoryStore, Store
 
 START_TIMEOUT_S = 30.0
 START_ATTEMPTS = 5
@@ -45,8 +48,9 @@ class EmbeddedTracker(Closing):
         if not structlog.is_configured():
             configure_logging("warning")  # a notebook or a test run wants to hear of trouble alone
         self.addresses: tuple[str, ...] = ()
-        self._configs: list[ServerConfig] = []
-        self._memory = [MemoryStore() for _ in range(shards)] if store == "memory:" else None
+        self._configs: dict[int, ServerConfig] = {}
+        self._memory: dict[int, Store] = {}
+        """What the shards have stored, by number, where that is in memory."""
         self.servers: dict[int, TrackerServer] = {}
         """The shards that run, by number: for tests that look into them, in their loop (`run`)."""
         self._looking: dict[int, asyncio.Future[None]] = {}
@@ -70,8 +74,8 @@ class EmbeddedTracker(Closing):
             self.addresses = (
                 (address,) if address else tuple(f"127.0.0.1:{port}" for port in free_ports(shards))
             )
-            self._configs = [
-                ServerConfig(
+            self._configs = {
+                shard: ServerConfig(
                     shard,
                     self.addresses,
                     store,
@@ -80,7 +84,9 @@ class EmbeddedTracker(Closing):
                     process=process,
                 )
                 for shard in range(shards)
-            ]
+            }
+            if store == "memory:":
+                self._memory = {shard: MemoryStore() for shard in range(shards)}
             try:
                 for shard in range(shards):
                     self.start_shard(shard)
@@ -104,19 +110,53 @@ class EmbeddedTracker(Closing):
         """Starts a shard, or starts it again; it recovers from what it had made durable."""
 
         async def start() -> None:
-            store = self._memory[shard] if self._memory is not None else None
-            server = TrackerServer(self._configs[shard], store)
-            await server.start()
-            self.servers[shard] = server
-            self._looking[shard] = asyncio.ensure_future(self._look_after(shard, server))
+            await self._serve(TrackerServer(self._configs[shard], self._memory.get(shard)))
 
         self.run(start())
+
+    async def _serve(self, server: TrackerServer) -> None:
+        shard = server.config.shard
+        await server.start()
+        self.servers[shard] = server
+        self._looking[shard] = asyncio.ensure_future(self._look_after(shard, server))
+
+    def rescale(self, shards: int, *, evacuate: bool = False) -> RoutingInfo:
+        """Lets so many shards own the slots to come, while ticks flow; starts those that there are not yet. Those
+        that are to go end when nothing is open there, or hand that over at once (`evacuate`). Returns when that is
+        done. Raises RefusedError if it cannot be, UnavailableError where something stays open there for 30 s."""
+        while len(self.addresses) < shards:
+            self.run(self._join(f"127.0.0.1:{free_ports(1)[0]}"))
+        with Admin(self.target) as admin:
+            routing = admin.rescale(shards, evacuate=evacuate)
+        there = {shard.state.shard for shard in routing.shards}
+        self.run(self._looked_after(self._looking.keys() - there))
+        return routing
+
+    async def _join(self, address: str) -> None:
+        """Another process becomes a shard, which owns nothing before the tracker is rescaled."""
+        config = replace(
+            self._configs[0],
+            shard=0,
+            addresses=(),
+            join=self.addresses,
+            address=address,
+            listen=address,
+        )
+        owned = await Newcomer(config, _no_wait).own(asyncio.Event())
+        assert owned is not None, "nobody tells it to stop"
+        self._configs[owned.shard] = replace(config, shard=owned.shard)
+        if config.store == "memory:":
+            self._memory[owned.shard] = owned.store
+        self.addresses = (*self.addresses, address)
+        await self._serve(TrackerServer(self._configs[owned.shard], owned.store, owned.epoch))
 
     async def _look_after(self, shard: int, server: TrackerServer) -> None:
         """Ends a shard that has left, as its process would."""
         await server.wait()
         if server.left and self.servers.get(shard) is server:
             del self.servers[shard]
+            gone = self._configs.pop(shard).own_address
+            self.addresses = tuple(each for each in self.addresses if each != gone)
             await server.stop()
 
     def kill_shard(self, shard: int) -> None:
@@ -159,13 +199,18 @@ class EmbeddedTracker(Closing):
         self._closing.clear()
         for shard in list(self.servers):
             self.stop_shard(shard)
-        self.run(self._looked_after())
+        self.run(self._looked_after(self._looking.keys()))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _looked_after(self) -> None:
-        await asyncio.gather(*self._looking.values())
+    async def _looked_after(self, shards: Iterable[int]) -> None:
+        """Those have ended."""
+        await asyncio.gather(*(self._looking[shard] for shard in list(shards)))
+
+
+async def _no_wait() -> None:
+    """Nobody is told while a shard joins."""
 
 
 embedded = EmbeddedTracker

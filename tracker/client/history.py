@@ -10,6 +10,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tracker.client.admin import Admin
 from tracker.client.errors import UnavailableError
+from tracker.client.updates import as_slot
 from tracker.core.cut.history import Reached
 from tracker.wire.history import reached_from_pb
 
@@ -19,18 +20,21 @@ ANSWER_TIMEOUT_S = 30.0
 def history(
     target: str | Sequence[str],
     pipeline: str,
-    slots: Sequence[int],
+    slots: Sequence[int | datetime],
     segment: str | None = None,
 ) -> list[Reached]:
-    """When min time, of a segment or of the whole pipeline, reached each slot: the earliest moment at
-    which any process of the tracker announced it. A process that is away does not count.
+    """When min time, of a segment or of the whole pipeline, reached each slot, or had all before a moment behind it:
+    the earliest moment at which any process of the tracker announced it. A process that is away does not count.
 
     Moments are exact for full minutes of the last two days and full hours of the last year (for slots of
     a minute and more, or of no clock: for each slot, and every so many of them), and else those of the
     next announcement that is remembered. At most 10,000 slots; raises RefusedError, UnavailableError.
     """
-    request = progress_pb.GetHistoryRequest(pipeline=pipeline, segment=segment or "", slots=slots)
     with Admin(target, ANSWER_TIMEOUT_S) as admin:
+        asked = _as_slots(admin, pipeline, slots)
+        request = progress_pb.GetHistoryRequest(
+            pipeline=pipeline, segment=segment or "", slots=asked
+        )
         answers = admin.ask_shards(
             lambda channel: progress_grpc.ProgressServiceStub(channel).GetHistory, request
         )
@@ -42,6 +46,13 @@ def history(
     if not told:
         raise next(answer for _, answer in answers if isinstance(answer, UnavailableError))
     return [reduce(_earlier, of_slot) for of_slot in zip(*told, strict=True)]
+
+
+def _as_slots(admin: Admin, pipeline: str, slots: Sequence[int | datetime]) -> list[int]:
+    if all(isinstance(slot, int) for slot in slots):
+        return [slot for slot in slots if isinstance(slot, int)]
+    spec = admin.pipeline(pipeline).spec
+    return [as_slot(slot, spec.slack_ns, spec.rounds) for slot in slots]
 
 
 def _earlier(one: Reached, other: Reached) -> Reached:

@@ -28,9 +28,10 @@ from tracker.client.connection import (
     is_retried,
 )
 from tracker.client.errors import LowmarkError, RefusedError, UnavailableError, refusal_of
-from tracker.client.updates import Heard, Update, slot_until, subscribe_request
+from tracker.client.updates import Heard, Update, slot_time, slot_until, subscribe_request
 from tracker.core.model import Refusal, RefusalCode
 from tracker.core.model.rounds import Rounds
+from tracker.core.model.slots import FOREVER
 
 ANSWER_TIMEOUT_S = 30.0
 WAIT_CALL_S = 30.0
@@ -85,6 +86,12 @@ class _Hearing(Generic[Processes]):
         if found is None:
             raise _unknown(self.pipeline, segment, self._heard.names())
         return found
+
+    async def _min_moment(self, segment: str | None, timeout_s: float) -> datetime | None:
+        slot = await self._min_time(segment, timeout_s)
+        if slot == FOREVER:
+            return None
+        return slot_time(Rounds(self._heard.rounds).whole(slot), self._heard.slack_ns)
 
     async def _ask(self, timeout_s: float) -> None:
         answer, _ = await self._connection.ask(
@@ -176,6 +183,13 @@ class Subscriber(_Hearing[Connection], Closing):
         """Min time now, of a segment or of the whole pipeline: a slot, exclusive. Never less than
         what this subscriber has told. Raises RefusedError, UnavailableError."""
         return finished(self._min_time(segment, timeout_s))
+
+    def min_moment(
+        self, segment: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> datetime | None:
+        """Min time now as a moment (UTC): all that was labelled before it is completely processed. None where the
+        segment is complete, and beyond the years 1 to 9999. Else as `min_time`."""
+        return finished(self._min_moment(segment, timeout_s))
 
     def slack_ns(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int:
         """Width of the pipeline's slots in nanoseconds. Raises RefusedError, UnavailableError."""
@@ -317,6 +331,12 @@ class AsyncSubscriber(_Hearing[AsyncConnection]):
     ) -> int:
         """As `Subscriber.min_time`."""
         return await self._min_time(segment, timeout_s)
+
+    async def min_moment(
+        self, segment: str | None = None, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> datetime | None:
+        """As `Subscriber.min_moment`."""
+        return await self._min_moment(segment, timeout_s)
 
     async def wait_until(
         self,

@@ -47,6 +47,11 @@ def slot_until(moment: datetime, slack_ns: int, rounds: int = 1) -> int:
     return max(LOWEST_SLOT, min(times * rounds, HIGHEST_SLOT))
 
 
+def as_slot(when: int | datetime, slack_ns: int, rounds: int = 1) -> int:
+    """A slot as it is, and of a moment `slot_until`."""
+    return when if isinstance(when, int) else slot_until(when, slack_ns, rounds)
+
+
 def unix_ns(moment: datetime) -> int:
     """Nanoseconds since 1970, in whole microseconds. A naive datetime counts as UTC."""
     if moment.tzinfo is None:

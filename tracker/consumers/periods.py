@@ -133,9 +133,9 @@ class PeriodFollower(Closing):
         periods: Periods,
         record: str | os.PathLike[str] | None = None,
         *,
-        since: int | None = None,
+        since: int | datetime | None = None,
     ) -> None:
-        """since: the slot at which it begins, if its record does not say where it is: with the first
+        """since: the slot or moment at which it begins, if its record does not say where it is: with the first
         period that has nothing from before. The pipeline's start if not given."""
         self.target, self.pipeline, self.segment, self.periods = target, pipeline, segment, periods
         self._since = since
@@ -220,6 +220,8 @@ class PeriodFollower(Closing):
         if since is None:
             with Admin(self.target) as admin:
                 since = admin.pipeline(self.pipeline).spec.start_slot
+        elif not isinstance(since, int):
+            since = self._subscriber.slot_until(since)
         began = self.periods.first(since)
         now = self._subscriber.min_time(self.segment)
         due = 0 if now == FOREVER else (now - began) // self.periods.slots
