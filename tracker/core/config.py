@@ -39,7 +39,7 @@ class ProcessConfig:
     must not submit more ticks."""
     max_pipelines: int = 10_000
     max_segments: int = 20_000
-    """Of all pipelines together: memory grows by the square of a pipeline's segments."""
+    """Of all pipelines together: memory may grow by the square of a pipeline's segments, where fronts feed them all."""
     max_nodes: int = 100_000
     """Of all pipelines together at one home, whatever each may have by itself."""
     join_timeout_ms: int = 60_000

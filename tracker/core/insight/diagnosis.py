@@ -23,7 +23,7 @@ from tracker.core.insight.explain import (
     SegmentExplanation,
 )
 from tracker.core.model import NodeKind, PipelineSpec
-from tracker.core.model.slots import FOREVER, LOWEST_SLOT
+from tracker.core.model.slots import LOWEST_SLOT
 from tracker.core.model.waits import WaitCause, WaitKind
 
 SILENT_AFTER_MS = 5_000
@@ -398,12 +398,8 @@ class _Case:
     def _cycle(self, segment: int) -> tuple[int, ...]:
         """The segments that items of one can go to and come back from; empty if there is no way."""
         names = self.spec.segments
-        back = [
-            other
-            for other in range(len(names))
-            if self.graph.distance(segment, other) != FOREVER
-            and self.graph.distance(other, segment) != FOREVER
-        ]
+        onward = {*self.graph.reached_from(segment)}
+        back = [other for other, _ in self.graph.ways_into(segment) if other in onward]
         own = any(edge.source == edge.target == names[segment] for edge in self.spec.edges)
         return tuple(back) if len(back) > 1 or own else ()
 

@@ -255,8 +255,7 @@ def _holds(pipeline: Pipeline, vectors: Vectors, segment: int, at: int | None) -
                     yield Hold(
                         HoldKind.JOINING, min(fed), shard=number, node_id=front[0], front=front[1]
                     )
-    ways = [(u, graph.distance(u, segment)) for u in range(graph.size)]
-    ways = [(u, distance) for u, distance in ways if distance != FOREVER]
+    ways = graph.ways_into(segment)
     vacant = pipeline.vacant()
     own = {u: combiner.own(u, vacant) for u, _ in ways}
     least = min(add_delay(own[u], distance) for u, distance in ways)
