@@ -18,7 +18,7 @@ from hashlib import blake2b
 from local_tracker.agent.spool import MAX_SENDERS, Spool
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import ClosedError, Uplink
-from local_tracker.core.window import FlushWindow, Step, merged_content
+from local_tracker.core.window import Flush, FlushWindow, Step, merged_content
 from local_tracker.worker.protocol import MAX_CELLS, Deadline, HandOverError, pack_cells
 from tracker.core.model import TickContent
 
@@ -40,13 +40,14 @@ class Flusher:
         window_ms: float,
         on_failure: Callable[[], None] = lambda: None,
         stats: Stats | None = None,
+        flush: Flush = Flush.WHEN_IDLE,
     ) -> None:
         """Joins; what an earlier process left in the spool is committed first. `on_failure` is
         called when nothing can be committed any more. Raises HandOverError."""
         self._on_failure = on_failure
         self._stats = stats or Stats()
         self._uplink, self._spool = uplink, spool
-        self._window = FlushWindow(window_ms, MAX_CELLS, MAX_GATHERED_CELLS)
+        self._window = FlushWindow(window_ms, MAX_CELLS, MAX_GATHERED_CELLS, flush)
         self._changed = threading.Condition()
         self._outcomes: OrderedDict[str, tuple[int, Future[None]]] = OrderedDict()
         self._failure: HandOverError | None = None

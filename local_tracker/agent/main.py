@@ -19,6 +19,7 @@ from local_tracker.agent.spool import Spool
 from local_tracker.agent.staging import Stager
 from local_tracker.agent.stats import Stats
 from local_tracker.agent.uplink import LocalTrackerUplink, TrackerUplink, Uplink
+from local_tracker.core.window import Flush
 from local_tracker.worker.protocol import HandOverError, is_local_tracker
 from local_tracker.worker.settings import EAGER, TRANSACTIONAL
 from local_tracker.worker.starting import READY, java_ancestor
@@ -42,6 +43,7 @@ class Options:
     socket: str
     mode: str
     flush_window_ms: float
+    flush: Flush
     spool: str
     follow_pid: int
     idle_exit_s: float
@@ -66,6 +68,9 @@ def parse(arguments: Sequence[str]) -> Options:
     add("--mode", choices=(TRANSACTIONAL, EAGER), default=TRANSACTIONAL,
         help="eager: take steps and commit them; transactional: stage acks of Spark tasks only")  # fmt: skip
     add("--flush-window-ms", type=float, default=5.0, help="how long steps may gather (default 5)")
+    add("--flush", choices=[flush.value for flush in Flush], default=Flush.WHEN_IDLE.value,
+        help="what becomes of steps after a pause: flushed at once (when-idle: less latency), or with what "
+        "else comes within a window (at-window-end: fewer messages)")  # fmt: skip
     add("--spool", default="",
         help="eager: file of its durable record (default: beside the socket)")  # fmt: skip
     add("--follow-pid", type=int, default=0, help="end when this process ends")
@@ -82,6 +87,7 @@ def parse(arguments: Sequence[str]) -> Options:
             parser.error("--follow-jvm: none of this process's ancestors is a JVM")
     if not 0 < given["flush_window_ms"] <= 60_000:
         parser.error(f"--flush-window-ms {given['flush_window_ms']:g} is not within 0 to 60000")
+    given["flush"] = Flush(given["flush"])
     path = given["socket"].removeprefix("unix:")
     if given["mode"] == EAGER and not given["spool"] and not path.startswith("/"):
         parser.error("--spool is needed where the socket is not a path")
@@ -140,7 +146,12 @@ class Agent:
         try:
             if spool is not None:
                 self.flusher = Flusher(
-                    self.uplink, spool, options.flush_window_ms, life.changed, self.stats
+                    self.uplink,
+                    spool,
+                    options.flush_window_ms,
+                    life.changed,
+                    self.stats,
+                    options.flush,
                 )
         except BaseException:
             self.uplink.close(leave=False)

@@ -1,19 +1,31 @@
 """When a local tracker flushes, and what one flush holds.
 
 Steps (rule 1) gather until the next flush: at once if the last one is a window ago, else when the
-window since then is over, so no step waits longer than one window and no more than one flush is made
-in each. A flush is merged: acks by decreasing global time, then the latest promise of each front.
+window since then is over. A local tracker that is told to wait begins a window with the first step after a
+flush, also where the last one was long ago: fewer flushes, with more in each, which are later by up to a window.
+Either way no step waits longer than one window, and no more than one flush is made in each. A flush is
+merged: acks by decreasing global time, then the latest promise of each front.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum
 
 from local_tracker.core.merge import merge_cells
 from tracker.core.model import Cells, Heartbeat, HoldMove, TickContent
 
 _MS = 1_000_000
+
+
+class Flush(Enum):
+    """When steps that come after a pause are flushed."""
+
+    WHEN_IDLE = "when-idle"
+    """At once: less latency."""
+    AT_WINDOW_END = "at-window-end"
+    """With what else comes within a window: fewer messages."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +70,13 @@ class FlushWindow:
     """Gathers steps and says when they are due. The moment is an argument: nanoseconds of any
     monotonic clock."""
 
-    def __init__(self, window_ms: float, max_cells_per_flush: int, max_gathered_cells: int) -> None:
+    def __init__(
+        self,
+        window_ms: float,
+        max_cells_per_flush: int,
+        max_gathered_cells: int,
+        flush: Flush = Flush.WHEN_IDLE,
+    ) -> None:
         """max_gathered_cells: above it nothing more is taken (`full`), so that a tracker that is
         away pushes back to the workers."""
         self._window_ns = int(window_ms * _MS)
@@ -66,6 +84,8 @@ class FlushWindow:
         self._max_gathered_cells = max_gathered_cells
         self._steps: deque[Step] = deque()
         self._cells = 0
+        self._flush = flush
+        self._left_over = False
         self._last_flush_ns: int | None = None
         self._oldest_ns = 0
 
@@ -103,7 +123,11 @@ class FlushWindow:
         """The moment from which `take` may be called; None while nothing is gathered."""
         if not self._steps:
             return None
-        if self._last_flush_ns is None or self._cells >= self._max_cells_per_flush:
+        if self._left_over or self._cells >= self._max_cells_per_flush:
+            return self._oldest_ns
+        if self._flush is Flush.AT_WINDOW_END:
+            return self._oldest_ns + self._window_ns
+        if self._last_flush_ns is None:
             return self._oldest_ns
         return max(self._oldest_ns, self._last_flush_ns + self._window_ns)
 
@@ -118,7 +142,8 @@ class FlushWindow:
             taken.append(step)
         self._cells -= cells
         # Left-over steps have waited already: they must not wait for another window.
-        self._last_flush_ns = None if self._steps else now_ns
+        self._left_over = bool(self._steps)
+        self._last_flush_ns = now_ns
         self._oldest_ns = min(self._oldest_ns, now_ns)
         return tuple(taken)
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from local_tracker.core.window import Flush
+
 TRANSACTIONAL, EAGER, OFF = "transactional", "eager", "off"
 MODES = (TRANSACTIONAL, EAGER, OFF)
 
@@ -42,6 +44,8 @@ class Settings:
     """A hand-over that takes longer fails the task."""
     flush_window_ms: float
     """How long an eager local tracker may gather."""
+    flush: Flush = Flush.WHEN_IDLE
+    """Whether steps after a pause wait for others."""
     credentials: tuple[tuple[str, str], ...] = ()
     """Environment variables that name the files by which a local tracker shows itself to the tracker, and
     their values: those of a tracked query, where this host's environment has none of its own."""
@@ -80,8 +84,19 @@ def load(
         flush_window_ms=_positive(
             "flush_window_ms", read("flush_window_ms"), _DEFAULT_FLUSH_WINDOW_MS
         ),
+        flush=_flush(read("flush")),
         credentials=_credentials(local_property, environment),
     )
+
+
+def _flush(text: str) -> Flush:
+    try:
+        return Flush(text or Flush.WHEN_IDLE.value)
+    except ValueError:
+        names = ", ".join(flush.value for flush in Flush)
+        raise SettingsError(
+            f"flush is {text!r}; it must be one of {names}, or not be set"
+        ) from None
 
 
 def _credentials(

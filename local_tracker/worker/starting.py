@@ -202,6 +202,7 @@ def _command(settings: Settings, endpoint: Endpoint, report_to: int) -> list[str
         "--socket", f"unix:{endpoint.socket}",
         "--mode", settings.mode,
         "--flush-window-ms", str(settings.flush_window_ms),
+        "--flush", settings.flush.value,
         "--ready-descriptor", str(report_to),
     ]  # fmt: skip
     if endpoint.jvm:

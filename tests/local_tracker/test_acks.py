@@ -442,7 +442,8 @@ def test_acks_that_have_nowhere_to_go_are_an_error_and_not_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("MODE", "fast"), ("DEADLINE_S", "0"), ("FLUSH_WINDOW_MS", "soon")]
+    ("name", "value"),
+    [("MODE", "fast"), ("DEADLINE_S", "0"), ("FLUSH_WINDOW_MS", "soon"), ("FLUSH", "soon")],
 )
 def test_a_setting_that_makes_no_sense_is_named(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local_tracker.core.window import FlushWindow, Step, merged_content
+from local_tracker.core.window import Flush, FlushWindow, Step, merged_content
 from tests.local_tracker.fakes import one_cell
 from tracker.core.model import Cells, Heartbeat
 
@@ -41,6 +41,28 @@ def test_a_step_long_after_the_last_flush_is_due_at_once() -> None:
     window.take(0)
     window.add(step(2), 90 * MS)
     assert window.due_ns() == 90 * MS
+
+
+def test_a_window_that_waits_begins_with_the_first_step_after_a_flush() -> None:
+    window = FlushWindow(5, 100, 1000, Flush.AT_WINDOW_END)
+    window.add(step(1), 40 * MS)
+    window.add(step(2), 43 * MS)
+    assert window.due_ns() == 45 * MS, "the first flush of all waits, too"
+    assert [s.number for s in window.take(45 * MS)] == [1, 2]
+    window.add(step(3), 90 * MS)
+    assert window.due_ns() == 95 * MS, "though the last flush was long ago"
+
+
+def test_what_is_left_over_has_waited_whichever_way_it_is_flushed() -> None:
+    window = FlushWindow(5, 10, 1000, Flush.AT_WINDOW_END)
+    for number in range(4):
+        window.add(step(number, cells=4), number * MS)
+    assert window.due_ns() == 0, "more than a flush has gathered"
+    window.take(2 * MS)
+    assert window.due_ns() == 0, "of what is left the oldest came no later"
+    window.take(2 * MS)
+    window.add(step(5), 3 * MS)
+    assert window.due_ns() == 8 * MS
 
 
 def test_a_flush_holds_whole_steps_and_the_rest_is_due_at_once() -> None:
@@ -80,13 +102,14 @@ def test_a_full_window_takes_no_more() -> None:
             st.tuples(st.just("pass"), st.integers(0, 20)),
         ),
         max_size=60,
-    )
+    ),
+    st.sampled_from(Flush),
 )
 def test_no_step_waits_longer_than_the_window_and_none_is_lost(
-    events: list[tuple[str, int]],
+    events: list[tuple[str, int]], flush: Flush
 ) -> None:
     """Whatever comes when, where each flush is taken as soon as it is due."""
-    window = FlushWindow(5, 20, 1000)
+    window = FlushWindow(5, 20, 1000, flush)
     now, number, flushed, flush_times = 0, 0, [], []
     added: dict[int, int] = {}
 
