@@ -54,6 +54,7 @@ SECTIONS = (
     Section("schedules", "schedules simulated so far", _LONGER, 60),
     Section("ordered", "rows in order into PostgreSQL, beside the same unordered", _LONGER, 300),
     Section("elastic", "latency while shards come and go", _LONGER, 900),
+    Section("table_cost", "what it costs to be able to rescale", _LONGER, 300),
     Section("peers", "what else there is, on the same input", (Budget.FULL,), 1800),
     Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 3600),
     Section("spark_s3", "the same over files on an S3 server", _LONGER, 1200),

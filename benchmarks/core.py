@@ -49,8 +49,10 @@ class Cluster:
     """All shards of a tracker in one thread. What is appended becomes durable when `commit` is called,
     and what they send each other arrives at once."""
 
-    def __init__(self, shards: int = 1, block_slots: int = 64) -> None:
-        routing = RoutingTable.uniform(shards, block_slots)
+    def __init__(
+        self, shards: int = 1, block_slots: int = 64, routing: RoutingTable | None = None
+    ) -> None:
+        routing = routing or RoutingTable.uniform(shards, block_slots)
         self.processes = [Process(shard, routing, 1) for shard in range(shards)]
         self.now_ns = 10**9
         self.announced: dict[str, int] = {}

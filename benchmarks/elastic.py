@@ -12,25 +12,31 @@ from pathlib import Path
 from benchmarks.bars import BARS
 from benchmarks.figures import Budget, Figure
 from benchmarks.scratch import scratch
-from tests.elastic.rescaling import Round
+from tests.elastic.rescaling import rounds_made
+from tests.elastic.verdicts import verdict
+
+BAR = BARS["latency while shards come and go"]
 
 
 def find(budget: Budget) -> Iterable[Figure]:
     """Raises AssertionError where a run did not come to its end, or something said in it was wrong."""
-    rounds = []
+    bounds = []
     # In memory: on a disk, all shards of one machine would wait for each other's writes.
     with scratch() as directory:
-        for _ in range(budget.pick(1, 1, 3)):
-            rounds.append(Round.made(Path(directory)))
-            for what, run in rounds[-1].runs.items():
+        for made in rounds_made(Path(directory), BAR):
+            for what, run in made.runs.items():
                 assert not run.trouble, f"{what}: {run.trouble}"
                 for judged in run.judged:
                     assert judged.ok, f"{what}: {judged.said}"
+            bounds.append(made.bounds)
+    untold = "; ".join(filter(None, (each.why_untold(BAR) for each in bounds)))
     yield Figure(
-        "worst p99 of a second while shards come and go / p99 of a control run",
-        tuple(max(each.ratios) for each in rounds),
+        "worst p99 of a second while shards come and go / steady p99 of controls before and after",
+        tuple(each.worst_ratio for each in bounds),
         "",
-        "1, 2, 4, 3, 1 shards; the control with as many processes as there were in that second; the worst "
-        f"second of the controls themselves: {max(each.worst_steady_ratio for each in rounds):.2f}",
-        BARS["latency while shards come and go"],
+        "1, 2, 4, 3, 1 shards; the controls with as many processes as there were in that second; their own "
+        f"worst second: {max(each.worst_steady_ratio for each in bounds):.2f}"
+        + (f"; cannot be judged where {untold}" if untold else ""),
+        BAR,
+        judged=verdict(bounds, BAR),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,14 +13,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pairs import Bar
 from tests.check.judging import Judged
 from tests.check.judging import judge as judge_history
 from tests.elastic.standing import Standing
 from tests.elastic.system import System
+from tests.elastic.verdicts import Bounds, is_over
 from tests.elastic.windows import Window, p99_ms, windows
 from tracker.core.insight.describe import ShardRole
 
-CONTROL_S, PAUSE_S = 8.0, 4.0
+CONTROL_S, PAUSE_S = 5.0, 4.0
+"""Of each of the two halves of a control, and between two steps of the run."""
 CONTROLS = (1, 2, 3, 4)
 WARM_S = 3.0
 STEPS = ((2, False), (4, False), (3, False), (1, True))
@@ -47,6 +51,11 @@ class Run:
     moved_cells: int = 0
     judged: list[Judged] = field(default_factory=list)
     trouble: str = ""
+
+    @property
+    def steady_p99_ms(self) -> float:
+        """The middle one of the p99s of its seconds: a disturbed second does not move it."""
+        return statistics.median(window.p99_ms for window in self.windows)
 
     def processes(self, from_s: float, to_s: float) -> int:
         """The most that there were between two moments."""
@@ -195,55 +204,90 @@ def _run(
     return run
 
 
-def ratios(run: Run, controls: dict[int, Run]) -> list[float]:
-    """p99 of each second over the p99 of the control with as many processes as there were then."""
+def ratios(run: Run, steady_p99_ms: dict[int, float]) -> list[float]:
+    """p99 of each second over the steady p99 with as many processes as there were then."""
     return [
-        window.p99_ms / controls[run.processes(window.at_s, window.at_s + 1)].p99_ms
+        window.p99_ms / steady_p99_ms[run.processes(window.at_s, window.at_s + 1)]
         for window in run.windows
     ]
 
 
 @dataclass
 class Round:
-    """A run in which shards come and go, beside a control with each number of shards."""
+    """A run in which shards come and go, between the halves of a control with each number of shards."""
 
-    controls: dict[int, Run]
+    before: dict[int, Run]
     run: Run
+    after: dict[int, Run]
 
     @classmethod
     def made(cls, root: Path) -> Round:
         """Makes all of them, in folders of `root`."""
-        controls = {
-            shards: control(fresh(root, "control"), shards, CONTROL_S) for shards in CONTROLS
-        }
-        return cls(controls, rescaled(fresh(root, "rescaled"), PAUSE_S))
+
+        def controls(numbers: Sequence[int]) -> dict[int, Run]:
+            return {n: control(fresh(root, "control"), n, CONTROL_S) for n in numbers}
+
+        before = controls(CONTROLS)
+        return cls(before, rescaled(fresh(root, "rescaled"), PAUSE_S), controls(CONTROLS[::-1]))
 
     @property
     def runs(self) -> dict[str, Run]:
         """All of them, by what they are."""
-        return {f"control with {n}": run for n, run in self.controls.items()} | {
-            "rescaling": self.run
+        return {
+            **{f"control with {n}, before": run for n, run in self.before.items()},
+            "rescaling": self.run,
+            **{f"control with {n}, after": run for n, run in self.after.items()},
+        }
+
+    @property
+    def trouble(self) -> bool:
+        return any(run.trouble for run in self.runs.values())
+
+    def steady_p99_ms(self, choose: Callable[[float, float], float] = min) -> dict[int, float]:
+        """Of the controls, by number of shards: that of the lower half, or of the one chosen."""
+        return {
+            n: choose(self.before[n].steady_p99_ms, self.after[n].steady_p99_ms) for n in CONTROLS
         }
 
     @property
     def ratios(self) -> list[float]:
-        return ratios(self.run, self.controls)
+        """Of each second, over the lower half."""
+        return ratios(self.run, self.steady_p99_ms())
 
     @property
-    def worst_steady_ratio(self) -> float:
-        """Of a second of the controls themselves."""
-        return max(max(ratios(each, self.controls)) for each in self.controls.values())
+    def bounds(self) -> Bounds:
+        controls = [*self.before.values(), *self.after.values()]
+        return Bounds(
+            max(self.ratios),
+            max(ratios(self.run, self.steady_p99_ms(max))),
+            max(max(w.p99_ms for w in each.windows) / each.steady_p99_ms for each in controls),
+            max(each.load for each in controls),
+        )
 
     def as_data(self) -> dict[str, Any]:
+        steady_ms = self.steady_p99_ms()
         return {
-            "worst_ratio": max(self.ratios),
+            **asdict(self.bounds),
             "ratios": self.ratios,
-            "worst_steady_ratio": self.worst_steady_ratio,
-            "worst_ratio_to_one_shard": max(w.p99_ms for w in self.run.windows)
-            / self.controls[1].p99_ms,
-            "controls": {shards: each.as_data() for shards, each in self.controls.items()},
+            "worst_ratio_to_one_shard": max(w.p99_ms for w in self.run.windows) / steady_ms[1],
+            "steady_p99_ms": {
+                n: (self.before[n].steady_p99_ms, self.after[n].steady_p99_ms) for n in CONTROLS
+            },
+            "controls": {name: run.as_data() for name, run in self.runs.items()},
             "run": self.run.as_data(),
         }
+
+
+def rounds_made(root: Path, bar: Bar) -> Iterator[Round]:
+    """Rounds until those that can be judged are enough, or there were as many as may be made; one with
+    trouble is the last."""
+    bounds: list[Bounds] = []
+    while not is_over(bounds, bar):
+        made = Round.made(root)
+        yield made
+        if made.trouble:
+            return
+        bounds.append(made.bounds)
 
 
 def fresh(root: Path, name: str) -> Path:
