@@ -16,6 +16,7 @@ from tracker.cli import (
     explain,
     fit,
     freshness,
+    init,
     nodes,
     periods,
     pipelines,
@@ -54,7 +55,7 @@ app = typer.Typer(
 )
 app.callback()(security.use_credentials)
 for command in (
-    dev.dev, serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
+    dev.dev, init.init, serve.serve, explain.explain, freshness.freshness, wait.min_time, wait.wait, rescale.shards,
     rescale.rescale, fit.fit, rescale_query.rescale_query, attach.attach, attach_pipeline.attach_pipeline,
     watch.watch,
 ):  # fmt: skip

@@ -1,0 +1,24 @@
+"""The files that `lowmark init` writes for files run, and the reader takes what is complete, each order once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tracker
+from tests.dev.written import Written, file_orders, reported
+from tracker.cli.app import app
+
+
+@pytest.mark.timeout(600)
+def test_the_files_for_files_run(tmp_path: Path) -> None:
+    directory = tmp_path / "orders"
+    assert CliRunner().invoke(app, ["init", str(directory)]).exit_code == 0
+    with tracker.embedded() as embedded, Written(directory, embedded.target) as written:
+        written.start()
+        written.reach_now()
+        assert "run 0: " in written.read()
+        data = directory / "data"
+        written.check_taken(file_orders(data / "orders"), reported(data / "report"))
