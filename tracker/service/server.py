@@ -40,7 +40,7 @@ from tracker.service.rpc.waiters import WaiterRegistry
 from tracker.service.sampling import Sampler
 from tracker.service.tasks import end
 from tracker.store import Leases, Store, StoreError, open_leases, open_store, shown_store
-from tracker.wire.grpc_options import SERVER_OPTIONS
+from tracker.wire.grpc_options import SERVER_OPTIONS, connection_age
 
 log = structlog.get_logger(__name__)
 _CONTRACT = (node_service_pb2, peer_service_pb2, pipeline_service_pb2, progress_service_pb2)
@@ -192,7 +192,8 @@ class TrackerServer:
 
     async def _listen(self) -> None:
         self._server = server = grpc.aio.server(
-            interceptors=self._interceptors(), options=SERVER_OPTIONS
+            interceptors=self._interceptors(),
+            options=(*SERVER_OPTIONS, *connection_age(self.config.limits.max_connection_age_ms)),
         )
         engine, addresses = self.engine, self._addresses
         quotas = Quotas(self.config.limits)

@@ -138,6 +138,13 @@ class ServeSettings(BaseModel):
     max_ticks_per_s: int = Field(
         0, ge=0, description="ticks of one pipeline a second that a process reads; 0: no limit"
     )
+    max_connection_age_ms: int = Field(
+        3_600_000,
+        ge=0,
+        le=2_000_000_000,
+        description="how old a client's connection may become before it is ended, and its certificate judged "
+        "anew when it comes again; 0: no limit",
+    )
     dashboard_listen: str = Field(
         "",
         description="host:port of a page that shows the tracker live (docs/dashboard.md); none if not "
@@ -309,6 +316,7 @@ def server_config(settings: ServeSettings, addresses: tuple[str, ...]) -> Server
         metrics_listen=one(s.metrics_listen), dashboard_listen=one(s.dashboard_listen),
         security=Security(s.tls_cert, s.tls_key, s.tls_ca, s.tokens, Credentials.from_environment()),
         limits=Limits(
-            s.max_subscribers, s.max_streams_per_client, s.max_calls_per_s, s.max_ticks_per_s
+            s.max_subscribers, s.max_streams_per_client, s.max_calls_per_s, s.max_ticks_per_s,
+            max_connection_age_ms=s.max_connection_age_ms,
         ),
     )  # fmt: skip

@@ -19,7 +19,15 @@ HANDSHAKE_TIMEOUT_MS = 10_000
 """How long a connection may take to say that it is one: TLS, and the settings of HTTP/2."""
 MAX_IDLE_MS = 300_000
 """How long a connection may be without a call; also one that begins a call and never ends its headers."""
-MAX_STREAMS_PER_CONNECTION = 10_000
+MAX_STREAMS_PER_CONNECTION = 2_000
+"""Calls and streams that one connection may have under way; further ones wait at the client."""
+MAX_PENDING_CALLS = 20_000
+"""Calls of all connections that have come, and that nobody has taken up yet. Beyond it gRPC cancels whichever
+comes, and by its own default from 1,000 on: what one connection may send at once would cancel others' calls."""
+MAX_CONNECTION_GRACE_MS = 10_000
+"""How long the calls of a connection that has reached its age may go on."""
+MAX_PROBE_AGE_MS = 300_000
+"""Of a connection to the port that answers nothing but probes."""
 CONNECT_TIMEOUT_MS = 2_000
 """A process that is paused, or cut off, is given up after both."""
 
@@ -57,6 +65,8 @@ _SERVER = (
     # Who connects and says nothing sensible is let go; a client opens more connections, not more streams.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
     ("grpc.max_concurrent_streams", MAX_STREAMS_PER_CONNECTION),
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
     ("grpc.max_connection_idle_ms", MAX_IDLE_MS),
 )
 
@@ -64,9 +74,23 @@ SERVER_OPTIONS = (_LARGE, *_SERVER)
 ELSEWHERE_OPTIONS = (_SMALL, *_SERVER)
 """Of a process that answers probes, and sends everybody else to another one without reading what they say."""
 
+
+def connection_age(most_ms: int) -> tuple[tuple[str, int], ...]:
+    """Of a server whose connections end when they are so old (0: never), whatever goes on in them: so nobody
+    stays in by a certificate, or a CA, that has been replaced. Whoever is told to go opens another connection,
+    and has the grace to end what is under way; a stream that goes on is cut, and begun again where it was."""
+    if not most_ms:
+        return ()
+    return (
+        ("grpc.max_connection_age_ms", most_ms),
+        ("grpc.max_connection_age_grace_ms", min(most_ms, MAX_CONNECTION_GRACE_MS)),
+    )
+
+
 PROBE_OPTIONS = (
     _NO_COMPRESSION,
     _SMALL,
+    *connection_age(MAX_PROBE_AGE_MS),
     ("grpc.so_reuseport", 0),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
     ("grpc.max_concurrent_streams", MAX_PROBE_STREAMS),

@@ -24,6 +24,7 @@ MAX_SUBSCRIBERS = 20_000
 MAX_STREAMS_PER_CLIENT = 20_000
 MAX_BYTES_IN_FLIGHT = 256 * 2**20
 MAX_BYTES_IN_FLIGHT_PER_CLIENT = 128 * 2**20
+MAX_CONNECTION_AGE_MS = 3_600_000
 MAX_CLIENTS = 10_000
 """Clients whose rate is remembered; of more, those that were silent longest begin anew."""
 
@@ -36,6 +37,7 @@ class Limits:
     of subscriptions. max_calls_per_s: calls, and streams begun, of one client (0: no limit).
     max_ticks_per_s: ticks of one pipeline's nodes that are read (0: no limit). max_bytes_in_flight,
     max_bytes_in_flight_per_client: of large requests whose calls are under way, also those that wait.
+    max_connection_age_ms: after which a connection ends, and is judged anew when its client comes again (0: never).
     """
 
     max_subscribers: int = MAX_SUBSCRIBERS
@@ -44,12 +46,15 @@ class Limits:
     max_ticks_per_s: int = 0
     max_bytes_in_flight: int = MAX_BYTES_IN_FLIGHT
     max_bytes_in_flight_per_client: int = MAX_BYTES_IN_FLIGHT_PER_CLIENT
+    max_connection_age_ms: int = MAX_CONNECTION_AGE_MS
 
     def __post_init__(self) -> None:
         if self.max_subscribers < 1 or self.max_streams_per_client < 1:
             raise ValueError("max_subscribers and max_streams_per_client are at least 1")
         if self.max_calls_per_s < 0 or self.max_ticks_per_s < 0:
             raise ValueError("max_calls_per_s and max_ticks_per_s are at least 0 (0: no limit)")
+        if self.max_connection_age_ms < 0:
+            raise ValueError("max_connection_age_ms is at least 0 (0: no limit)")
 
 
 class Bucket:
