@@ -50,18 +50,6 @@ def test_what_was_said_is_said_again(shards: int) -> None:
         cluster.settle()
 
 
-def test_what_was_not_durable_was_not_said() -> None:
-    cluster, _, worker = running(1)
-    worker.begin(consumed=[(0, slot, slot) for slot in range(5, 9)] + [(1, 7, 99)])
-    cluster.commit(0)
-    cluster.pass_time_without_commits()
-    assert cluster.pending[0], "the announcement is written and not durable"
-    assert cluster.processes[0].min_times("p") == (5, 6)
-    cluster.restart(0)
-    assert cluster.processes[0].min_times("p") == (5, 6)
-    assert cluster.agreed(SPEC) == (50, 51)
-
-
 def test_a_restarted_process_announces_nothing_before_it_has_heard_the_others() -> None:
     cluster, front, worker = running(2)
     cluster.held = {(1, 0)}

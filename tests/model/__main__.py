@@ -21,6 +21,7 @@ from tests.model.side_by_side import explore_all
 BUILD = Path(__file__).resolve().parent.parent.parent / "build"
 LEAST_STATES = 100_000
 PUBLISHED_RULE = "published-rule"
+TWO_SHARDS = next(story for story in STORIES if story.shards == 2)
 
 
 def _show(seen: Explored) -> None:
@@ -35,7 +36,7 @@ def main() -> int:
     began = time.monotonic()
     # The longest first, so that the others fill the other cores.
     tasks = [(story, None) for story in reversed(STORIES)]
-    *held, published = explore_all([*tasks, (STORIES[0], PUBLISHED_RULE)])
+    *held, published = explore_all([*tasks, (TWO_SHARDS, PUBLISHED_RULE)])
     for seen in (*held, published):
         if seen.violation:
             _show(seen)

@@ -108,7 +108,8 @@ class _Search:
         known = self.world.known
         while self.checked < len(known.facts):  # processes that no state had before
             number, self.checked = self.checked, self.checked + 1
-            check_process(known.processes.things[number].shard, known.facts[number])
+            shard = known.processes.things[number].shard
+            check_process(shard, known.facts[number], self.world.system)
 
     def _is_end(self, state: State) -> bool:
         """Whether a state in which nothing is left to do is one in which everything is done."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.model.script import FIRST_ENTRY, FIRST_TICK, GRAPH, HOMES, ITEMS, NODE_IDS, ROUTING
+from tests.model.script import FIRST_TICK, GRAPH, ITEMS, NODE_IDS, System
 from tests.model.transitions import Facts
 from tracker.core.model.slots import FOREVER
 
@@ -21,7 +21,7 @@ class Violation(Exception):
     """An invariant does not hold."""
 
 
-def check_process(shard: int, facts: Facts) -> None:
+def check_process(shard: int, facts: Facts, system: System) -> None:
     """What one process must hold by itself (2 and 4)."""
     if facts.said is None:
         return
@@ -31,21 +31,26 @@ def check_process(shard: int, facts: Facts) -> None:
     ]
     due: Counter[tuple[int, int]] = Counter()
     for item in ITEMS:
-        if ROUTING.owner(item.slot) == shard:
+        if system.routing.owner(item.slot) == shard:
             for by in (item.created, item.consumed):
                 if by is not None and by[1] < applied[by[0]]:
-                    due[(item.segment, item.slot)] ^= item.value
+                    due[(item.segment, item.slot)] ^= system.value(item)
     if facts.cells != {cell: checksum for cell, checksum in due.items() if checksum}:
         raise Violation(
             f"shard {shard} has applied {applied} and holds {facts.cells}, due is {dict(due)}"
         )
-    _check_visible(shard, facts)
+    # One shard is its own M.
+    inside = applied if system.shards == 1 else _inside_cut(facts, system)
+    _check_visible(shard, facts, inside)
 
 
-def _check_visible(shard: int, facts: Facts) -> None:
-    inside = [
-        max(0, facts.cut[home] - entry + 1) for home, entry in zip(HOMES, FIRST_ENTRY, strict=True)
-    ]
+def _inside_cut(facts: Facts, system: System) -> list[int]:
+    """By node, how many of its ticks are inside M."""
+    first = zip(system.homes, system.first_entry, strict=True)
+    return [max(0, facts.cut[home] - entry + 1) for home, entry in first]
+
+
+def _check_visible(shard: int, facts: Facts, inside: list[int]) -> None:
     for item in ITEMS:
         created = item.created[1] < inside[item.created[0]]
         consumed = item.consumed is not None and item.consumed[1] < inside[item.consumed[0]]

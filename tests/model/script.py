@@ -1,5 +1,5 @@
-"""What the nodes of the small model do: a front and a worker, each at home at another of two shards,
-three slots, a few items.
+"""What the nodes of the small model do: a front and a worker, each at home at another of two shards, or both at
+the only one; three slots, a few items.
 
 The worker's steps cross the shards: of an item at slot 0 it makes a child at slot 1 and holds time there, and by
 the step that consumes the child it moves its hold to slot 2, where that stays. Each step zeroes a cell of one shard and fills one of the other, which is
@@ -18,6 +18,7 @@ from tracker.core.model import (
     FrontJoin,
     Heartbeat,
     HoldMove,
+    NodeKey,
     PipelineSpec,
     TickContent,
 )
@@ -25,15 +26,15 @@ from tracker.core.model.ack_values import hold_value
 from tracker.core.model.routing import RoutingTable
 from tracker.core.model.slots import FOREVER
 
-SHARDS = 2
 PIPELINE = PipelineSpec("p", ("a", "b"), (Edge("a", "b"),), fronts=("F",))
 GRAPH = SegmentGraph(PIPELINE)
-ROUTING = RoutingTable.uniform(SHARDS, block_slots=1)
+ROUTINGS = {shards: RoutingTable.uniform(shards, block_slots=1) for shards in (1, 2)}
+"""By how many shards there are."""
 LAST_PROMISE = 3
 
 
 def _homed_at(shard: int, kind: str) -> str:
-    return next(f"{kind}{n}" for n in range(99) if ROUTING.home("p", f"{kind}{n}") == shard)
+    return next(f"{kind}{n}" for n in range(99) if ROUTINGS[2].home("p", f"{kind}{n}") == shard)
 
 
 NODE_IDS = (_homed_at(0, "front"), _homed_at(1, "worker"))
@@ -52,23 +53,19 @@ class Item:
     created: tuple[int, int]
     consumed: tuple[int, int] | None
     is_held: bool = False
-    """Whether its node holds time by it: its tick names where it stands, and its home makes the cells."""
+    """Whether its node holds time by it: its tick names where it stands, and its home makes the cells, of a value
+    that `System.value` knows."""
 
 
 FRONT, WORKER = 0, 1
 HOLD = "h"
 
 
-def _hold_value(tick: int) -> int:
-    """Of the item by which the worker holds time from a tick on."""
-    return hold_value(NODE_IDS[WORKER], HOLD, 1, FIRST_TICK[WORKER] + tick)
-
-
 ITEMS = (
     Item(0, 0, 0xA1, (FRONT, 0), (WORKER, 0)),
     Item(1, 1, 0xB1, (WORKER, 0), (WORKER, 1)),
-    Item(1, 1, _hold_value(0), (WORKER, 0), (WORKER, 1), is_held=True),
-    Item(1, 2, _hold_value(1), (WORKER, 1), None, is_held=True),
+    Item(1, 1, 0, (WORKER, 0), (WORKER, 1), is_held=True),
+    Item(1, 2, 0, (WORKER, 1), None, is_held=True),
 )
 PROMISE = (FRONT, 1)
 """The front's tick that promises `LAST_PROMISE`; it is handed over when what it created is durable."""
@@ -97,13 +94,42 @@ SCRIPTS = tuple(
 )
 
 
-HOMES = tuple(ROUTING.home("p", node_id) for node_id in NODE_IDS)
-FIRST_ENTRY = tuple(
-    1 + (ROUTING.registrar("p") == home) + first
-    for home, first in zip(HOMES, FIRST_TICK, strict=True)
-)
-"""In which entry of its home's log each node's first scripted tick stands: after the registration (at
-the registrar), the node's joining, and the ticks before."""
+@dataclass(frozen=True)
+class System:
+    """The shards of a story. homes: by node its home; first_entry: in which entry of its home's log each node's
+    first scripted tick stands, if it has that home for itself: after the registration (at the registrar), the
+    node's joining, and the ticks before. keys: by node; a home counts incarnations over all of its nodes."""
+
+    shards: int
+    routing: RoutingTable
+    homes: tuple[int, ...]
+    first_entry: tuple[int, ...]
+    keys: tuple[NodeKey, ...]
+
+    @classmethod
+    def of(cls, shards: int) -> System:
+        routing = ROUTINGS[shards]
+        homes = tuple(routing.home("p", node_id) for node_id in NODE_IDS)
+        registrar = routing.registrar("p")
+        first = tuple(
+            1 + (registrar == home) + tick for home, tick in zip(homes, FIRST_TICK, strict=True)
+        )
+        keys = tuple(
+            NodeKey(node_id, 1 + homes[:node].count(homes[node]))
+            for node, node_id in enumerate(NODE_IDS)
+        )
+        return cls(shards, routing, homes, first, keys)
+
+    def value(self, item: Item) -> int:
+        """The ack value of an item; a hold's is made by its home."""
+        if not item.is_held:
+            return item.value
+        node, tick = item.created
+        key = self.keys[node]
+        return hold_value(key.node_id, HOLD, key.incarnation, FIRST_TICK[node] + tick)
+
+
+SYSTEMS = {shards: System.of(shards) for shards in ROUTINGS}
 
 
 def is_ready(node: int, handed: tuple[int, ...], durable: tuple[int, ...]) -> bool:
@@ -128,9 +154,11 @@ class Story:
     done: tuple[int, ...]
     last: tuple[int, ...]
     crashes: int
+    shards: int = 2
 
 
 STORIES = (
+    Story("all ticks at one shard, two crashes", (0, 0), (2, 2), 2, shards=1),
     Story("all ticks, no crash", (0, 0), (2, 2), 0),
     Story("the worker's ticks, a crash", (2, 0), (2, 2), 1),
     Story("the front's ticks and the worker's first, a crash", (0, 0), (2, 1), 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -14,10 +15,11 @@ from tests.model.invariants import (
     check_process,
     check_step,
 )
-from tests.model.script import STORIES, Story, frontier
+from tests.model.script import STORIES, SYSTEMS, Story, frontier
 from tests.model.transitions import Facts
 from tests.model.world import World
 from tests.simulation.faults import FAULTS
+from tracker.core.process import Process
 
 MOST_STATES = 50_000
 
@@ -27,6 +29,7 @@ MOST_STATES = 50_000
     [
         Story("the worker's first tick, a crash", (2, 0), (2, 1), 1),
         Story("the front's ticks", (0, 0), (2, 0), 0),
+        STORIES[0],
     ],
     ids=lambda story: story.name,
 )
@@ -46,7 +49,17 @@ def test_the_stories_are_told_to_the_end_by_one_of_their_interleavings() -> None
                 break
             state = world.renumbered(steps[-1]())
         due = frontier(story.last, story.last)
-        assert [facts.said for facts in world.facts(state)] == [due, due]
+        assert [facts.said for facts in world.facts(state)] == [due] * story.shards
+
+
+def test_what_one_shard_told_before_it_was_durable_has_to_be_found_again() -> None:
+    story = STORIES[0]
+    assert (story.shards, story.crashes) == (1, 2)
+    with mock.patch.object(Process, "_resume", lambda *_: None):
+        seen = explore(story, most_states=MOST_STATES)
+    assert "had said" in seen.violation, (
+        "recovery leaves it to what comes next, and says less until then"
+    )
 
 
 def test_a_planted_fault_is_found() -> None:
@@ -78,9 +91,9 @@ def test_an_announcement_that_goes_back_is_a_violation(facts: list[Facts]) -> No
 
 def test_a_wrong_cell_is_a_violation(facts: list[Facts]) -> None:
     for shard, each in enumerate(facts):
-        check_process(shard, each)
+        check_process(shard, each, SYSTEMS[2])
         with pytest.raises(Violation, match="due is"):
-            check_process(shard, replace(each, cells={(1, 1): 7}))
+            check_process(shard, replace(each, cells={(1, 1): 7}), SYSTEMS[2])
 
 
 def test_a_cut_ahead_of_a_shard_is_a_violation(facts: list[Facts]) -> None:
@@ -93,4 +106,4 @@ def test_a_cut_ahead_of_a_shard_is_a_violation(facts: list[Facts]) -> None:
 def test_a_candidate_beyond_an_item_in_flight_is_a_violation(facts: list[Facts]) -> None:
     for shard, each in enumerate(facts):
         with pytest.raises(Violation, match="in flight at its M"):
-            check_process(shard, replace(each, candidates=[1, 0]))
+            check_process(shard, replace(each, candidates=[1, 0]), SYSTEMS[2])

@@ -23,10 +23,17 @@ from typing import Generic, TypeVar
 
 from tests import inside
 from tests.model.digests import digest
-from tests.model.script import FIRST_TICK, GRAPH, JOIN, NODE_IDS, PIPELINE, ROUTING, SCRIPTS
+from tests.model.script import (
+    FIRST_TICK,
+    GRAPH,
+    JOIN,
+    PIPELINE,
+    ROUTINGS,
+    SCRIPTS,
+    System,
+)
 from tracker.core import log as m
 from tracker.core.cut.graph import SegmentGraph
-from tracker.core.model import NodeKey
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import Process, ProcessConfig
 from tracker.core.process.snapshot import ProcessSnapshot
@@ -35,7 +42,6 @@ NOW_NS = 0
 REPORT_NS = 1_000_000
 NEVER_MS = 10**9
 CONFIG = ProcessConfig(report_interval_ms=1, retransmit_ms=NEVER_MS, announced_report_ms=NEVER_MS)
-KEYS = tuple(NodeKey(node_id, 1) for node_id in NODE_IDS)
 
 Thing = TypeVar("Thing")
 
@@ -77,7 +83,7 @@ class Facts:
     durable: int
 
     @classmethod
-    def of(cls, process: Process, durable: int) -> Facts:
+    def of(cls, process: Process, durable: int, shards: range) -> Facts:
         process.validate()
         applied, vectors = inside.applied(process), inside.vectors(process).cut
         pipeline = inside.pipelines(process).get(PIPELINE.name)
@@ -95,8 +101,8 @@ class Facts:
             said,
             node_times,
             cells,
-            tuple(applied[home] for home in ROUTING.shards),
-            tuple(vectors[home] for home in ROUTING.shards),
+            tuple(applied[home] for home in shards),
+            tuple(vectors[home] for home in shards),
             candidates,
             len(inside.pending(process)),
             inside.has_news(process),
@@ -120,7 +126,8 @@ class Done:
 class Transitions:
     """All that has been worked out. Processes, frames and snapshots are numbered each for itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System) -> None:
+        self._routing, self._shards = system.routing, range(system.shards)
         self.processes: Numbered[Process] = Numbered()
         self.frames: Numbered[m.Frame] = Numbered()
         self.snapshots: Numbered[ProcessSnapshot] = Numbered()
@@ -130,13 +137,13 @@ class Transitions:
 
     def start(self, shard: int) -> int:
         """A process with an empty store."""
-        return self._number(Process(shard, ROUTING, 1, CONFIG))
+        return self._number(Process(shard, self._routing, 1, CONFIG))
 
     def recover(self, shard: int, epoch: int, snapshot: int) -> Done:
         """A process that comes back with what was durable."""
 
         def run() -> Done:
-            process = Process(shard, ROUTING, epoch, CONFIG)
+            process = Process(shard, self._routing, epoch, CONFIG)
             return self._take(process, process.recover(self.snapshots.things[snapshot], (), NOW_NS))
 
         return self._once(("recover", shard, epoch, snapshot), run)
@@ -159,9 +166,9 @@ class Transitions:
         content = JOIN if tick < 0 else SCRIPTS[node][tick]
         return self._handle(process, m.SubmitTick(node, tick + FIRST_TICK[node], content))
 
-    def commit(self, process: int) -> Done:
-        """All that was appended becomes durable."""
-        return self._handle(process, None)
+    def commit(self, process: int, records: int) -> Done:
+        """So many records become durable, of those that are appended."""
+        return self._handle(process, records)
 
     def frame(self, process: int, frame: int) -> Done:
         return self._handle(process, m.FrameArrived(self.frames.things[frame]), frame)
@@ -173,10 +180,12 @@ class Transitions:
         """Connections, sessions, registration."""
         return self._handle(process, event)
 
-    def _handle(self, number: int, event: m.Event | None, frame: int | None = None) -> Done:
+    def _handle(self, number: int, event: m.Event | int, frame: int | None = None) -> Done:
+        """event: or how many records become durable."""
+
         def run() -> Done:
             process: Process = pickle.loads(self._pickled[number])
-            what = m.Committed(process.position) if event is None else event
+            what = m.Committed(process.committed + event) if isinstance(event, int) else event
             now_ns = REPORT_NS if isinstance(event, m.Wake) else NOW_NS
             return self._take(process, process.handle(what, now_ns))
 
@@ -214,13 +223,13 @@ class Transitions:
         number = self.processes.number(process)
         if number == len(self.facts):
             durable = self.snapshots.number(process.snapshot())
-            self.facts.append(Facts.of(process, durable))
+            self.facts.append(Facts.of(process, durable, self._shards))
             self._pickled.append(_pickled(process))
         return number
 
 
-def _the_routing() -> RoutingTable:
-    return ROUTING
+def _the_routing(shards: int) -> RoutingTable:
+    return ROUTINGS[shards]
 
 
 def _the_graph() -> SegmentGraph:
@@ -229,7 +238,7 @@ def _the_graph() -> SegmentGraph:
 
 _SHARED = {
     **copyreg.dispatch_table,
-    RoutingTable: lambda _: (_the_routing, ()),
+    RoutingTable: lambda table: (_the_routing, (len(table.owning),)),
     SegmentGraph: lambda _: (_the_graph, ()),
 }
 """What never changes is shared, not copied with each state; in the model alone."""

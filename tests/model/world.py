@@ -16,24 +16,21 @@ from typing import NamedTuple
 
 from tests.model.script import (
     FRONT,
-    HOMES,
     NODE_IDS,
     PIPELINE,
-    ROUTING,
     SCRIPTS,
-    SHARDS,
+    SYSTEMS,
     Story,
     is_ready,
 )
-from tests.model.transitions import KEYS, Done, Facts, Transitions
+from tests.model.transitions import Done, Facts, Transitions
 from tracker.core import log as m
 
 Numbers = tuple[int, ...]
-LINKS = tuple((one, other) for one in range(SHARDS) for other in range(SHARDS) if one != other)
 
 
 class State(NamedTuple):
-    """The whole system. processes: by shard; links: frames under way, by `LINKS`; handed: by node the
+    """The whole system. processes: by shard; links: frames under way, by `World.links`; handed: by node the
     scripted ticks that its home has been given; durable: those whose acknowledgement was heard; epochs:
     by shard; crashes_left: how many may still come."""
 
@@ -50,7 +47,10 @@ class World:
 
     def __init__(self, story: Story) -> None:
         self.story = story
-        self.known = Transitions()
+        self.system = SYSTEMS[story.shards]
+        self.shards = range(story.shards)
+        self.links = [(one, other) for one in self.shards for other in self.shards if one != other]
+        self.known = Transitions(self.system)
 
     def facts(self, state: State) -> list[Facts]:
         return [self.known.facts[process] for process in state.processes]
@@ -59,50 +59,50 @@ class World:
         """Everything registered, joined, attached and granted, the ticks before the story processed
         and announced everywhere, and nothing under way."""
         state = State(
-            processes=tuple(self.known.start(shard) for shard in range(SHARDS)),
-            links=((),) * len(LINKS),
+            processes=tuple(self.known.start(shard) for shard in self.shards),
+            links=((),) * len(self.links),
             handed=(0,) * len(SCRIPTS), durable=(0,) * len(SCRIPTS),
-            epochs=(1,) * SHARDS, crashes_left=0,
+            epochs=(1,) * len(self.shards), crashes_left=0,
         )  # fmt: skip
-        for shard in range(SHARDS):
-            for other in range(SHARDS):
+        for shard in self.shards:
+            for other in self.shards:
                 if other != shard:
                     state = self._other(state, shard, m.PeerConnected(other))
-        registrar = ROUTING.registrar(PIPELINE.name)
+        registrar = self.system.routing.registrar(PIPELINE.name)
         register = m.RegisterPipeline("register", PIPELINE)
         state = self._settle(self._other(state, registrar, register))
-        for node, (home, node_id) in enumerate(zip(HOMES, NODE_IDS, strict=True)):
+        for node, (home, node_id) in enumerate(zip(self.system.homes, NODE_IDS, strict=True)):
             join = m.JoinNode(node, PIPELINE.name, node_id, "model")
             state = self._settle(self._other(state, home, join))
-            attach = m.AttachSession(node, PIPELINE.name, KEYS[node])
+            attach = m.AttachSession(node, PIPELINE.name, self.system.keys[node])
             state = self._other(state, home, attach)
-        joined = self.known.tick(state.processes[HOMES[FRONT]], FRONT, -1)
-        state = self._settle(self._carry_out(state, HOMES[FRONT], joined))
+        joined = self.known.tick(state.processes[self.system.homes[FRONT]], FRONT, -1)
+        state = self._settle(self._carry_out(state, self.system.homes[FRONT], joined))
         nothing = (0,) * len(SCRIPTS)
         state = state._replace(handed=nothing, durable=nothing)
         for node, count in enumerate(self.story.done):
             while state.handed[node] < count:
-                state = self._settle(self._hand_over(state, node, HOMES[node]))
+                state = self._settle(self._hand_over(state, node, self.system.homes[node]))
         return self.renumbered(state)._replace(crashes_left=self.story.crashes)
 
     def steps(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         """All that can happen next, by name."""
-        for node, home in enumerate(HOMES):
+        for node, home in enumerate(self.system.homes):
             tick = state.handed[node]
             if tick < self.story.last[node] and is_ready(node, state.handed, state.durable):
                 name = f"node {node} hands over its tick {tick}"
                 yield name, partial(self._hand_over, state, node, home)
-        for shard in range(SHARDS):
+        for shard in self.shards:
             facts = self.known.facts[state.processes[shard]]
-            if facts.pending:
-                name = f"shard {shard} makes {facts.pending} records durable"
-                yield name, partial(self._commit, state, shard)
+            for records in self._group_commits(facts.pending):
+                name = f"shard {shard} makes {records} records durable"
+                yield name, partial(self._commit, state, shard, records)
             if facts.has_news:
                 yield f"shard {shard} reports", partial(self._report, state, shard)
             if state.crashes_left:
                 name = f"shard {shard} crashes and comes back"
                 yield name, partial(self._crash, state, shard)
-        for link, (sender, receiver) in enumerate(LINKS):
+        for link, (sender, receiver) in enumerate(self.links):
             if state.links[link]:
                 what = type(self.known.frames.things[state.links[link][0]].body).__name__
                 name = f"shard {receiver} hears {what} of shard {sender}"
@@ -115,15 +115,20 @@ class World:
         handed = _with(state.handed, node, state.handed[node] + 1)
         return self._carry_out(state._replace(handed=handed), home, done)
 
-    def _commit(self, state: State, shard: int) -> State:
-        return self._carry_out(state, shard, self.known.commit(state.processes[shard]))
+    def _group_commits(self, pending: int) -> range:
+        """How many of the records that wait may become durable at once: all; one shard by itself, whose
+        announcements are told before their records are durable, may also be in the middle of them."""
+        return range(1 if len(self.shards) == 1 else max(1, pending), pending + 1)
+
+    def _commit(self, state: State, shard: int, records: int) -> State:
+        return self._carry_out(state, shard, self.known.commit(state.processes[shard], records))
 
     def _report(self, state: State, shard: int) -> State:
         return self._carry_out(state, shard, self.known.report(state.processes[shard]))
 
     def _deliver(self, state: State, link: int) -> State:
         frame, *rest = state.links[link]
-        receiver = LINKS[link][1]
+        receiver = self.links[link][1]
         done = self.known.frame(state.processes[receiver], frame)
         under_way = state._replace(links=_with(state.links, link, tuple(rest)))
         return self._carry_out(under_way, receiver, done)
@@ -135,19 +140,19 @@ class World:
         after = state._replace(
             links=tuple(
                 () if shard in link else frames
-                for link, frames in zip(LINKS, state.links, strict=True)
+                for link, frames in zip(self.links, state.links, strict=True)
             ),
             epochs=_with(state.epochs, shard, epoch),
         )
         after = self._carry_out(after, shard, back)
-        for other in range(SHARDS):
+        for other in self.shards:
             if other != shard:
                 after = self._other(after, other, m.PeerDisconnected(shard))
                 after = self._other(after, other, m.PeerConnected(shard))
                 after = self._other(after, shard, m.PeerConnected(other))
-        for node, home in enumerate(HOMES):
+        for node, home in enumerate(self.system.homes):
             if home == shard:
-                attach = m.AttachSession(node, PIPELINE.name, KEYS[node])
+                attach = m.AttachSession(node, PIPELINE.name, self.system.keys[node])
                 after = self._other(after, shard, attach)
         return after._replace(crashes_left=state.crashes_left - 1)
 
@@ -161,7 +166,7 @@ class World:
         if done.frames:
             links = list(state.links)
             for to, frame in done.frames:
-                links[LINKS.index((shard, to))] += (frame,)
+                links[self.links.index((shard, to))] += (frame,)
             state = state._replace(links=tuple(links))
         for node, count in done.durable:
             most = max(count, state.durable[node])
@@ -177,7 +182,7 @@ class World:
         """The same state, with smaller numbers. Reports are numbered, and only how far two numbers are apart matters: where all of a link's
         have arrived, both its ends count from 0 again."""
         processes = list(state.processes)
-        for frames, (sender, receiver) in zip(state.links, LINKS, strict=True):
+        for frames, (sender, receiver) in zip(state.links, self.links, strict=True):
             if not frames:
                 number = self.known.facts[processes[sender]].reports
                 heard = self.known.facts[processes[receiver]].heard_reports[sender]

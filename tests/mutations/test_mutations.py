@@ -43,6 +43,12 @@ WANTED = {
     "minimum of inbound without delays": ["minimum-of-inbound-without-delays"],
     "a restarted process that announces before it has caught up": ["announced-before-caught-up"],
     "a joiner without pin": ["joiner-without-pin"],
+    "an announcement told before its ticks are durable": [
+        "announcement-told-before-its-ticks-are-durable",
+        "announcement-told-over-what-is-not-durable",
+        "announcement-said-before-logged",
+    ],
+    "a recovery that does not find again what was told": ["told-and-not-found-again"],
     "a front missing at one shard left out of the minimum": ["front-missing-at-a-shard-left-out"],
     "a closed key counted as infinite too early": ["left-when-one-shard-says-so"],
     "a key used again": ["key-given-again", "incarnations-forgotten-by-snapshots"],

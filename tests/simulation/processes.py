@@ -242,6 +242,8 @@ class Processes(Base):
         if running.pending:
             self.count("crashes_losing_records")
             running.pending = []
+        if any(pipeline.told for pipeline in inside.pipelines(running.process).values()):
+            self.count("crashes_losing_what_was_told")
         if running in shard.former:
             shard.former.remove(running)
         self.process_ended(running)
@@ -409,8 +411,17 @@ class Processes(Base):
         if effect.position != running.appended:
             raise Failure("broken", f"position {effect.position} is not {running.appended}")
         running.pending.append((effect.position, effect.record))
-        if not running.committing:
+        if effect.can_wait:
+            self.after(self.milliseconds(0, 20), self._commit_late, running)
+        elif not running.committing:
             self._commit_soon(running)
+
+    def _commit_late(self, running: Running) -> None:
+        """What nobody waits for is written, if it has not gone with something else."""
+        if running.alive and running.pending and not running.committing:
+            self._commit_soon(running)
+        else:
+            self.not_a_step()
 
     def _commit_soon(self, running: Running, delay_ns: int = 0) -> None:
         running.committing = True

@@ -59,6 +59,7 @@ FAULT_KINDS = (
     "joining_shards", "bootstraps", "newcomers_that_never_come",
     "newcomers_dying_before_they_begin", "newcomers_too_late",
     "rescales", "evacuations", "rescales_without_processes", "shards_left", "sent_to_another_home",
+    "told_before_durable", "crashes_losing_what_was_told",
 )  # fmt: skip
 """Every kind of fault, refusal and limit; each must have happened in a run of some length."""
 

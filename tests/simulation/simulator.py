@@ -630,7 +630,10 @@ class Simulator(Processes):
     def _tell_announced(self, running: Running, effect: Announced) -> None:
         self.counts["announcements"] += 1
         min_times = list(effect.min_times)
-        self.ledger.check_said(running.shard.number, effect.pipeline, min_times)
+        told = inside.pipeline(running.process, effect.pipeline).told
+        self.ledger.check_said(running.shard.number, effect.pipeline, min_times, told)
+        if told and not running.deposed:
+            self._check_found_again(running, effect.pipeline)
         self._hear(running, effect.pipeline, min_times)
         checker = self.checkers[effect.pipeline]
         checker.hear_whole(running.shard.number, running.epoch, effect.pipeline_min_time)
@@ -768,7 +771,23 @@ class Simulator(Processes):
     def _hear(self, running: Running, name: str, min_times: list[tuple[int, int]]) -> None:
         number = running.shard.number
         logged = self.ledger.said(number, name)
+        state = inside.pipeline(running.process, name)
+        if state.told:  # of its present generation
+            told = {segment: {slot: state.generation} for segment, slot in state.told.items()}
+            logged = {s: {**logged.get(s, {}), **told.get(s, {})} for s in logged.keys() | told}
         self.checkers[name].hear(number, running.epoch, min_times, logged)
+
+    def _check_found_again(self, running: Running, name: str) -> None:
+        """What a process says before it is durable, the next one would say at once if this one died now."""
+        self.count("told_before_durable")
+        found = Process(running.shard.number, self.first_table, running.epoch, self.plan.config)
+        found.recover(*running.shard.store.load(), self.now)
+        said, again = running.process.min_times(name), found.min_times(name)
+        if any(slot > back for slot, back in zip(said, again, strict=True)):
+            raise Failure(
+                "regressed",
+                f"shard {running.shard.number} says {said} for {name}, and {again} if it died now",
+            )
 
     def _read(self, running: Running, name: str) -> tuple[int, ...] | None:
         """Somebody asks a process for min time; what it answers counts as said."""

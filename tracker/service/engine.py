@@ -10,6 +10,7 @@ then.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -55,6 +56,9 @@ MAX_TAKE_UP_S = 2.0
 node asks again."""
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 1.0
+WRITE_LATE_S = 0.02
+"""How long a record that nobody waits for is left to go with others. A process whose nodes go on has another group
+commit by then."""
 FLUSH_AT_STOP_S = 10.0
 """How long a process that stops waits for its last commit; a store that fails cannot hold it."""
 
@@ -114,6 +118,11 @@ class Engine:
         self._store_thread = StoreThread("lowmark-store")
         self._pace = Pace()
         self._writing: asyncio.Task[None] | None = None
+        self._writing_late: asyncio.TimerHandle | None = None
+        self._awaited = 0
+        """Position of the last record that somebody waits for; those behind it may be left a while."""
+        self._has_committed = asyncio.Event()
+        """Set, and replaced, with each group commit."""
         self._room = asyncio.Event()
         self._room_to_write = asyncio.Event()
         self._takes_up = asyncio.Event()
@@ -290,6 +299,7 @@ class Engine:
     def dismiss(self) -> None:
         """Tells sessions and whoever waits for an answer that this process stops."""
         self._takes_up.set()
+        self._has_committed.set()
         for session in list(self._sessions.values()):
             session.ended(self._stopping)
         for future in self._answers.values():
@@ -301,8 +311,10 @@ class Engine:
     def _carry_out(self, effects: list[m.Effect]) -> None:
         for effect in effects:
             match effect:
-                case m.Append(position, record):
+                case m.Append(position, record, can_wait):
                     self._unwritten.append((position, record))
+                    if not can_wait:
+                        self._awaited = position
                     failpoint("append")
                     if WATCHES_STEPS and _is_step(record):
                         failpoint("step-append")
@@ -329,8 +341,7 @@ class Engine:
                     self.hooks.left()
                 case m.SessionAttached() | m.SessionRefused() | m.TickRefused() | m.FrontGranted():
                     self._tell_session(effect)
-        if self._unwritten and self._writing is None and not self._stopped:
-            self._writing = self._loop.create_task(self._write_all())
+        self._write_in_time()
         self._set_room()
 
     def _tell_session(
@@ -361,10 +372,39 @@ class Engine:
 
     # --- group commit -----------------------------------------------------------------------------
 
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether somebody waits for what is not written."""
+        return bool(self._unwritten) and self._unwritten[0][0] <= self._awaited
+
+    def _write_in_time(self) -> None:
+        """Begins to write what somebody waits for; anything else a little later."""
+        if not self._unwritten or self._writing is not None or self._stopped:
+            return
+        if self._is_awaited:
+            self._writing = self._loop.create_task(self._write_all())
+        elif self._writing_late is None:
+            self._writing_late = self._loop.call_later(WRITE_LATE_S, self._write_now)
+
+    def _write_now(self) -> None:
+        """Begins to write all that is appended by now."""
+        if self._writing_late is not None:
+            self._writing_late.cancel()
+            self._writing_late = None
+        self._awaited = max(self._awaited, self.process.position)
+        self._write_in_time()
+
+    async def written(self) -> None:
+        """Returns when all that is appended by now is durable, or the process stops."""
+        position = self.process.position
+        self._write_now()
+        while self.process.committed < position and not self._stopped:
+            await self._has_committed.wait()
+
     async def _write_all(self) -> None:
-        """Writes until nothing is left: one call of the store for all that has gathered."""
+        """Writes until nothing is left that anybody waits for: one call of the store for all that has gathered."""
         try:
-            while self._unwritten and not self._stopped:
+            while self._is_awaited and not self._stopped:
                 if pause_s := self._pace.pause_s():
                     await asyncio.sleep(pause_s)
                 count = min(len(self._unwritten), MAX_RECORDS_PER_COMMIT)
@@ -372,11 +412,14 @@ class Engine:
                 await self._write(batch)
                 if not self._stopped:
                     self.post(m.Committed(batch[-1][0]))
+                    self._has_committed.set()
+                    self._has_committed = asyncio.Event()
                     await self._snapshot_if_due()
         except Exception as error:
             self.fail(error)
         finally:
             self._writing = None
+        self._write_in_time()
 
     @property
     def store_state(self) -> StoreState:
@@ -449,13 +492,16 @@ class Engine:
 
     async def stop(self, *, release: bool = True) -> None:
         """Writes what has gathered, ends the lease (unless as in a crash), and closes the store."""
+        self._awaited = sys.maxsize  # also what is still to come
+        self._write_in_time()
         if self._writing is not None and not self._stopped:
             await asyncio.wait([self._writing], timeout=FLUSH_AT_STOP_S)
             if self._writing is not None:
                 log.error("not_flushed", shard=self.process.shard, waited_s=FLUSH_AT_STOP_S)
         self._stopped = True
-        if self._wake is not None:
-            self._wake.cancel()
+        for timer in (self._wake, self._writing_late):
+            if timer is not None:
+                timer.cancel()
         await end(self._writing, self._doubting)
         if self._keeper is not None:
             await asyncio.to_thread(partial(self._keeper.stop, release=release))

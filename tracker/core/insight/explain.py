@@ -310,7 +310,7 @@ def explain_segment(
     names = pipeline.shard.names(segment).lowest(segment, MAX_EXPLAINED_UNITS)
     return SegmentExplanation(
         pipeline.spec.segments[segment],
-        pipeline.published[segment],
+        pipeline.min_times[segment],
         max(0, now_ns - pipeline.moved_ns[segment]) // 1_000_000,
         holds(pipeline, vectors, segment, at),
         tuple(names),

@@ -104,7 +104,7 @@ def _waiting(state: Pipeline) -> dict[str, int]:
 
 
 def _segment(state: Pipeline, number: int, newest: int | None, now_ns: int) -> SegmentMeasures:
-    shard, min_time = state.shard, state.published[number]
+    shard, min_time = state.shard, state.min_times[number]
     lag = None if newest is None or newest == LOWEST_SLOT else max(0, newest - min_time)
     return SegmentMeasures(
         state.spec.segments[number],

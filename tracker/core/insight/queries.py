@@ -58,7 +58,11 @@ class Queries:
 
     def min_times(self, pipeline: str) -> tuple[int, ...]:
         """What has been announced, by segment number; exclusive."""
-        return tuple(self._pipelines.named(pipeline).published)
+        return self._pipelines.named(pipeline).min_times
+
+    def has_told_ahead(self, pipeline: str) -> bool:
+        """Whether a min time was told whose record is not durable yet; the history has only those that are."""
+        return bool(self._pipelines.named(pipeline).told)
 
     def pipeline_min_time(self, pipeline: str) -> int:
         """The least min time over the pipeline's segments, in its present generation."""
@@ -200,7 +204,7 @@ def _describe(state: Pipeline, now_ns: int) -> PipelineDescription:
         segments.append(
             SegmentDescription(
                 name,
-                state.published[segment],
+                state.min_times[segment],
                 min((low.slot for low in lows), default=FOREVER),
                 shown_items(sum(low.open_slots for low in lows)),
                 shown_items(sum(low.open_items for low in lows)),

@@ -14,10 +14,12 @@ from tracker.core.model.slots import LOWEST_SLOT
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Make a record durable at this position; in order; many positions may share one write."""
+    """Make a record durable at this position; in order; many positions may share one write. can_wait: nobody
+    waits for it, so it may go with what is appended next, or a moment later."""
 
     position: int
     record: Record
+    can_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)

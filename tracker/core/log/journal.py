@@ -11,7 +11,12 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from tracker.core.log import Append, Effect, Entry, HomeEntry, Record
+from tracker.core.log.records import may_change_min_times
 from tracker.core.model import durable as d
+
+MAX_LOOKED_THROUGH = 64
+"""Records that are not durable, as many as are looked through for an announcement: with more of them another group
+commit is about to come anyway."""
 
 
 @dataclass(eq=False)
@@ -37,11 +42,14 @@ class Journal:
     unix_ms: int = d.forgotten("it is of the event that is being handled", default=0)
     """The wall clock at that event; 0 where nobody says it. It decides nothing."""
 
-    def append(self, record: Record, request: Hashable | None = None) -> None:
-        """Asks for a record to be made durable; the request is answered when it is."""
+    def append(
+        self, record: Record, request: Hashable | None = None, *, can_wait: bool = False
+    ) -> None:
+        """Asks for a record to be made durable; the request is answered when it is. can_wait: nobody waits
+        for it."""
         self.position += 1
         self.pending.append((self.position, record, request))
-        self._effects.append(Append(self.position, record))
+        self._effects.append(Append(self.position, record, can_wait))
 
     def append_home(self, entry: Entry, request: Hashable | None = None) -> None:
         """Appends the next entry of this shard's home log."""
@@ -58,6 +66,13 @@ class Journal:
         for _, record, _ in reversed(self.pending):
             if isinstance(record, HomeEntry):
                 yield record.entry
+
+    def has_pending_changes(self, pipeline: str) -> bool:
+        """Whether a record that is not durable may change what can be announced of a pipeline, as far as is
+        looked."""
+        return len(self.pending) > MAX_LOOKED_THROUGH or any(
+            may_change_min_times(record, pipeline) for _, record, _ in self.pending
+        )
 
     def commit(self, position: int) -> Iterator[tuple[Record, Hashable | None]]:
         """The records that are durable by now and have not taken effect, one after the other."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.log.entries import Entry
+from tracker.core.log.entries import Entry, KeyTick, PipelineRegistered
+from tracker.core.log.steps import MembershipStep
 from tracker.core.model import FrontPin, StagedContribution
 
 
@@ -49,8 +50,9 @@ class FrontsGranted:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Min times, by segment number, that this process will say once this record is durable. at_ms: unix
-    time at which they were decided, for the history; 0 if it is not known."""
+    """Min times, by segment number, that this process says: once this record is durable, or at once where
+    recovery finds them again without it. at_ms: unix time at which they were decided, for the history; 0 if it
+    is not known."""
 
     pipeline: str
     min_times: tuple[tuple[int, int], ...]
@@ -79,3 +81,25 @@ class Swept:
 
 
 Record = HomeEntry | ReceivedEntries | Pinned | FrontsGranted | Announcement | Staged | Swept
+
+
+def may_change_min_times(record: Record, pipeline: str) -> bool:
+    """Whether a record, when it takes effect, may change what can be announced of a pipeline: what is open, who
+    holds time, the generation, or the shards. What was announced, granted or staged does not."""
+    match record:
+        case Announcement() | FrontsGranted() | Staged():
+            return False
+        case Pinned() | Swept():
+            return record.pipeline == pipeline
+        case HomeEntry():
+            return _concerns(record.entry, pipeline)
+        case ReceivedEntries():
+            return True
+
+
+def _concerns(entry: Entry, pipeline: str) -> bool:
+    if isinstance(entry, KeyTick):
+        return entry.tick.pipeline == pipeline
+    if isinstance(entry, PipelineRegistered):
+        return entry.spec.name == pipeline
+    return isinstance(entry, MembershipStep) or entry.pipeline == pipeline

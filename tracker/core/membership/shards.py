@@ -41,6 +41,13 @@ class Shards:
         """Whether this shard has joined, and has not left."""
         return self.own in self.membership.members
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this shard is the only one, and none joins, as far as has been accepted: then its own log alone
+        says what can be announced."""
+        known = self.membership
+        return known.members == {self.own} and not (self.changing or self._accepted)
+
     def hands_over_cells(self) -> bool:
         """Whether every home splits by the newest table, and this shard has not handed over yet what it
         does not own: nothing else may change that any more."""

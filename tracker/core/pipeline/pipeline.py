@@ -59,7 +59,10 @@ class Pipeline:
     restart: Restart | None = d.follows("the last of `restarts`", default=None)
     """How this generation began; None in the first."""
     published: list[int] = d.survives(d.SEQUENCE)
-    """Min times that may be reported to anyone. They grow through all generations."""
+    """Min times that are durable, and may be reported to anyone. They grow through all generations."""
+    told: dict[int, int] = d.follows("what is appended", ahead=True)
+    """By segment the min time that was told before its record is durable: recovery finds it again without that.
+    Invariant: nothing that changes the pipeline is appended before such a record and not durable."""
     history: list[History] = d.survives(HISTORIES)
     """When they were announced, by segment number."""
     floor: int = d.follows("how the generation began")
@@ -107,7 +110,7 @@ class Pipeline:
         self.shard = ShardPipeline(spec)
         self.home = HomePipeline(spec)
         self.combiner = Combiner(self.graph, self._vectors, self._own)
-        self.announced = [floor] * len(spec.segments)
+        self.announced, self.told = [floor] * len(spec.segments), {}
         self.durable = list(self.announced)
         self.departed_floors = [LOWEST_SLOT] * len(spec.segments)
         self._find_unpublished()
@@ -121,10 +124,21 @@ class Pipeline:
         return 0 if self.restart is None else self.restart.generation
 
     @property
+    def min_times(self) -> tuple[int, ...]:
+        """By segment number the min times that anyone may hear: published, or told ahead of that."""
+        return tuple(self._with_told(self.published))
+
+    @property
     def min_time(self) -> int:
-        """The published min time of the pipeline as a whole. It rests on this generation in every segment: one
-        that had come further in the generation before counts with how far it is in this one."""
-        return min(*self.published, *self.durable)
+        """The min time of the pipeline as a whole that anyone may hear. It rests on this generation in every
+        segment: one that had come further in the generation before counts with how far it is in this one."""
+        return min(*self._with_told(self.published), *self._with_told(self.durable))
+
+    def _with_told(self, min_times: list[int]) -> list[int]:
+        told = self.told
+        if not told:
+            return min_times
+        return [max(slot, told.get(segment, slot)) for segment, slot in enumerate(min_times)]
 
     def begin_generation(self, restart: Restart) -> None:
         """Drops what is open, keys, fronts and batches, and begins anew, never below what this process
@@ -189,6 +203,14 @@ class Pipeline:
             slot = self.graph.pin(self.announced, state.segment)
             pins.append(FrontPin(*name, slot, state.incarnation, state.number))
         return tuple(pins)
+
+    @property
+    def stands_by_what_was_said(self) -> bool:
+        """Whether what can be announced also depends on what was announced before: at a vacant place, or where
+        an open pipeline waits for the next front."""
+        if self.shard.vacancies:
+            return True
+        return self.spec.open and FOREVER in self.combiner.allowed_min_times({})
 
     def new_announcements(self) -> tuple[tuple[int, int], ...]:
         """(segment, min time) that the reports allow and that is beyond what was announced."""

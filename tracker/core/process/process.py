@@ -3,7 +3,8 @@
 `handle(event, now_ns)` takes what happened and returns what to do. Whatever must survive goes through
 the log: it is appended, and takes effect when the shell says that it is durable, or when recovery
 replays it; both run `LogApplier.apply`. Nothing is sent to a node, another shard or a subscriber before
-what it rests on is durable, announcements included: they never go back over a restart.
+what it rests on is durable. Announcements never go back over a restart: they are durable, too, or sure to be
+found again by recovery.
 
 The process holds the components, in the order in which they build on one another, and none of the rules.
 """
@@ -288,7 +289,8 @@ class Process(Queries):
     ) -> list[Effect]:
         """Becomes what the log says: a snapshot, then the records after it, by position. To be
         called once, before any event. Nothing is announced that was not announced before until the
-        other shards have been heard. Raises LogLost where a record is missing."""
+        other shards have been heard; where there are none, what may have been said without a record is found
+        again here, before anything is judged. Raises LogLost where a record is missing."""
         self._recovery.recover(snapshot, records, now_ns)
         self._resume(now_ns)
         return [*self._effects]
@@ -320,6 +322,8 @@ class Process(Queries):
             pipeline.combiner.validate()
             before = pipeline.spec.start_slot
             assert min(pipeline.published) >= before, f"{name}: {pipeline.published} is published"
+            for segment, slot in pipeline.told.items():
+                assert pipeline.durable[segment] <= slot <= pipeline.announced[segment], name
             for segment, reached in enumerate(pipeline.durable):
                 assert pipeline.floor <= reached <= pipeline.announced[segment], name
                 assert reached == pipeline.floor or reached <= pipeline.published[segment], name

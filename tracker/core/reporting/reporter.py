@@ -284,14 +284,7 @@ class Reporter:
         else:
             self._holding.pop(pipeline.spec.name, None)
         if changed:
-            for segment, slot in changed:
-                pipeline.announced[segment] = slot
-                pipeline.unpublished.discard(segment)
-            self._journal.append(
-                Announcement(
-                    pipeline.spec.name, changed, pipeline.generation, self._journal.unix_ms
-                )
-            )
+            self._announce_changed(pipeline, changed)
             self.report_announced_in_time(now_ns)
         handing_over = (
             self._shards.changing and self._shards.hands_over_cells()
@@ -303,13 +296,47 @@ class Reporter:
         if grants:
             self._journal.append(FrontsGranted(pipeline.spec.name, grants, pipeline.generation))
 
+    def _announce_changed(self, pipeline: Pipeline, changed: Sequence[tuple[int, int]]) -> None:
+        """Appends an announcement, and tells it at once where recovery finds it again without the record."""
+        is_found_again = self._is_found_again(pipeline)
+        for segment, slot in changed:
+            pipeline.announced[segment] = slot
+            pipeline.unpublished.discard(segment)
+        record = Announcement(
+            pipeline.spec.name, tuple(changed), pipeline.generation, self._journal.unix_ms
+        )
+        self._journal.append(record, can_wait=is_found_again)
+        if is_found_again:
+            heard = pipeline.min_times, pipeline.min_time
+            pipeline.told.update(changed)
+            self._tell_subscribers(pipeline, *heard)
+
+    def _is_found_again(self, pipeline: Pipeline) -> bool:
+        """Whether recovery is sure to find what can be announced now, without the record of it (rule 8): this
+        shard is alone, so that it follows from this log; all that this log has of the pipeline is durable, and
+        whatever comes later stands behind the record; and it does not depend on announcements before."""
+        return (
+            self._shards.is_alone
+            and not self._journal.has_pending_changes(pipeline.spec.name)
+            and not pipeline.stands_by_what_was_said
+        )
+
+    def _tell_subscribers(self, pipeline: Pipeline, heard: Sequence[int], least: int) -> None:
+        """Whoever listens, and has heard so much, hears what is beyond that."""
+        news = tuple(
+            (segment, slot)
+            for segment, (slot, before) in enumerate(zip(pipeline.min_times, heard, strict=True))
+            if slot > before
+        )
+        if news or pipeline.min_time > least:
+            self._effects.append(Announced(pipeline.spec.name, news, pipeline.min_time))
+
     def publish(self, record: Announcement, now_ns: int) -> None:
         """Min times are durable, and may be announced to anyone; they never go back."""
         pipeline = self._pipelines[record.pipeline]
         if record.generation != pipeline.generation:
             return
-        before = pipeline.min_time
-        published = tuple((s, slot) for s, slot in record.min_times if slot > pipeline.published[s])
+        heard = pipeline.min_times, pipeline.min_time
         for segment, slot in record.min_times:
             pipeline.announced[segment] = max(slot, pipeline.announced[segment])
             pipeline.durable[segment] = max(slot, pipeline.durable[segment])
@@ -321,5 +348,6 @@ class Reporter:
             pipeline.shard.names(segment).forget_below(slot)
             pipeline.shard.written_off.forget_below(segment, slot)
             pipeline.unreported[segment] = slot
-        if published or pipeline.min_time > before:
-            self._effects.append(Announced(record.pipeline, published, pipeline.min_time))
+            if pipeline.told.get(segment, slot + 1) <= slot:
+                del pipeline.told[segment]
+        self._tell_subscribers(pipeline, *heard)

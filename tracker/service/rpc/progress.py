@@ -296,5 +296,7 @@ class ProgressServicer:
                 f"limit is {MAX_HISTORY_SLOTS}; ask for them in parts",
             )
         segment = segment_number(spec, request.segment) if request.segment else -1
+        if process.has_told_ahead(spec.name):
+            await self._engine.written()
         answer = process.history(spec.name, segment, request.slots)
         return progress_pb.GetHistoryResponse(reached=map(reached_to_pb, answer))

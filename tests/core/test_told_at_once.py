@@ -1,0 +1,234 @@
+"""One shard by itself tells an announcement before the record of it is durable, just where recovery is sure to
+find it again (rule 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.driver import Cluster, HandNode, content
+from tracker.core.log import Announced, Announcement, Append, JoinShard, RestartPipeline
+from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.model.slots import FOREVER
+from tracker.core.process import Process
+
+SPEC = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), fronts=("a",))
+BEFORE, AFTER = (5, 6), (50, 51)
+"""What is announced while the item at slot 5 is open, and when nothing is."""
+
+
+def running(shards: int = 1, spec: PipelineSpec = SPEC) -> tuple[Cluster, HandNode, HandNode]:
+    """A front that has promised 50, and one item, which a worker may consume."""
+    cluster = Cluster(shards)
+    cluster.register(spec)
+    front, worker = cluster.front(spec, "front"), cluster.node(spec, "worker")
+    front.commit(created=[(0, 5, 1)])
+    front.commit(heartbeats={"a": 50})
+    assert cluster.agreed(spec) == BEFORE
+    return cluster, front, worker
+
+
+def told(spec: PipelineSpec = SPEC) -> tuple[Cluster, HandNode, HandNode]:
+    """The item is consumed, and that is announced; the record of it is not durable."""
+    cluster, front, worker = running(spec=spec)
+    consume(cluster, worker)
+    assert cluster.processes[0].min_times("p") == AFTER
+    return cluster, front, worker
+
+
+def consume(cluster: Cluster, worker: HandNode) -> None:
+    """The last item is consumed, durably; what follows is appended and no more."""
+    worker.begin(consumed=[(0, 5, 1)])
+    cluster.commit(worker.home, records=1)
+    cluster.pass_time_without_commits()
+
+
+def test_it_is_told_while_its_record_waits_for_company() -> None:
+    cluster, *_ = told()
+    (waiting,) = cluster.pending[0]
+    appended = [e for e in cluster.effects if isinstance(e, Append)][-1]
+    assert appended.record == waiting[1] and appended.can_wait
+    assert [e for e in cluster.effects if isinstance(e, Announced)][-1].pipeline_min_time == 50
+
+
+def test_it_is_told_once() -> None:
+    cluster, *_ = told()
+    announcements = len(cluster.said)
+    cluster.settle()
+    assert cluster.processes[0].min_times("p") == AFTER
+    assert len(cluster.said) == announcements
+
+
+def test_what_a_crash_has_lost_of_it_is_there_before_anything_is_asked() -> None:
+    cluster, *_ = told()
+    assert cluster.restart(0).min_times("p") == AFTER
+    assert cluster.pending[0], "it was found, not read"
+
+
+def test_it_is_found_again_behind_a_snapshot_too() -> None:
+    cluster, *_ = told()
+    cluster.take_snapshot(0)
+    assert cluster.restart(0).min_times("p") == AFTER
+
+
+def test_what_comes_first_after_a_crash_is_judged_by_it() -> None:
+    cluster, front, worker = told()
+    cluster.restart(0)
+    worker.attach()
+    front.attach()
+    assert worker.refused(created=[(0, 49, 7)]).code is RefusalCode.BELOW_MIN_TIME
+    other = cluster.front(SPEC, "other", b=0)
+    assert other.grants[-1].slot >= 50
+
+
+def test_a_process_that_takes_over_while_the_older_one_goes_on_says_no_less() -> None:
+    """The older one has told what the newer one has not read: neither its store nor anybody says so."""
+    cluster, _, worker = running()
+    worker.begin(consumed=[(0, 5, 1)])
+    cluster.commit(0, records=1)
+    newer = Process(0, cluster.first_table, 2, cluster.config)
+    newer.recover(None, cluster.stored[0], cluster.now_ns)
+    cluster.pass_time_without_commits()
+    assert cluster.processes[0].min_times("p") == newer.min_times("p") == AFTER
+
+
+def test_its_history_is_known_when_it_is_durable() -> None:
+    """The moment would be another one after a crash, so it is not told before."""
+    cluster, *_ = told()
+    process = cluster.processes[0]
+    assert process.has_told_ahead("p") and not process.history("p", 0, [40])[0].reached
+    cluster.settle()
+    assert not process.has_told_ahead("p") and process.history("p", 0, [40])[0].reached
+
+
+# --- where it is not sure to be found again: it waits for its record, as with several shards -----------
+
+
+def waits(cluster: Cluster) -> None:
+    """The announcement is appended, and nobody hears of it before it is durable."""
+    appended = [e for e in cluster.effects if isinstance(e, Append)]
+    (announcement,) = [e for e in appended[-2:] if isinstance(e.record, Announcement)]
+    assert not announcement.can_wait
+    process = cluster.processes[0]
+    assert process.min_times("p") == BEFORE and not process.has_told_ahead("p")
+
+
+def test_with_several_shards_it_waits() -> None:
+    cluster, _, worker = running(2)
+    consume(cluster, worker)
+    cluster.settle(until=lambda: bool(announcing(cluster)))
+    assert announcing(cluster)
+    for shard in announcing(cluster):
+        assert cluster.processes[shard].min_times("p") == BEFORE
+
+
+def announcing(cluster: Cluster) -> list[int]:
+    """The shards of which an announcement is appended and not durable."""
+    return [
+        shard
+        for shard, waiting in cluster.pending.items()
+        if any(isinstance(record, Announcement) for _, record in waiting)
+    ]
+
+
+def test_while_another_tick_of_the_pipeline_is_not_durable_it_waits() -> None:
+    """The tick was judged by what was announced before; after a crash its store may have it, and not the record."""
+    cluster, front, worker = running()
+    worker.begin(consumed=[(0, 5, 1)])
+    front.begin(created=[(0, 50, 2)])
+    cluster.commit(0, records=1)
+    cluster.pass_time_without_commits()
+    waits(cluster)
+
+
+def test_a_tick_of_another_pipeline_changes_nothing_of_it() -> None:
+    cluster, _, worker = running()
+    other = PipelineSpec("other", ("a",), fronts=("a",))
+    cluster.register(other)
+    front = cluster.front(other, "front")
+    worker.begin(consumed=[(0, 5, 1)])
+    front.begin(created=[(0, 1, 2)])
+    cluster.commit(0, records=1)
+    cluster.pass_time_without_commits()
+    assert cluster.processes[0].min_times("p") == AFTER
+
+
+def test_while_a_front_is_not_durably_pinned_it_waits() -> None:
+    """The pin would be computed anew, from less."""
+    cluster, _, worker = running()
+    other = cluster.node(SPEC, "other", "front")
+    worker.begin(consumed=[(0, 5, 1)])
+    other.begin(joins={"b": 1})
+    cluster.commit(0, records=2)
+    cluster.pass_time_without_commits()
+    assert cluster.processes[0].min_times("p") == BEFORE
+    assert not cluster.processes[0].has_told_ahead("p")
+    cluster.restart(0)
+    assert cluster.processes[0].min_times("p") == BEFORE
+
+
+def test_while_another_shard_joins_it_waits() -> None:
+    cluster, _, worker = running()
+    worker.begin(consumed=[(0, 5, 1)])
+    cluster.handle(0, JoinShard("joins", "host:1"))
+    cluster.commit(0, records=1)
+    cluster.pass_time_without_commits()
+    waits(cluster)
+
+
+def test_what_was_told_before_another_shard_joined_is_known_there() -> None:
+    cluster, *_ = told()
+    shard = cluster.join_shard()
+    assert cluster.processes[shard].min_times("p") == AFTER
+
+
+def test_while_a_restart_is_not_durable_it_waits() -> None:
+    cluster, _, worker = running()
+    worker.begin(consumed=[(0, 5, 1)])
+    cluster.handle(0, RestartPipeline("again", "p", 0, None, 0))
+    cluster.commit(0, records=1)
+    cluster.pass_time_without_commits()
+    waits(cluster)
+
+
+def test_a_generation_begins_no_lower_than_what_was_told() -> None:
+    cluster, *_ = told()
+    cluster.handle(0, RestartPipeline("again", "p", 0, None, 0))
+    cluster.settle()
+    assert cluster.pipeline(0).floor == 50
+
+
+def test_where_an_open_pipeline_waits_for_its_next_front_it_waits() -> None:
+    """Where a segment stands that no front feeds, follows from what was announced of those behind it."""
+    spec = PipelineSpec("p", ("work", "next"), (Edge("work", "next", 1),), open=True)
+    cluster = Cluster(1)
+    cluster.register(spec)
+    front = cluster.front(spec, "front", promise=5)
+    cluster.settle()
+    front.begin(heartbeats={"a": 50}, leaves=["a"])
+    cluster.commit(0, records=1)
+    cluster.pass_time_without_commits()
+    assert not cluster.processes[0].has_told_ahead("p")
+
+
+def test_that_all_is_complete_its_registrar_says_first() -> None:
+    cluster, front, _ = told()
+    cluster.settle()
+    front.begin(leaves=["a"])
+    cluster.commit(0, records=1)
+    cluster.pass_time_without_commits()
+    assert cluster.processes[0].min_times("p") == AFTER
+    assert cluster.agreed(SPEC) == (FOREVER, FOREVER)
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 5])
+def test_each_of_several_in_a_row_is_found_again(ticks: int) -> None:
+    """None of their records is durable, since nothing else is written in between."""
+    cluster, front, worker = running()
+    for number in range(ticks):
+        front.send(front.last + 1, content(heartbeats={"a": 60 + number}))
+        front.last += 1
+    cluster.commit(0)
+    consume(cluster, worker)
+    said = cluster.processes[0].min_times("p")
+    assert said == (59 + ticks, 60 + ticks)
+    assert cluster.restart(0).min_times("p") == said

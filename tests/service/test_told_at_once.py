@@ -1,0 +1,75 @@
+"""What one shard tells at once is written with what comes next, or a little later by itself, when somebody asks for
+its history, and when the process stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from acker.v1 import progress_service_pb2 as progress_pb
+from acker.v1 import types_pb2 as pb
+from tests.service.serving import WAIT_S, Serving, Ticks, config, serving, until
+from tracker.service import engine as engine_module
+from tracker.store import MemoryStore
+
+NEVER_S = 3600.0
+MINUTE = 6_000
+"""The history remembers when whole minutes were reached."""
+
+
+async def begun(served: Serving) -> Ticks:
+    """A front that has been granted what it waits for."""
+    ticks = await served.ticks()
+    await ticks.send(1, pb.TickContent(joins=[pb.FrontJoin(front="f", segment=0)]))
+    while not (await ticks.answer()).HasField("grant"):
+        pass
+    return ticks
+
+
+async def promise(served: Serving, ticks: Ticks, number: int, slot: int) -> None:
+    """Min time reaches a slot by a tick, and whoever listens has heard so."""
+    await ticks.send(number, pb.TickContent(heartbeats=[pb.Heartbeat(front="f", slot=slot)]))
+    waits = progress_pb.WaitUntilRequest(pipeline="p", slot=slot)
+    assert (await served.progress.WaitUntil(waits, timeout=WAIT_S)).min_time == slot
+
+
+async def test_it_is_told_before_it_is_written_and_its_history_when_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "WRITE_LATE_S", NEVER_S)
+    async with serving(config()) as served:
+        process = served.server.engine.process
+        await promise(served, await begun(served), 2, MINUTE)
+        assert process.has_told_ahead("p") and process.committed < process.position
+        asked = progress_pb.GetHistoryRequest(pipeline="p", slots=[MINUTE])
+        answer = await served.progress.GetHistory(asked, timeout=WAIT_S)
+        assert answer.reached[0].reached and answer.reached[0].HasField("at_ms")
+        assert process.committed == process.position
+
+
+async def test_a_process_that_rests_writes_it_a_little_later() -> None:
+    async with serving(config()) as served:
+        process = served.server.engine.process
+        await promise(served, await begun(served), 2, 50)
+        await until(lambda: process.committed == process.position)
+        assert not process.has_told_ahead("p")
+
+
+async def test_it_goes_with_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "WRITE_LATE_S", NEVER_S)
+    async with serving(config()) as served:
+        process, ticks = served.server.engine.process, await begun(served)
+        await promise(served, ticks, 2, 50)
+        told_at = process.position
+        await promise(served, ticks, 3, 60)
+        assert process.committed >= told_at
+
+
+async def test_a_process_that_stops_has_written_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "WRITE_LATE_S", NEVER_S)
+    store = MemoryStore()
+    async with serving(config(), store) as served:
+        process = served.server.engine.process
+        await promise(served, await begun(served), 2, 50)
+        assert process.committed < process.position
+        await served.stop()
+        assert process.committed == process.position
