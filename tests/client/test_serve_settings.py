@@ -58,6 +58,7 @@ OPTIONS = [
     "max-streams-per-client",
     "max-calls-per-s",
     "max-ticks-per-s",
+    "max-connection-age-ms",
     "dashboard-listen",
     "log-level",
     "json",
@@ -67,7 +68,8 @@ OTHERS: dict[str, Any] = {
     "store": "redis://me:s3cret@r.example:6379", "join_timeout_ms": 700, "rescale_margin_ms": 70,
     "lease_ms": 900, "snapshot_after_records": 500, "block_slots": 32, "tls_cert": "c.pem",
     "tls_key": "k.pem", "tls_ca": "a.pem", "tokens": "t.yaml", "max_subscribers": 5,
-    "max_streams_per_client": 6, "max_calls_per_s": 7, "max_ticks_per_s": 8, "log_level": "warning",
+    "max_streams_per_client": 6, "max_calls_per_s": 7, "max_ticks_per_s": 8,
+    "max_connection_age_ms": 9, "log_level": "warning",
     "json": True,
 }  # fmt: skip
 """Of what all processes of one command share: a value that is not the default."""
