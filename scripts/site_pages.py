@@ -1,0 +1,173 @@
+"""Pages of the site that are other files of the project: the README, ARCHITECTURE.md, the chart's README, each example
+with its files, and the public names by the package that has them. mkdocs calls the `on_` functions (its hooks).
+
+The pages under docs/ are read in the repository too, so their links lead to files there (`../examples/lake`); here
+these lead to the page that shows the file. A link that leads nowhere fails the build (`strict`).
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from lowmark._shadows import PACKAGES
+
+ROOT = Path(__file__).resolve().parents[1]
+WHOLE = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "helm/lowmark/README.md": "chart.md",
+}
+"""Pages of the project, and where the site has them."""
+SHOWN = {"helm/lowmark/ci": "chart-values.md"}
+"""Folders that pages link to, and the page that shows their files."""
+COPIED = ("LICENSE", "helm/lowmark/files/alerts.yaml")
+"""Files that pages link to, as they are."""
+TITLES = {
+    "ci": "Values of the chart, by what they are for",
+    "lake": "A lake: Kafka, Delta and Iceberg",
+}
+SHOWN_SUFFIXES = {".py": "python", ".yaml": "yaml", ".sql": "sql", ".sh": "sh", ".md": "markdown"}
+API = {
+    "clients": ("Clients", ("tracker.client",)),
+    "fronts": ("Fronts", ("fronts",)),
+    "spark": ("Spark queries", ("local_tracker.spark", "local_tracker.worker")),
+    "acks": ("Acks of user code", ("local_tracker.acks",)),
+    "consumers": ("Consumers", ("tracker.consumers",)),
+    "model": ("What the protocol talks about", ("tracker.core",)),
+}
+"""By page: its title, and the packages whose public names it shows."""
+_LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+_OPENING = re.compile(r"\A(```[\w-]*) [^\n]*")
+"""Of a block that has a name for the tests behind its language, which the site's highlighter would not take."""
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def public_names() -> dict[str, str]:
+    """Where each name of the public face is defined, by the name: what `lowmark/__init__.py` imports for type
+    checkers."""
+    tree = ast.parse((ROOT / "lowmark" / "__init__.py").read_text())
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {
+        name.name: f"{node.module}.{name.name}"
+        for node in imported
+        for name in node.names
+        if str(node.module).split(".")[0] in PACKAGES and not name.name.startswith("__")
+    }
+
+
+def examples() -> list[Path]:
+    """The examples: folders, and files beside them."""
+    there = [p for p in (ROOT / "examples").iterdir() if not p.name.startswith(("_", "."))]
+    return sorted(p for p in there if p.is_dir() or p.suffix == ".py")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The sections whose pages are made here are named by a folder in mkdocs.yml."""
+    made = {
+        "examples/": [f"examples/{each.stem}.md" for each in examples()],
+        "api/": [f"api/{page}.md" for page in API],
+    }
+    assert config.nav is not None
+    for section in config.nav:
+        for title, pages in section.items() if isinstance(section, dict) else ():
+            if isinstance(pages, str) and pages in made:
+                section[title] = made[pages]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that are not under docs/."""
+    for source, page in _places().items():
+        if source in COPIED:
+            files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    for source, page in WHOLE.items():
+        text = (ROOT / source).read_text()
+        files.append(File.generated(config, page, content=relinked(text, source, page)))
+    for example in examples():
+        page = f"examples/{example.stem}.md"
+        files.append(File.generated(config, page, content=example_page(example)))
+    for folder, page in SHOWN.items():
+        files.append(File.generated(config, page, content=example_page(ROOT / folder)))
+    for page, (title, packages) in API.items():
+        files.append(File.generated(config, f"api/{page}.md", content=api_page(title, packages)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links of a page under docs/ lead to where the site has what they name."""
+    where = page.file.src_uri
+    return markdown if page.file.generated_by else relinked(markdown, f"docs/{where}", where)
+
+
+def relinked(text: str, source: str, page: str) -> str:
+    """A text of the project's file `source` as the site's page: links outside of code lead to the site's pages, and
+    blocks are named by their language alone."""
+
+    def moved(link: re.Match[str]) -> str:
+        before, target, anchor, after = (
+            link.group(1),
+            link.group(2),
+            link.group(3) or "",
+            link.group(4),
+        )
+        if re.match(r"\w+:", target):
+            return link.group()
+        named = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        place = _places().get(named, named.removeprefix("docs/"))
+        return f"{before}{posixpath.relpath(place, posixpath.dirname(page) or '.')}{anchor}{after}"
+
+    kept: list[str] = []
+    last = 0
+    for fence in _FENCE.finditer(text):
+        kept += [_LINK.sub(moved, text[last : fence.start()]), _OPENING.sub(r"\1", fence.group())]
+        last = fence.end()
+    return "".join([*kept, _LINK.sub(moved, text[last:])])
+
+
+def _places() -> dict[str, str]:
+    """Where the site has what a link in the repository leads to, but for the pages under docs/."""
+    shown = {f"examples/{each.name}": f"examples/{each.stem}.md" for each in examples()}
+    inside = {
+        str(file.relative_to(ROOT)): f"examples/{each.stem}.md"
+        for each in examples()
+        if each.is_dir()
+        for file in each.iterdir()
+    }
+    copied = {name: f"files/{posixpath.basename(name)}" for name in COPIED}
+    return {**WHOLE, **SHOWN, **copied, **inside, **shown, "helm/lowmark": "chart.md"}
+
+
+def example_page(example: Path) -> str:
+    """An example with all its files, to copy."""
+    return "\n".join(_example_lines(example))
+
+
+def _example_lines(example: Path) -> Iterator[str]:
+    title = TITLES.get(example.name, example.stem.replace("_", " ").capitalize())
+    yield f"# {title}\n"
+    shown = [example] if example.is_file() else sorted(p for p in example.iterdir() if p.is_file())
+    for file in shown:
+        text = file.read_text() if file.suffix in SHOWN_SUFFIXES else ""
+        if text.strip():
+            yield f"## `{file.relative_to(ROOT)}`\n"
+            yield f"````{SHOWN_SUFFIXES[file.suffix]}\n{text.rstrip()}\n````\n"
+
+
+def api_page(title: str, packages: tuple[str, ...]) -> str:
+    """The public names that are defined in some packages, by their docstrings."""
+    of_these = {
+        name: where
+        for name, where in public_names().items()
+        if any(where == p or where.startswith(f"{p}.") for p in packages)
+    }
+    lines = [f"# {title}\n", "All of these are imported from `lowmark`.\n"]
+    lines += [f"::: {where}\n" for _, where in sorted(of_these.items())]
+    return "\n".join(lines)

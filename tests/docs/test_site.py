@@ -1,0 +1,53 @@
+"""The site: links of the repository lead to its pages, all public names are in it, and nothing of other sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lowmark
+from scripts.docs import foreign
+from scripts.site_pages import API, examples, public_names, relinked
+
+
+def test_links_lead_to_the_pages_of_the_site() -> None:
+    text = "[a](../README.md#try-it) [b](spark.md) [c](../examples/lake) [d](https://spark.apache.org) ![e](img/x.svg)"
+    moved = "[a](index.md#try-it) [b](spark.md) [c](examples/lake.md) [d](https://spark.apache.org) ![e](img/x.svg)"
+    assert relinked(text, "docs/kafka.md", "kafka.md") == moved
+    assert relinked("[f](docs/spark.md#limits)", "README.md", "index.md") == "[f](spark.md#limits)"
+    assert (
+        relinked("[g](../../docs/kubernetes.md)", "helm/lowmark/README.md", "chart.md")
+        == "[g](kubernetes.md)"
+    )
+
+
+def test_code_stays_as_it_is_but_for_the_names_of_blocks() -> None:
+    text = "```python front\nx = '[a](../README.md)'\n```\n[a](../README.md)"
+    assert (
+        relinked(text, "docs/a.md", "a.md")
+        == "```python\nx = '[a](../README.md)'\n```\n[a](index.md)"
+    )
+
+
+def test_every_public_name_is_on_one_page() -> None:
+    places = public_names()
+    assert set(places) == {name for name in lowmark.__all__ if not name.startswith("__")}
+    for name, where in places.items():
+        on = [
+            page
+            for page, (_, packages) in API.items()
+            if any(where == p or where.startswith(f"{p}.") for p in packages)
+        ]
+        assert len(on) == 1, f"{name} of {where} is on {on}"
+
+
+def test_every_example_has_a_page() -> None:
+    assert {"flights", "hours", "lake"} <= {example.stem for example in examples()}
+
+
+def test_what_a_page_loads_of_other_sites_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(
+        '<a href="https://a.example">a</a><script src="//cdn.example/x.js"></script><img src="img/y.png">'
+        '<link rel="stylesheet" href="https://b.example/z.css"><link rel="canonical" href="https://c.example/">'
+    )
+    assert foreign(page) == ["//cdn.example/x.js", "https://b.example/z.css"]
