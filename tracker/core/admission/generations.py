@@ -36,7 +36,6 @@ class Generations:
         self._pipelines.add(pipeline)
         pipeline.moved_ns = [now_ns] * len(spec.segments)
         self._pipelines.mark(spec.name)
-        self._reporter.want_whole_reports(now_ns)
 
     def begin_generation(self, name: str, restart: Restart, now_ns: int) -> None:
         """A pipeline begins anew at this process, at the first entry that is of a newer generation.

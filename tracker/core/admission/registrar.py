@@ -86,8 +86,8 @@ class Registrar:
 
     def _check_segments(self, spec: PipelineSpec) -> None:
         """Raises Refused(FULL) where all pipelines together would have too many segments."""
-        known = [self._pipelines[name].spec for name in self._pipelines]
-        there = sum(len(each.segments) for each in (*known, *self._pipelines.registering.values()))
+        registering = self._pipelines.registering.values()
+        there = self._pipelines.segments + sum(len(each.segments) for each in registering)
         most = self._config.max_segments
         if there + len(spec.segments) > most:
             raise Refused(

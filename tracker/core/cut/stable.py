@@ -25,9 +25,14 @@ class StableCut:
         self.held_back = False
 
     def need(self, cut: Iterable[tuple[int, int]]) -> None:
-        """Nothing is announced before the stable cut has come as far."""
+        """Nothing is announced before the stable cut has come as far. Reports of changes need nothing: once in a
+        while all pipelines may be looked at again, but not after each report."""
         for home, number in cut:
             self._needed[home] = max(number, self._needed.get(home, 0))
+            self.held_back = True
+
+    def hold_back(self) -> None:
+        """Something may have been to announce, and was not, since nothing may be announced yet."""
         self.held_back = True
 
     def release(self) -> None:

@@ -28,7 +28,7 @@ class Vectors:
     def remove_shard(self, shard: int) -> None:
         """A shard has left; its home log is still part of the cut."""
         self._applied.pop(shard, None)
-        self._move()
+        self._move([*self.cut])
 
     def add_home(self, home: int) -> None:
         """A home of a shard that has left before this process came."""
@@ -36,17 +36,19 @@ class Vectors:
 
     def take(self, shard: int, applied: Iterable[tuple[int, int]]) -> bool:
         """A shard's vector has come this far; returns whether the cut has moved."""
-        self._applied[shard].update(applied)
-        return self._move()
+        vector = self._applied[shard]
+        news = [(home, number) for home, number in applied if vector.get(home) != number]
+        vector.update(news)
+        return self._move(home for home, _ in news)
 
-    def _move(self) -> bool:
-        vectors = self._applied.values()
-        cut = {
-            home: max(before, min(vector.get(home, 0) for vector in vectors))
-            for home, before in self.cut.items()
-        }
-        moved = cut != self.cut
-        self.cut = cut
+    def _move(self, homes: Iterable[int]) -> bool:
+        """Moves the cut along these homes, of which some shard's word has changed. It never goes back."""
+        vectors, moved = self._applied.values(), False
+        for home in homes:
+            before = self.cut.get(home)
+            if before is not None and all(vector.get(home, 0) > before for vector in vectors):
+                self.cut[home] = min(vector[home] for vector in vectors)
+                moved = True
         return moved
 
     def behind(self, home: int, number: int) -> list[tuple[int, int]]:

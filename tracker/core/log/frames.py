@@ -79,6 +79,16 @@ class PipelineReport:
     announced: tuple[tuple[int, int], ...] = ()
     generation: int = 0
 
+    @property
+    def segments(self) -> list[int]:
+        """The numbers of the segments that it names."""
+        return [
+            *(low.segment for low in self.lows),
+            *(front.segment for front in self.fronts),
+            *(segment for run in self.runs for segment, _ in run.touched),
+            *(segment for segment, _ in self.announced),
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:

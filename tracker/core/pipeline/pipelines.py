@@ -15,6 +15,8 @@ class Pipelines(dict[str, Pipeline]):
 
     evicting: dict[str, None] = d.follows("the pipelines")
     """Those that evict silent fronts, in the order in which they were registered."""
+    segments: int = d.follows("the pipelines")
+    """Of all of them together."""
     registering: dict[str, PipelineSpec] = d.follows("what is appended", ahead=True)
     """Appended registrations that are not durable yet."""
     _shard: int = d.follows("which process it is")
@@ -23,12 +25,13 @@ class Pipelines(dict[str, Pipeline]):
 
     def __init__(self, shard: int) -> None:
         super().__init__()
-        self._shard = shard
+        self._shard, self.segments = shard, 0
         self.evicting, self.registering, self._dirty = {}, {}, {}
 
     def add(self, pipeline: Pipeline) -> None:
         """A pipeline is registered, or has come back."""
         self[pipeline.spec.name] = pipeline
+        self.segments += len(pipeline.spec.segments)
         if pipeline.spec.evicts:
             self.evicting[pipeline.spec.name] = None
 

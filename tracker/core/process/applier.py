@@ -75,7 +75,7 @@ class LogApplier:
                 self._answer(record, request)
         self._sessions.report_durable_ticks()
         self._progress.after(now_ns)
-        self._reporter.committed()
+        self._reporter.committed(now_ns)
 
     def _answer(self, record: Record, request: Hashable) -> None:
         result: Joined | ShardNumber | Refusal | None = None

@@ -26,7 +26,6 @@ from tracker.core.log import (
     LimitsChanged,
     PipelineCompleted,
     PipelineRegistered,
-    PipelineReport,
     PipelineRestarted,
     Restart,
     ShardReport,
@@ -74,7 +73,7 @@ class FrameCheck:
         for pipeline in report.pipelines:
             known = self._pipelines.get(pipeline.pipeline)
             if known is not None:
-                _check_segments(known.spec, _segments_of(pipeline))
+                _check_segments(known.spec, pipeline.segments)
 
 
 class EntryJudge:
@@ -287,15 +286,6 @@ def _check_segments(spec: PipelineSpec, numbers: Iterable[int]) -> None:
             raise _refused(
                 spec.name, f"segment number {number}; it has {len(spec.segments)}, from 0"
             )
-
-
-def _segments_of(report: PipelineReport) -> list[int]:
-    return [
-        *(low.segment for low in report.lows),
-        *(front.segment for front in report.fronts),
-        *(segment for run in report.runs for segment, _ in run.touched),
-        *(segment for segment, _ in report.announced),
-    ]
 
 
 def _refused(pipeline: str, what: str) -> Refused:

@@ -8,9 +8,14 @@ gap the receiver wants a whole one.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
+from tracker.core.log import ShardReport
 from tracker.core.model import durable as d
+
+MAX_EARLY_REPORTS = 256
+"""Of one shard that wait here; with one more, a whole report is asked for instead."""
 
 
 @dataclass(slots=True)
@@ -34,6 +39,9 @@ class Link:
     would take back what others have gone by."""
     needs_whole: bool = d.forgotten(d.HEARD_AGAIN, default=True)
     """Whether the next report must be a whole one."""
+    early: deque[ShardReport] = d.forgotten(d.HEARD_AGAIN, deque)
+    """The reports that follow the last one taken, while the first of them names a pipeline whose registration is
+    still on the way here. Invariant: empty while a whole one is needed."""
     wanted_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When a whole report was last asked for, while one is needed."""
     connected: bool = d.forgotten("connections end with the process", default=False)
@@ -41,6 +49,12 @@ class Link:
     def need_whole(self) -> None:
         """Only a whole report can be taken next; it may be asked for at once."""
         self.needs_whole, self.wanted_ns = True, None
+        self.early.clear()
+
+    @property
+    def last_report(self) -> int:
+        """Number of the last report that was taken, or is kept until it can be."""
+        return self.report_number + len(self.early)
 
     def restart_sending(self, now_ns: int) -> None:
         """Entries beyond what is confirmed will be sent again."""

@@ -28,7 +28,7 @@ from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
-from tracker.core.replication.links import Link
+from tracker.core.replication.links import MAX_EARLY_REPORTS, Link
 from tracker.core.replication.replication import Replication
 
 
@@ -48,6 +48,8 @@ class Reporter:
     """When a report was last made."""
     announced_due_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """By when what was announced is to be reported to the other shards."""
+    _unreported: dict[str, None] = d.forgotten(d.REPORTED_AGAIN, dict)
+    """Pipelines of which something was announced since that was due last."""
     step_unreported: bool = d.forgotten(d.REPORTED_AGAIN, default=False)
     """Whether a step of a change was applied that the others wait to hear of."""
     _completing: dict[str, None] = d.forgotten(d.REPORTED_AGAIN, dict)
@@ -71,11 +73,15 @@ class Reporter:
         """A step of a change was applied: the others wait to hear of it."""
         self.step_unreported = True
 
-    def committed(self) -> None:
-        """More records are durable: reports that have waited for them go out."""
+    def committed(self, now_ns: int) -> None:
+        """More records are durable: reports that have waited for them go out, and those are taken that came before
+        a pipeline which they name."""
         while self._held_frames and self._held_frames[0][0] <= self._journal.committed:
             _, shard, body = self._held_frames.popleft()
             self._replication.send(shard, body)
+        for shard, link in self._replication.links.items():
+            if link.early:
+                self._take_early(shard, link, now_ns)
 
     def want_whole_reports(self, now_ns: int) -> None:
         """What the others have reported of a pipeline so far was passed over: all of it is asked for."""
@@ -92,26 +98,55 @@ class Reporter:
         if self.announced_due_ns is None or now_ns < self.announced_due_ns:
             return
         self.announced_due_ns = None
-        for name, pipeline in self._pipelines.items():
+        unreported, self._unreported = self._unreported, {}
+        for name in unreported:
+            pipeline = self._pipelines[name]
             if pipeline.unreported:
                 pipeline.announced_due = True
                 self._pipelines.mark(name)
 
     def take_report(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
-        """Takes a report that follows the one before, or a whole one; else asks for a whole one (rule 5)."""
-        known = all(self._is_known(report) for report in body.pipelines)
-        known = known and not self.unknown_homes(body)
-        if body.number < link.report_number or (
-            body.number == link.report_number and not link.needs_whole
+        """Takes a report that follows the one before, or a whole one; else asks for a whole one (rule 5). One that
+        names a pipeline whose registration is still on the way is kept until that is durable here, as if it had
+        been on the way as long: whole reports, of all pipelines, would be asked for with each registration."""
+        if body.number < link.last_report or (
+            body.number == link.last_report and not link.needs_whole
         ):
             return  # older than what was taken
-        follows = body.whole or (not link.needs_whole and body.number == link.report_number + 1)
-        if not follows or not known:
-            # A gap; or a pipeline whose registration or restart, or a shard whose joining is still on
-            # the way: nothing of the report may be taken without the rest.
-            link.needs_whole = True
-            self.want_report(shard, now_ns)
+        follows = body.whole or (not link.needs_whole and body.number == link.last_report + 1)
+        if not follows:
+            self._pass_over(shard, link, now_ns)
+        elif body.whole or not (link.early or not self._names_known(body)):
+            self._take_next(shard, link, body, now_ns)
+        elif len(link.early) < MAX_EARLY_REPORTS:
+            link.early.append(body)
+        else:
+            self._pass_over(shard, link, now_ns)
+
+    def _take_early(self, shard: int, link: Link, now_ns: int) -> None:
+        """Takes the reports whose pipelines have come. A whole one instead of one that points nowhere is refused
+        when it comes."""
+        while link.early and self._names_known(link.early[0]):
+            body = link.early.popleft()
+            if any(map(self._points_nowhere, body.pipelines)):
+                self._pass_over(shard, link, now_ns)
+            else:
+                self._take_next(shard, link, body, now_ns)
+
+    def _pass_over(self, shard: int, link: Link, now_ns: int) -> None:
+        link.needs_whole = True
+        link.early.clear()
+        self.want_report(shard, now_ns)
+
+    def _take_next(self, shard: int, link: Link, body: ShardReport, now_ns: int) -> None:
+        known = all(self._is_known(report) for report in body.pipelines)
+        if not known or self.unknown_homes(body):
+            # A pipeline whose restart, or a shard whose joining is still on the way: nothing of the report
+            # may be taken without the rest.
+            self._pass_over(shard, link, now_ns)
             return
+        if body.whole:
+            link.early.clear()
         link.report_number, link.needs_whole, link.wanted_ns = body.number, False, None
         self._cut.need(body.cut)
         for report in body.pipelines:
@@ -127,9 +162,17 @@ class Reporter:
         """The shards that a report names and that have not joined, as far as this process has heard."""
         return sorted(report.homes - self._cut.vectors.cut.keys())
 
+    def _names_known(self, report: ShardReport) -> bool:
+        return all(each.pipeline in self._pipelines for each in report.pipelines)
+
     def _is_known(self, report: PipelineReport) -> bool:
         pipeline = self._pipelines.get(report.pipeline)
         return pipeline is not None and report.generation <= pipeline.generation
+
+    def _points_nowhere(self, report: PipelineReport) -> bool:
+        """Whether it names a segment that there is not: this could not be asked when the report came."""
+        size = self._pipelines[report.pipeline].graph.size
+        return not all(0 <= segment < size for segment in report.segments)
 
     def _move_cut(self, shard: int, applied: Iterable[tuple[int, int]]) -> None:
         """A shard's vector has moved: where the stable cut follows, pipelines that hold runs may have news."""
@@ -208,8 +251,11 @@ class Reporter:
         self._tell([report for report in news if report is not None], now_ns)
         dirty.update(self._pipelines.marked())  # the stable cut has moved by the own vector
         dirty.update(self._completing)  # whose registrar may be another one by now
+        may_announce = self._may_announce()
+        if not may_announce:
+            self._cut.hold_back()
         for name in dirty:
-            self._announce(self._pipelines[name], now_ns)
+            self._announce(self._pipelines[name], may_announce, now_ns)
 
     def _tell(self, reports: list[PipelineReport], now_ns: int) -> None:
         """Sends a report of what has changed, if anything has, to the other shards. One is sent now
@@ -275,8 +321,8 @@ class Reporter:
         if self._replication.links and self.announced_due_ns is None:
             self.announced_due_ns = now_ns + self._config.announced_report_ms * MS
 
-    def _announce(self, pipeline: Pipeline, now_ns: int) -> None:
-        changed = pipeline.new_announcements() if self._may_announce() else ()
+    def _announce(self, pipeline: Pipeline, may_announce: bool, now_ns: int) -> None:
+        changed = pipeline.new_announcements() if may_announce else ()
         if not self._is_settled(pipeline, changed):
             changed = ()
         if pipeline.combiner.trim():
@@ -350,4 +396,5 @@ class Reporter:
             pipeline.unreported[segment] = slot
             if pipeline.told.get(segment, slot + 1) <= slot:
                 del pipeline.told[segment]
+        self._unreported[record.pipeline] = None
         self._tell_subscribers(pipeline, *heard)
