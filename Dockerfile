@@ -2,9 +2,9 @@
 #
 #   docker build --tag lowmark .
 #
-# Pinned: Debian by its release (give BASE with a digest to pin it wholly), Python packages by their hashes.
+# Pinned: Debian by its digest, Python packages by their hashes. What Debian has fixed since comes by apt-get.
 # `make chart` runs these very steps in a chroot, as far as that can be.
-ARG BASE=debian:13.7-slim
+ARG BASE=debian:13.7-slim@sha256:a99cfc517144bc59b1978475ec53b46ecabec7e43635402ee5b77cc54cd1b20a
 
 FROM ${BASE} AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends python3 python3-venv

@@ -8,31 +8,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
-from tests.chart.release import (
-    ADMIN_TOKEN,
-    CERTIFICATE,
-    PODS_CERTIFICATE,
-    PROCESS_TOKEN,
-    TOKEN,
-    TOKENS,
-    client_environment,
-    made_secrets,
+from tests.chart.cluster_api import ClusterApi
+from tests.chart.pods import (
+    Host,
+    Kubelet,
+    Pod,
+    install,
+    loopback_addresses,
+    names_of_all,
+    other_pod,
+    tracker_pods,
 )
+from tests.chart.release import client_environment
 from tests.chart.rendering import Values, render, render_upgrade
 from tests.client.support import TWO_SEGMENTS, consume, create, done, joined_front, promise
 from tests.cluster.children import WAIT_S, Running
 from tracker.client import Admin, NodeClient, Subscriber
 from tracker.core.insight.describe import ShardRole
 
-VALUES: Values = {
-    "shards": 2,
-    "tls": {"enabled": True, "existingSecret": PODS_CERTIFICATE, "clientSecret": CERTIFICATE},
-    "auth": {
-        "enabled": True, "existingSecret": TOKENS, "clientSecret": TOKEN, "adminSecret": ADMIN_TOKEN,
-        "peerSecret": PROCESS_TOKEN,
-    },
-}  # fmt: skip
+VALUES: Values = {"shards": 2}
 Secrets: TypeAlias = Mapping[str, Mapping[str, str]]
 STEPS = (3, 1, 2)
 """Up; down to fewer than it began with; and up again."""
@@ -44,13 +38,15 @@ class Grown:
     """A release with SQLite whose number of shards is changed, as Helm and its cluster do it."""
 
     def __init__(
-        self, directory: Path, values: Values, addresses: list[str], secrets: Secrets
+        self, directory: Path, values: Values, addresses: list[str], api: ClusterApi
     ) -> None:
         self.directory, self.values, self.addresses = directory, values, addresses
-        self.host = Host(directory, secrets=secrets)
+        self.host = Host(directory, secrets=api.kept, api=api)
         self.rendered = render(values)
+        # The certificate that is made now is for the pods that come later, too.
+        names_of_all(self.rendered, self.host, addresses)
+        install(self.rendered, self.host)
         self.running: dict[str, tuple[Pod, Running, Kubelet]] = {}
-        self._roll()
 
     def upgrade(self, shards: int) -> None:
         """The hook before it; then the pods: those behind the set go, new ones come at once, the others are
@@ -58,17 +54,19 @@ class Grown:
         self.values = {**self.values, "shards": shards}
         self.rendered = render_upgrade(self.values, self.rendered)
         self._hook("pre-upgrade")
-        self._roll()
+        made = install(self.rendered, self.host)
+        assert all(said.endswith(": is there") for said in made), made
+        self.roll()
         self._hook("post-upgrade")
 
     def _hook(self, when: str) -> None:
         for job in self.rendered.kind("Job"):
-            if when in job["metadata"]["annotations"]["helm.sh/hook"].split(","):
+            if when in job["metadata"].get("annotations", {}).get("helm.sh/hook", "").split(","):
                 name = job["metadata"]["name"]
                 done = other_pod(self.rendered, "Job", name, "127.0.0.1", self.host).run()
                 assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
         replicas = self.rendered.one("StatefulSet")["spec"]["replicas"]
         pods = tracker_pods(self.rendered, self.host, self.addresses[:replicas])
         wanted = {pod.name: pod for pod in pods}
@@ -114,18 +112,20 @@ def change_shards(
     directory: Path, values: Values = VALUES, more_secrets: Secrets | None = None
 ) -> list[str]:
     """Makes the steps while items are open; returns what is wrong. Raises AssertionError."""
-    addresses = loopback_addresses(3)
-    secrets = made_secrets(directory / "secrets", addresses, TWO_SEGMENTS.name)
-    with client_environment(directory / "client", secrets):
-        return _change_shards(directory, values, addresses, {**secrets, **(more_secrets or {})})
-
-
-def _change_shards(
-    directory: Path, values: Values, addresses: list[str], secrets: Secrets
-) -> list[str]:
-    wrong: list[str] = []
-    grown = Grown(directory, values, addresses, secrets)
+    api = ClusterApi(directory / "cluster")
     try:
+        api.kept.update({name: dict(keys) for name, keys in (more_secrets or {}).items()})
+        grown = Grown(directory, values, loopback_addresses(3), api)
+        with client_environment(directory / "client", api.kept):
+            return _change_shards(grown)
+    finally:
+        api.close()
+
+
+def _change_shards(grown: Grown) -> list[str]:
+    wrong: list[str] = []
+    try:
+        grown.roll()
         with (
             Admin(grown.target, WAIT_S) as admin,
             NodeClient(grown.target, "two", "F") as node,

@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,13 +44,23 @@ class Stage:
     entrypoint: list[str] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
 
-    def command(self, words: list[str], *, read_only: bool = False, user: str = "") -> list[str]:
+    def command(
+        self, words: list[str], *, read_only: bool = False, user: str = "",
+        mounts: Mapping[str, Path] | None = None,
+    ) -> list[str]:  # fmt: skip
         """A command line that runs `words` inside, as a container would: a /proc, a /dev and a /tmp of
-        its own, and else what is in the root, to be written or not."""
+        its own, what is mounted, by its place inside, and else what is in the root, to be written or not."""
+        mounts = mounts or {}
+        for place in mounts:
+            (self.root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
         root = shlex.quote(str(self.root))
         steps = [
             f"mount --bind {root} {root}",
             *([f"mount -o remount,bind,ro {root}"] if read_only else []),
+            *(
+                f"mount --bind {shlex.quote(str(path))} {root}{place}"
+                for place, path in mounts.items()
+            ),
             f"mount -t proc proc {root}/proc",
             f"mount --rbind /dev {root}/dev",
             f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp",
@@ -92,8 +103,12 @@ def check_machine() -> None:
 
 
 def make_base(image: str) -> Path:
-    """A Debian root of the release that the image names; kept for the next time."""
-    release = {"13": "trixie"}[image.removeprefix("debian:").partition(".")[0]]
+    """A Debian root of the release that the image names; kept for the next time. Raises ValueError for an image
+    without a digest: here debootstrap makes it, but who builds it gets that one."""
+    name, _, digest = image.partition("@")
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+        raise ValueError(f"the base {image} is not pinned by its digest")
+    release = {"13": "trixie"}[name.removeprefix("debian:").partition(".")[0]]
     base = WORK / f"base-{release}"
     if not (base / "complete").exists():
         shutil.rmtree(base, ignore_errors=True)
@@ -233,10 +248,10 @@ def privileged(stage: Stage) -> list[str]:
     return _run(stage.command(find, user="0:0")).splitlines()
 
 
-def inside(stage: Stage, *words: str) -> str:
+def inside(stage: Stage, *words: str, mounts: Mapping[str, Path] | None = None) -> str:
     """What a command says that is run as a container of a pod would: as its user, with a root that is
     read only."""
-    return _run(stage.command(list(words), read_only=True))
+    return _run(stage.command(list(words), read_only=True, mounts=mounts))
 
 
 def _run(command: list[str], timeout_s: float = 300) -> str:

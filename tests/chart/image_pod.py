@@ -1,17 +1,31 @@
-"""The default release's pod, run in the image: as its user, with a root that it cannot write."""
+"""The default release in the image: the job that makes its credentials, and its pod, each as the image's user, with
+a root that it cannot write."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+from tests.chart.cluster_api import ClusterApi
 from tests.chart.image import Stage, inside
-from tests.chart.pods import Host, Pod, asked, expanded, loopback_addresses, tracker_pods
+from tests.chart.pods import (
+    Host,
+    Pod,
+    asked,
+    expanded,
+    loopback_addresses,
+    names_of_all,
+    other_pod,
+    tracker_pods,
+)
 from tests.chart.rendering import Rendered, render
 from tests.cluster.children import WAIT_S
 
+USER = 65532
+"""The image's user and group."""
 PROGRAMS = (("lowmark", "version"), ("lowmark", "local-tracker", "--help"), ("test", "-d", "/run"))
 """What manifests call in the image beside the tracker: the sidecar's probe asks `test`."""
 
@@ -26,10 +40,46 @@ def run_pod_in(stage: Stage, directory: Path) -> list[str]:
         except RuntimeError as error:
             wrong.append(f"{' '.join(words)}: {error}")
     rendered = render({})
-    host = Host(directory)
-    (pod,) = tracker_pods(rendered, host, loopback_addresses(1))
     wrong += _ports(stage, rendered)
-    command = stage.command([*stage.entrypoint, *_words(pod)], read_only=True)
+    api = ClusterApi(directory / "cluster")
+    try:
+        host = Host(directory, secrets=api.kept, api=api)
+        addresses = loopback_addresses(1)
+        (pod,) = tracker_pods(rendered, host, addresses)
+        names_of_all(rendered, host, addresses)
+        _make_credentials(stage, rendered, host)
+        return wrong + _serve(stage, pod, directory)
+    finally:
+        api.close()
+
+
+def _make_credentials(stage: Stage, rendered: Rendered, host: Host) -> None:
+    """Runs the job. Raises RuntimeError with what it said if it fails."""
+    assert host.api is not None
+    host.api.apply(rendered)
+    job = other_pod(rendered, "Job", rendered.one("Job")["metadata"]["name"], "127.0.0.1", host)
+    variables = [f"{name}={value}" for name, value in host.api.environment.items()]
+    words = [host.resolved(word) for word in job.container["args"]]
+    inside(stage, "env", *variables, *stage.entrypoint, *words, mounts=_mounted(job))
+
+
+def _mounted(pod: Pod) -> dict[str, Path]:
+    """What is read only in a pod, by its place, for the group of the image's user alone."""
+    pod.make_volumes()
+    found = {}
+    for mount in pod.container["volumeMounts"]:
+        if mount.get("readOnly"):
+            place = found[mount["mountPath"]] = pod.volume(mount["name"])
+            for path in (place, *place.iterdir()):
+                os.chown(path, 0, USER)
+                path.chmod(0o750 if path.is_dir() else 0o440)
+    return found
+
+
+def _serve(stage: Stage, pod: Pod, directory: Path) -> list[str]:
+    wrong = []
+    words = [*stage.entrypoint, *_words(pod)]
+    command = stage.command(words, read_only=True, mounts=_mounted(pod))
     with open(directory / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

@@ -23,6 +23,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from tests.chart.cluster_api import ClusterApi
 from tests.chart.rendering import Object, Rendered
 from tests.cluster.children import WAIT_S, Running
 
@@ -39,11 +40,12 @@ def loopback_addresses(count: int) -> list[str]:
 @dataclass
 class Host:
     """What the pods share. directory: where volumes lie; names: a name in DNS, and its address;
-    secrets: by name, the values of their keys."""
+    secrets: by name, the values of their keys; api: the cluster's, if it has one."""
 
     directory: Path
     names: dict[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    api: ClusterApi | None = None
 
     def resolved(self, text: str) -> str:
         """With addresses instead of names: longest first, so that none is taken for a part of another."""
@@ -127,9 +129,23 @@ class Pod:
                 for item in volume["secret"]["items"]:
                     (place / item["path"]).write_text(secret[item["key"]])
             for source in volume.get("projected", {}).get("sources", []):
-                config = self.rendered.one("ConfigMap", source["configMap"]["name"])
-                for key, text in config["data"].items():
+                for key, text in self._projected(source).items():
                     (place / key).write_text(text)
+
+    def _projected(self, source: Object) -> Mapping[str, str]:
+        """Files of one source: a config map, or what a cluster tells a pod of its account."""
+        if "configMap" in source and source["configMap"]["name"] != "kube-root-ca.crt":
+            found = self.rendered.one("ConfigMap", source["configMap"]["name"])["data"]
+            return {str(key): str(text) for key, text in found.items()}
+        assert self.host.api is not None, "no cluster's API is there"
+        if "serviceAccountToken" in source:
+            token = self.host.api.token_of(self.spec["serviceAccountName"])
+            return {source["serviceAccountToken"]["path"]: token}
+        if "configMap" in source:
+            return {"ca.crt": Path(self.host.api.ca).read_text()}
+        (item,) = source["downwardAPI"]["items"]
+        assert item["fieldRef"]["fieldPath"] == "metadata.namespace"
+        return {item["path"]: self.rendered.namespace}
 
     def words(self) -> list[str]:
         """What follows the command `lowmark`, with which the image begins its commands."""
@@ -138,7 +154,8 @@ class Pod:
 
     def given(self) -> list[str]:
         """Nothing of this test's environment but what finds Python's modules."""
-        given = [f"{name}={value}" for name, value in self.environment().items()]
+        cluster = self.host.api.environment if self.host.api is not None else {}
+        given = [f"{name}={value}" for name, value in {**cluster, **self.environment()}.items()]
         return ["env", "-i", f"PATH={os.environ['PATH']}", f"HOME={self.directory}", *given]
 
     # --- running -----------------------------------------------------------------------------------
@@ -191,6 +208,31 @@ def tracker_pods(rendered: Rendered, host: Host, addresses: list[str]) -> list[P
         labels = {"apps.kubernetes.io/pod-index": str(number)}
         pods.append(Pod(rendered, spec["template"]["spec"], pod, address, host, labels, claims))
     return pods
+
+
+def names_of_all(rendered: Rendered, host: Host, addresses: list[str]) -> None:
+    """Tells `host` what stands for every pod of the set, those that come later too."""
+    spec = rendered.one("StatefulSet")["spec"]
+    domain = rendered.values["clusterDomain"]
+    tail = f"{spec['serviceName']}.{rendered.namespace}.svc.{domain}"
+    host.names[f"*.{tail}"] = ",".join(addresses)
+
+
+def install(rendered: Rendered, host: Host) -> list[str]:
+    """Helm puts a release's secrets into the cluster, and the job that fills them runs to its end; what became
+    of each. Raises AssertionError if it fails."""
+    assert host.api is not None
+    host.api.apply(rendered)
+    (name,) = (
+        o["metadata"]["name"]
+        for o in rendered.kind("Job")
+        if o["metadata"]["labels"]["app.kubernetes.io/component"] == "credentials"
+    )
+    done = other_pod(rendered, "Job", name, "127.0.0.1", host).run()
+    assert done.returncode == 0, f"{name} failed: {done.stdout}{done.stderr}"
+    said = done.stdout.splitlines()
+    assert len(said) == len(rendered.kind("Secret")), said
+    return said
 
 
 def other_pod(rendered: Rendered, kind: str, name: str, address: str, host: Host) -> Pod:

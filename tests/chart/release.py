@@ -15,27 +15,38 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import yaml
-
-from tests.chart.pods import Host, Kubelet, Pod, loopback_addresses, other_pod, tracker_pods
-from tests.chart.rendering import Values, render
+from tests.chart.cluster_api import ClusterApi
+from tests.chart.pods import (
+    Host,
+    Kubelet,
+    Pod,
+    install,
+    loopback_addresses,
+    names_of_all,
+    other_pod,
+    tracker_pods,
+)
+from tests.chart.rendering import RELEASE, Values, render, render_upgrade
 from tests.cluster.children import Running, discard, now_slot
 from tests.cluster.network import Loopback, Place
 from tests.faults import nodes
 from tests.faults.system import System
-from tests.security.certificates import Authority
 from tracker.client.credentials import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
-from tracker.service.rpc.tokens import digest_of, new_token
 
 SHARDS, STANDBYS = 2, 1
-REDIS_SECRET, PODS_CERTIFICATE, CERTIFICATE = "tracker-redis", "certificate", "release-certificate"
-TOKENS, TOKEN, PROCESS_TOKEN = "tokens", "release-token", "process-token"
-ADMIN_TOKEN = "admin-token"
+REDIS_SECRET = "tracker-redis"
+PODS_CERTIFICATE, CERTIFICATE, TOKENS, TOKEN, PROCESS_TOKEN, ADMIN_TOKEN = (
+    f"{RELEASE}-lowmark-{bundle}"
+    for bundle in (
+        "certificate", "client-certificate", "tokens", "client-token", "peer-token", "admin-token",
+    )
+)  # fmt: skip
+"""Of what the release makes for itself."""
 
 
 def values_of_release(**changes: Any) -> Values:
-    """All that the load needs: Redis by a secret, a standby, the pipeline, eager local trackers; with mutual
-    TLS and tokens."""
+    """All that the load needs: Redis by a secret, a standby, the pipeline, eager local trackers. Nothing is said
+    of TLS and tokens."""
     start = now_slot()
     spec = nodes.spec(start)
     edges = [f"{e.source} -> {e.target}" for e in spec.edges]
@@ -50,49 +61,11 @@ def values_of_release(**changes: Any) -> Values:
         "pipelines": {nodes.PIPELINE: pipeline},
         "metrics": {"enabled": True},
         "dashboard": {"enabled": True},
-        "tls": {"enabled": True, "existingSecret": PODS_CERTIFICATE, "clientSecret": CERTIFICATE},
-        "auth": {
-            "enabled": True, "existingSecret": TOKENS, "clientSecret": TOKEN,
-            "peerSecret": PROCESS_TOKEN,
-        },
         "localTrackers": {
             "enabled": True, "pipeline": nodes.PIPELINE, "mode": "eager",
             "spoolHostPath": "/var/lib/lowmark",
         },
         **changes,
-    }  # fmt: skip
-
-
-def made_secrets(
-    directory: Path, addresses: list[str], pipeline: str = nodes.PIPELINE
-) -> dict[str, dict[str, str]]:
-    """What an administrator puts into the cluster: a certificate for the pods, another one for clients, the
-    hashes of tokens, and the tokens: of clients of one pipeline, of processes, and of the jobs that change
-    the number of shards."""
-    authority = Authority(directory)
-    # Names in DNS are addresses here, so the certificate is for those.
-    hosts = ",".join(f"IP:{address}" for address in addresses)
-    pods, client = authority.signed("pods", f"subjectAltName={hosts}"), authority.client()
-    token, process_token, admin_token = new_token(), new_token(), new_token()
-    entries = [
-        {"name": name, "sha256": digest_of(secret).hex(), "pipelines": rights}
-        for name, secret, rights in (
-            ("release", token, {pipeline: ["register", "commit", "subscribe"]}),
-            ("processes", process_token, {"*": ["subscribe"]}),
-            ("resizer", admin_token, {"*": ["administer"]}),
-        )
-    ]
-    certificates = {
-        name: {
-            "tls.crt": Path(pair.cert).read_text(), "tls.key": Path(pair.key).read_text(),
-            "ca.crt": Path(authority.cert).read_text(),
-        }
-        for name, pair in ((PODS_CERTIFICATE, pods), (CERTIFICATE, client))
-    }  # fmt: skip
-    tokens = yaml.safe_dump({"tokens": entries})
-    return {
-        **certificates, TOKENS: {"tokens.yaml": tokens}, TOKEN: {"token": token},
-        PROCESS_TOKEN: {"token": process_token}, ADMIN_TOKEN: {"token": admin_token},
     }  # fmt: skip
 
 
@@ -146,13 +119,17 @@ class Release(System):
         replicas = SHARDS + STANDBYS
         *self.addresses, self._local_address = loopback_addresses(replicas + 1)
         port = self.rendered.values["tracker"]["port"]
-        self.host = Host(directory / "pods")
-        secrets = made_secrets(directory / "secrets", self.addresses)
         super().__init__(directory, Pods(self.addresses, port), shards=SHARDS, standbys=STANDBYS)
-        self.host.secrets = {REDIS_SECRET: {"url": self.tracker.store}, **secrets}
+        self.api = ClusterApi(directory / "cluster")
+        self._stack.callback(self.api.close)
+        self.api.kept[REDIS_SECRET] = {"url": self.tracker.store}
+        self.host = Host(directory / "pods", secrets=self.api.kept, api=self.api)
+        names_of_all(self.rendered, self.host, self.addresses)
+        made = install(self.rendered, self.host)
+        assert all(said.endswith(": made") for said in made), made
         self.processes: list[Running] = []
         self._sabotage = sabotage
-        self._stack.enter_context(client_environment(directory / "client", secrets))
+        self._stack.enter_context(client_environment(directory / "client", self.api.kept))
         self.kubelets: list[Kubelet] = []
         self.worst_stop_s = 0.0
         self._take_pods()
@@ -213,7 +190,9 @@ class Release(System):
         """`helm upgrade` with these values beside the present ones: every pod is replaced by one of the
         new manifests, and the jobs run again."""
         self.values = {**self.values, **changes}
-        self.rendered = render(self.values)
+        self.rendered = render_upgrade(self.values, self.rendered)
+        made = install(self.rendered, self.host)
+        assert all(said.endswith(": is there") for said in made), made
         running = {
             pod.name: process for pod, process in zip(self.pods, self.processes, strict=True)
         }
@@ -258,7 +237,8 @@ class Release(System):
 
     def told_secrets(self) -> list[str]:
         """Logs in which a secret stands."""
-        secret = [self.host.secrets[name]["token"] for name in (TOKEN, PROCESS_TOKEN)]
+        tokens = (TOKEN, PROCESS_TOKEN, ADMIN_TOKEN)
+        secret = [self.host.secrets[name]["token"] for name in tokens]
         secret += [self.host.secrets[name]["tls.key"] for name in (PODS_CERTIFICATE, CERTIFICATE)]
         return [
             path.name for path in self.directory.glob("*.log")

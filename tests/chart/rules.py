@@ -16,6 +16,11 @@ Rule = Callable[[Rendered], Iterator[str]]
 
 STOP_S = 10
 """How long a process may need to end in good order, beside what it sleeps before."""
+ALLOWED_VOLUMES = {
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected",
+    "secret",
+}  # fmt: skip
+"""Of restricted pods."""
 _SECRET = re.compile(r"(?i)(password|passwd|secret|token)=|://[^/\s]*@")
 
 
@@ -59,7 +64,7 @@ def argument(container: Object, option: str) -> str:
 def pods_are_restricted(rendered: Rendered) -> Iterator[str]:
     """The restricted profile of the pod security standards, and more: a root that is read only."""
     host_path = bool(rendered.values["localTrackers"]["spoolHostPath"])
-    for where, _, spec in rendered.pod_specs():
+    for where, metadata, spec in rendered.pod_specs():
         pod = spec.get("securityContext", {})
         if pod.get("runAsNonRoot") is not True or not pod.get("runAsUser"):
             yield f"{where} may run as root"
@@ -71,6 +76,17 @@ def pods_are_restricted(rendered: Rendered) -> Iterator[str]:
         for volume in spec.get("volumes", []):
             if "hostPath" in volume and not host_path:
                 yield f"{where} mounts a path of the host"
+            if not ALLOWED_VOLUMES & set(volume) and not host_path:
+                yield f"{where} has a volume of another kind: {volume['name']}"
+            tokens = [
+                s
+                for s in volume.get("projected", {}).get("sources", [])
+                if "serviceAccountToken" in s
+            ]
+            if tokens and metadata["labels"]["app.kubernetes.io/component"] != "credentials":
+                yield f"{where} has a token of the cluster"
+        if pod.get("sysctls") or pod.get("runAsUser") == 0:
+            yield f"{where} asks for what restricted pods may not have"
         if spec.get("automountServiceAccountToken") is not False and "serviceAccountName" in spec:
             yield f"{where} has a token of the cluster"
     for where, _, container in own_containers(rendered):
@@ -141,19 +157,19 @@ def secrets_stay_secret(rendered: Rendered) -> Iterator[str]:
             ):
                 yield f"{where}: {variable['name']} holds a secret by value"
     for o in rendered.objects:
-        if o["kind"] == "Secret":
+        if o["kind"] == "Secret" and (o.get("data") or o.get("stringData")):
             yield f"Secret/{o['metadata']['name']} would be kept with the release"
         if o["kind"] == "ConfigMap":
             for key, text in o["data"].items():
                 if _SECRET.search(text):
                     yield f"ConfigMap/{o['metadata']['name']}: {key} holds a secret"
-    own = rendered.values["tls"]["existingSecret"]
+    own = tracker_certificate(rendered)
     for where, _, spec in rendered.pod_specs():
         for volume in spec.get("volumes", []):
             secret = volume.get("secret", {})
             keys = [item["path"] for item in secret.get("items", [])]
             tracks = where.startswith("StatefulSet")
-            if not tracks and secret.get("secretName") == own and keys != ["ca.crt"]:
+            if not tracks and own and secret.get("secretName") == own and keys != ["ca.crt"]:
                 yield f"{where} has the trackers' certificate, and could act as a shard"
             if "secret" in volume and volume["secret"].get("defaultMode") != 0o440:
                 yield f"{where}: secret {volume['name']} can be read by all"
@@ -208,7 +224,9 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
             if "secretKeyRef" in e.get("valueFrom", {})
         ),
     } - {""}  # fmt: skip
-    maps = {o["metadata"]["name"] for o in rendered.kind("ConfigMap")}
+    secrets |= {o["metadata"]["name"] for o in rendered.kind("Secret")}
+    secrets |= {o["spec"]["secretName"] for o in rendered.kind("Certificate")}
+    maps = {"kube-root-ca.crt"} | {o["metadata"]["name"] for o in rendered.kind("ConfigMap")}
     maps |= set(values["pipelineConfigMaps"])
     accounts = {o["metadata"]["name"] for o in rendered.kind("ServiceAccount")}
     accounts |= {values["serviceAccount"]["name"] or "default"} - {""}
@@ -222,7 +240,7 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
         yield from (f"{where}: there is no secret {n}" for n in named if n not in secrets)
         for volume in spec.get("volumes", []):
             for source in volume.get("projected", {}).get("sources", []):
-                if source["configMap"]["name"] not in maps:
+                if source.get("configMap", {}).get("name", "kube-root-ca.crt") not in maps:
                     yield f"{where}: there is no config map {source['configMap']['name']}"
         if spec.get("serviceAccountName", "default") not in accounts:
             yield f"{where}: there is no service account {spec['serviceAccountName']}"
@@ -499,13 +517,94 @@ def labels_of(o: Object) -> list[str]:
 
 def notes_warn(rendered: Rendered) -> Iterator[str]:
     """What is off is said loudly."""
+    insecure = rendered.values["security"]["insecure"]
     for what, off in (
-        ("without TLS", not rendered.values["tls"]["enabled"]),
-        ("without tokens", not rendered.values["auth"]["enabled"]),
+        ("without TLS", insecure),
+        ("without tokens", insecure or not rendered.values["auth"]["enabled"]),
         ("no alert rules", not rendered.values["metrics"]["rules"]["enabled"]),
     ):
         if (what in rendered.notes) != off:
             yield f"the notes {'do not say' if off else 'say'} {what!r}"
+
+
+# --- who comes in ---------------------------------------------------------------------------------
+
+
+def tracker_certificate(rendered: Rendered) -> str:
+    """The secret with the certificate of the tracker's pods; empty where they have none."""
+    volumes = rendered.one("StatefulSet")["spec"]["template"]["spec"]["volumes"]
+    return next((str(v["secret"]["secretName"]) for v in volumes if v["name"] == "tls"), "")
+
+
+def doors_are_shut(rendered: Rendered) -> Iterator[str]:
+    """TLS, and tokens or certificates of clients, unless the one value says otherwise; clients have what they
+    need."""
+    _, container = tracker(rendered)
+    insecure = rendered.values["security"]["insecure"]
+    if bool(argument(container, "--tls-cert") and argument(container, "--tls-key")) == insecure:
+        yield f"security.insecure is {insecure}, and --tls-cert {argument(container, '--tls-cert')!r}"
+    if bool(argument(container, "--tokens") or argument(container, "--tls-ca")) == insecure:
+        yield "whoever connects may do everything" if not insecure else "tokens travel in the clear"
+    for where, _, other in own_containers(rendered):
+        names = {variable["name"] for variable in other.get("env", [])}
+        for option, needed in (
+            ("--tls-cert", {"LOWMARK_TLS_CA"}), ("--tls-ca", {"LOWMARK_TLS_CERT", "LOWMARK_TLS_KEY"}),
+            ("--tokens", {"LOWMARK_TOKEN_FILE"}),
+        ):  # fmt: skip
+            if "LOWMARK_TARGET" in names and argument(container, option) and not needed <= names:
+                yield f"{where} has no {sorted(needed - names)}"
+
+
+def credentials_are_made(rendered: Rendered) -> Iterator[str]:
+    """By an account that may look at and write the release's own secrets, and do nothing else; certificates are
+    for every pod that may come, and those of clients for none."""
+    made = [o["metadata"]["name"] for o in rendered.kind("Secret")]
+    jobs = [j for j in rendered.kind("Job") if component(j) == "credentials"]
+    roles, bindings = rendered.kind("Role"), rendered.kind("RoleBinding")
+    if not len(jobs) == len(roles) == len(bindings) == bool(made):
+        yield f"{len(made)} secrets are filled by {len(jobs)} jobs with {len(roles)} roles"
+        return
+    wanted = {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": made,
+        "verbs": ["get", "update"],
+    }
+    for role, binding, job in zip(roles, bindings, jobs, strict=True):
+        if role["rules"] != [wanted]:
+            yield f"{role['metadata']['name']} has other rights: {role['rules']}"
+        account = job["spec"]["template"]["spec"]["serviceAccountName"]
+        accounts = [subject["name"] for subject in binding["subjects"]]
+        others = {
+            s["serviceAccountName"]
+            for w, _, s in rendered.pod_specs()
+            if "serviceAccountName" in s and account not in w
+        }
+        if accounts != [account] or account in others:
+            yield f"{account} is not the only one with these rights: {accounts}, {sorted(others)}"
+    _, container = tracker(rendered)
+    name = argument(container, "--address").partition(":")[0].replace("$(POD_NAME)", "any-pod")
+    for what, hosts, for_pods in issued(rendered, jobs):
+        covered = any(
+            name == h or (h[:2] == "*." and name.partition(".")[2] == h[2:]) for h in hosts
+        )
+        if covered != for_pods:
+            yield f"{what} is {'not ' * for_pods}for the pods' names: {hosts}"
+
+
+def issued(rendered: Rendered, jobs: list[Object]) -> Iterator[tuple[str, list[str], bool]]:
+    """Each certificate that is made: its name, its hosts, and whether it is that of the pods."""
+    for job in jobs:
+        if hosts := argument(job["spec"]["template"]["spec"]["containers"][0], "--host"):
+            yield "the certificate", hosts.split(","), True
+    for o in rendered.kind("Certificate"):
+        if not o["spec"].get("isCA"):
+            secret = o["spec"]["secretName"]
+            yield secret, o["spec"]["dnsNames"], secret == tracker_certificate(rendered)
+
+
+def component(o: Object) -> str:
+    return str(o["metadata"].get("labels", {}).get("app.kubernetes.io/component", ""))
 
 
 RULES: tuple[Rule, ...] = (
@@ -513,7 +612,8 @@ RULES: tuple[Rule, ...] = (
     secrets_stay_secret, volumes_fit, files_are_mounted, references_exist, shards_find_each_other,
     probes_are_native, pods_end_in_order, disruptions_are_bounded, pods_are_spread,
     durable_where_it_says_so, services_lead_somewhere, ports_are_listened_at,
-    policies_allow_what_is_needed, pipelines_are_right, names_fit, notes_warn,
+    policies_allow_what_is_needed, pipelines_are_right, names_fit, notes_warn, doors_are_shut,
+    credentials_are_made,
 )  # fmt: skip
 
 

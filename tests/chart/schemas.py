@@ -22,8 +22,9 @@ def schema_violations(rendered: Rendered, version: str) -> list[str]:
     for document in [*rendered.objects, *_embedded(rendered)]:
         where = f"{document['kind']}/{document['metadata'].get('name', 'template')}"
         try:
-            if document["apiVersion"].startswith("monitoring.coreos.com/"):
-                schema = json.loads((CUSTOM / f"{document['kind'].lower()}.json").read_text())
+            custom = CUSTOM / f"{document['kind'].lower()}.json"
+            if custom.exists():
+                schema = json.loads(custom.read_text())
                 jsonschema.Draft202012Validator(schema).validate(document)
             else:
                 kubernetes_validate.validate(document, version, strict=True)

@@ -30,13 +30,24 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"store": {"kind": "redis", "redis": {"url": "http://localhost:6379"}}}, "store.redis.url",
     ),
     "a standby that sees no files": ({"standbys": 1}, "set standbys to 0, or store.kind to redis"),
-    "TLS without a certificate": ({"tls": {"enabled": True}}, "tls.enabled needs tls.existingSecret"),
-    "tokens from nowhere": (
-        {"tls": TLS, "auth": {"enabled": True}}, "auth.enabled needs auth.existingSecret",
+    "no TLS, unnamed": ({"tls": {"enabled": False}}, "or set security.insecure to true"),
+    "everybody may do everything": (
+        {"tls": {"requireClientCertificates": False}, "auth": {"enabled": False}},
+        "or security.insecure, which turns TLS and tokens off",
     ),
-    "tokens in the clear": (
-        {"auth": {"enabled": True, "existingSecret": "tokens"}}, "enable tls too",
+    "insecure with tokens": (
+        {"security": {"insecure": True}, "auth": AUTH}, "security.insecure turns TLS and tokens off",
     ),
+    "two who make certificates": (
+        {"tls": {**TLS, "certManager": {"enabled": True}}}, "both set: keep one",
+    ),
+    "a client whom no authority knows": (
+        {"tls": {"clientSecret": "mine"}}, "an authority that has not signed yours",
+    ),
+    "a token that no file knows": (
+        {"auth": {"peerSecret": "mine"}}, "Set auth.existingSecret too",
+    ),
+    "days that are none": ({"tls": {"days": 3}}, "tls.days"),
     "a client without a token": ({"tls": TLS, "auth": AUTH}, "needs auth.clientSecret"),
     "a client without a certificate": (
         {"tls": {"enabled": True, "existingSecret": "certificate"}}, "needs tls.clientSecret",
@@ -170,4 +181,5 @@ def test_without_a_cluster_to_ask_the_values_say_how_it_began() -> None:
 
 def test_good_values_beside_the_bad_ones_pass() -> None:
     """So that it is not the form of the test's values that is refused."""
+    render({"tls": TLS, "auth": {"enabled": False}})
     render({"store": REDIS, "standbys": 1, "pipelines": PIPELINES, "tls": TLS})

@@ -15,7 +15,15 @@ pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this m
 
 from scripts import chart_readme
 from tests.chart.rendering import CHART, CI_VALUES, Rendered, lint, render, values_of
-from tests.chart.rules import RULES, names_fit, rule_violations, shards_find_each_other
+from tests.chart.rules import (
+    RULES,
+    component,
+    credentials_are_made,
+    doors_are_shut,
+    names_fit,
+    rule_violations,
+    shards_find_each_other,
+)
 from tests.chart.schemas import VERSIONS, schema_violations
 from tracker import __version__
 from tracker.service.settings import ServeSettings
@@ -60,13 +68,49 @@ def test_names_fit_whatever_the_release_is_called() -> None:
 def test_what_is_off_is_not_there() -> None:
     kinds = {o["kind"] for o in render({}).objects}
     assert kinds == {
-        "ConfigMap", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Service", "ServiceAccount",
-        "StatefulSet",
+        "ConfigMap", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Role", "RoleBinding",
+        "Secret", "Service", "ServiceAccount", "StatefulSet",
     }  # fmt: skip
-    off = {name: {"enabled": False} for name in ("podDisruptionBudget", "networkPolicy", "hooks")}
+    (job,) = render({}).kind("Job")
+    assert component(job) == "credentials"
+    off: dict[str, Any] = {
+        name: {"enabled": False} for name in ("podDisruptionBudget", "networkPolicy", "hooks")
+    }
+    off["security"] = {"insecure": True}
     rendered = render({**off, "serviceAccount": {"create": False}, "shards": 2})
     assert rule_violations(rendered) == []
     assert len(rendered.objects) == 5
+
+
+def test_an_account_that_may_do_more_is_found() -> None:
+    """By default the chart makes credentials; `everything` names its own."""
+    breaks: tuple[Any, ...] = (
+        lambda r: r.one("Role")["rules"][0]["verbs"].append("list"),
+        lambda r: r.one("Role")["rules"][0].pop("resourceNames"),
+        lambda r: _pod(r).update(serviceAccountName="demo-lowmark-credentials"),
+        lambda r: r.one("Job")["spec"]["template"]["spec"]["containers"][0].update(
+            args=["credentials", "create", "--host=demo-lowmark"]
+        ),
+    )
+    for broken in breaks:
+        rendered = render({})
+        assert list(credentials_are_made(rendered)) == []
+        broken(rendered)
+        assert list(credentials_are_made(rendered)) != []
+
+
+def test_a_client_that_could_act_as_a_shard_is_found() -> None:
+    rendered = render(values_of(CHART / "ci" / "cert-manager-values.yaml"))
+    client = rendered.one("Certificate", "demo-lowmark-client-certificate")["spec"]
+    client["dnsNames"].append("*.demo-lowmark-peers.prod.svc.cluster.local")
+    assert list(credentials_are_made(rendered)) != []
+
+
+def test_insecure_is_all_or_nothing() -> None:
+    rendered = render({"security": {"insecure": True}, "auth": {"enabled": True}})
+    assert rendered.kind("Secret") == rendered.kind("Role") == []
+    assert list(doors_are_shut(rendered)) == []
+    assert not [word for word in _container(rendered)["args"] if "tls" in word or "token" in word]
 
 
 def test_an_alert_can_be_changed_and_left_out() -> None:
@@ -193,6 +237,11 @@ BREAKS: dict[str, Any] = {
     ),
     "names_fit": lambda r: r.one("StatefulSet")["metadata"].update(name="x" * 60),
     "notes_warn": lambda r: r.values["metrics"]["rules"].update(enabled=False),
+    "doors_are_shut": lambda r: _container(r).update(
+        args=_without(_container(r)["args"], "--tls-cert")
+    ),
+    "doors_are_shut: a client": lambda r: r.one("Pod")["spec"]["containers"][0]["env"].pop(),
+    "credentials_are_made": lambda r: r.objects.append({"kind": "Role", "metadata": {"name": "all"}}),
     "durable_where_it_says_so": lambda r: r.values["store"].update(kind="sqlite"),
 }  # fmt: skip
 

@@ -12,19 +12,32 @@ pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this m
 if not sys.platform.startswith("linux"):
     pytest.skip("only Linux has more than one loopback address", allow_module_level=True)
 
-from tests.chart.pods import Host, Kubelet, loopback_addresses, other_pod, tracker_pods
+from tests.chart.cluster_api import ClusterApi
+from tests.chart.pods import (
+    Host,
+    Kubelet,
+    install,
+    loopback_addresses,
+    names_of_all,
+    other_pod,
+    tracker_pods,
+)
 from tests.chart.rendering import CHART, render, values_of
 
 
 def test_what_is_on_a_volume_outlives_the_pod(tmp_path: Path) -> None:
-    """The default values: SQLite, one shard, no standby."""
+    """The default values: SQLite, one shard, no standby, TLS and tokens."""
     pipelines = {"orders": {"segments": ["ship"], "fronts": ["shop"]}}
     rendered = render({**values_of(CHART / "ci" / "default-values.yaml"), "pipelines": pipelines})
-    host = Host(tmp_path)
-    (pod,) = tracker_pods(rendered, host, loopback_addresses(1))
-    process = pod.process(tmp_path / "log")
+    api = ClusterApi(tmp_path / "cluster")
+    host = Host(tmp_path, secrets=api.kept, api=api)
+    addresses = loopback_addresses(1)
+    (pod,) = tracker_pods(rendered, host, addresses)
+    names_of_all(rendered, host, addresses)
     name = rendered.kind("StatefulSet")[0]["metadata"]["name"]
     try:
+        install(rendered, host)
+        process = pod.process(tmp_path / "log")
         # The job is a client from outside; that it finds the pipeline there is the point.
         for said in ("pipeline orders: registered\n", "pipeline orders: unchanged\n"):
             process.start()
@@ -35,6 +48,6 @@ def test_what_is_on_a_volume_outlives_the_pod(tmp_path: Path) -> None:
                 assert (job.returncode, job.stdout) == (0, said), job.stderr
             finally:
                 kubelet.end()
-            pod.terminate(process)
+                pod.terminate(process)
     finally:
-        process.discard()
+        api.close()

@@ -12,6 +12,7 @@ from tracker.cli import (
     attach,
     attach_pipeline,
     barrier,
+    credentials,
     dev,
     explain,
     fit,
@@ -63,7 +64,7 @@ for command in (
 for name, group in (
     ("pipelines", pipelines.pipelines_app), ("nodes", nodes.nodes_app), ("store", store_app),
     ("tokens", security.tokens_app), ("periods", periods.periods_app), ("webhook", webhook.webhook_app),
-    ("barrier", barrier.barrier_app),
+    ("barrier", barrier.barrier_app), ("credentials", credentials.credentials_app),
 ):  # fmt: skip
     app.add_typer(group, name=name)
 

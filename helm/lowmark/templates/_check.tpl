@@ -1,6 +1,7 @@
 {{- /* What values.schema.json cannot say: settings that do not go together. Each failure says what to do. */ -}}
 {{- define "lowmark.check" -}}
 {{- $v := .Values -}}
+{{- $security := fromJson (include "lowmark.security" .) -}}
 {{- /* What runs now; nothing where Helm has no cluster to ask. */ -}}
 {{- $was := fromJson (include "lowmark.was" .) -}}
 {{- $wasBlockSlots := index $was "lowmark.dev/blockSlots" | default "" -}}
@@ -24,11 +25,11 @@
 {{- if and $changes (not $v.hooks.enabled) -}}
 {{- fail (printf "shards changes from %v to %v with hooks.enabled false: without its jobs shards would be gone before they have handed over what is open, or get no slots. Set hooks.enabled to true." $wasShards $v.shards) -}}
 {{- end -}}
-{{- if and (or $changes $joined) $v.auth.enabled (not $v.auth.peerSecret) -}}
-{{- fail (printf "shards is %v, and the release began with %v, with auth.enabled: set auth.peerSecret to a secret with a token, any will do: a pod that joins asks with it which shards there are (lowmark tokens create processes --allow '*=subscribe')." $v.shards (include "lowmark.initialShards" .)) -}}
+{{- if and (or $changes $joined) $security.auth (not $security.peerToken) -}}
+{{- fail (printf "shards is %v, and the release began with %v, with tokens of your own: set auth.peerSecret to a secret with a token, any will do: a pod that joins asks with it which shards there are (lowmark tokens create processes --allow '*=subscribe')." $v.shards (include "lowmark.initialShards" .)) -}}
 {{- end -}}
-{{- if and $changes $v.auth.enabled (not $v.auth.adminSecret) -}}
-{{- fail (printf "shards changes from %v to %v with auth.enabled: set auth.adminSecret to a secret with a token that may do so (lowmark tokens create resizer --allow '*=administer')." $wasShards $v.shards) -}}
+{{- if and $changes $security.auth (not $security.adminToken) -}}
+{{- fail (printf "shards changes from %v to %v with tokens of your own: set auth.adminSecret to a secret with a token that may do so (lowmark tokens create resizer --allow '*=administer')." $wasShards $v.shards) -}}
 {{- end -}}
 {{- if and (eq $v.store.kind "redis") $v.store.redis.url $v.store.redis.existingSecret -}}
 {{- fail "store.redis.url and store.redis.existingSecret are both set: keep one. An address with a password belongs into the secret." -}}
@@ -42,29 +43,38 @@
 {{- if and (eq $v.store.kind "sqlite") (gt (int $v.standbys) 0) -}}
 {{- fail (printf "standbys is %v, but with store.kind sqlite each pod's volume is its own and a standby could take nothing over: set standbys to 0, or store.kind to redis." $v.standbys) -}}
 {{- end -}}
-{{- if and $v.tls.enabled (not $v.tls.existingSecret) -}}
-{{- fail "tls.enabled needs tls.existingSecret: a secret with tls.crt, tls.key and ca.crt, as cert-manager writes it. Its names must hold those of the pods; NOTES.txt lists them." -}}
+{{- if and (not $v.tls.enabled) (not $v.security.insecure) -}}
+{{- fail "tls.enabled is false: everybody who reaches the port would read and write what is tracked, and tokens would travel in the clear. Leave it true, and what it needs is made; or set security.insecure to true, which turns TLS and tokens off." -}}
 {{- end -}}
-{{- if and $v.auth.enabled (not $v.tls.enabled) -}}
-{{- fail "auth.enabled without tls.enabled would send tokens in the clear: enable tls too." -}}
+{{- if and $security.tls (not $v.auth.enabled) (not $v.tls.requireClientCertificates) -}}
+{{- fail "auth.enabled is false, and so is tls.requireClientCertificates: every client might do everything. Set one of them to true, or security.insecure, which turns TLS and tokens off." -}}
 {{- end -}}
-{{- if and $v.auth.enabled (not $v.auth.existingSecret) -}}
-{{- fail "auth.enabled needs auth.existingSecret: a secret whose key tokens.yaml lists the tokens and their rights." -}}
+{{- if and $v.security.insecure (or $v.tls.existingSecret $v.auth.existingSecret $v.tls.certManager.enabled) -}}
+{{- fail "security.insecure turns TLS and tokens off, and tls.existingSecret, tls.certManager or auth.existingSecret says where they come from: keep one." -}}
 {{- end -}}
-{{- if and $v.tls.enabled $v.tls.requireClientCertificates (not $v.tls.clientSecret) -}}
-{{- fail "tls.requireClientCertificates needs tls.clientSecret: a secret with tls.crt, tls.key and ca.crt for the jobs, tests and local trackers of this release. It must be a certificate of its own, not that of tls.existingSecret: whoever has a certificate with the name of a shard's host may act as a shard." -}}
+{{- if and $v.tls.existingSecret $v.tls.certManager.enabled -}}
+{{- fail "tls.existingSecret and tls.certManager.enabled are both set: keep one." -}}
 {{- end -}}
-{{- if and $v.tls.clientSecret (eq $v.tls.clientSecret $v.tls.existingSecret) -}}
+{{- if and $security.tls $v.tls.clientSecret (not $v.tls.existingSecret) -}}
+{{- fail "tls.clientSecret without tls.existingSecret: the certificates of processes are made here, by an authority that has not signed yours. Set both, or neither." -}}
+{{- end -}}
+{{- if and $security.makesTokens (or $v.auth.clientSecret $v.auth.peerSecret $v.auth.adminSecret) -}}
+{{- fail "auth.existingSecret is not set, and auth.clientSecret, auth.peerSecret or auth.adminSecret is: the file of tokens would be made without knowing yours. Set auth.existingSecret too, a secret whose key tokens.yaml lists the tokens and their rights; or none of them." -}}
+{{- end -}}
+{{- if and $security.tls $v.tls.existingSecret $v.tls.requireClientCertificates (not $v.tls.clientSecret) -}}
+{{- fail "tls.existingSecret with tls.requireClientCertificates needs tls.clientSecret: a secret with tls.crt, tls.key and ca.crt for the jobs, tests and local trackers of this release. It must be a certificate of its own, not that of tls.existingSecret: whoever has a certificate with the name of a shard's host may act as a shard." -}}
+{{- end -}}
+{{- if and $security.tls $v.tls.clientSecret (eq $v.tls.clientSecret $v.tls.existingSecret) -}}
 {{- fail "tls.clientSecret is tls.existingSecret: clients that have the certificate of the trackers may act as a shard. Give them one of their own." -}}
 {{- end -}}
-{{- if and $v.auth.enabled (not $v.auth.clientSecret) -}}
-{{- fail "auth.enabled needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark tokens create)." -}}
+{{- if and $security.auth (not $security.clientToken) -}}
+{{- fail "auth.existingSecret needs auth.clientSecret: a secret whose key `token` is a token for the jobs, tests and local trackers of this release (lowmark tokens create)." -}}
 {{- end -}}
-{{- if and $v.auth.enabled (not $v.tls.requireClientCertificates) (not $v.auth.peerSecret) (gt (add (max (int $v.shards) (include "lowmark.initialShards" . | int)) (int $v.standbys)) 1) -}}
-{{- fail "auth.enabled without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark tokens create --peer)." -}}
+{{- if and $security.auth (not $v.tls.requireClientCertificates) (not $security.peerToken) (gt (add (max (int $v.shards) (include "lowmark.initialShards" . | int)) (int $v.standbys)) 1) -}}
+{{- fail "auth.existingSecret without tls.requireClientCertificates needs auth.peerSecret: processes without certificates of clients know each other by a token with `peer: true` (lowmark tokens create --peer)." -}}
 {{- end -}}
-{{- if and $v.auth.enabled $v.dashboard.enabled (not $v.auth.peerSecret) -}}
-{{- fail "dashboard.enabled with auth.enabled needs auth.peerSecret: the dashboard asks as a client does, with a token that may see all pipelines (lowmark tokens create dashboard --allow '*=subscribe')." -}}
+{{- if and $security.auth $v.dashboard.enabled (not $security.peerToken) -}}
+{{- fail "dashboard.enabled with auth.existingSecret needs auth.peerSecret: the dashboard asks as a client does, with a token that may see all pipelines (lowmark tokens create dashboard --allow '*=subscribe')." -}}
 {{- end -}}
 {{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.enabled: there would be nothing to scrape." -}}

@@ -113,6 +113,10 @@ capabilities:
 
 {{- define "lowmark.podCommon" -}}
 serviceAccountName: {{ include "lowmark.serviceAccount" . }}
+{{ include "lowmark.podOfAnyAccount" . }}
+{{- end -}}
+
+{{- define "lowmark.podOfAnyAccount" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.image.pullSecrets }}
@@ -123,33 +127,91 @@ securityContext:
   {{- include "lowmark.podSecurity" . | nindent 2 }}
 {{- end -}}
 
+{{- /* By which the processes are dialled, those of pods that come later too, and, through a forwarded port, from
+elsewhere. No client's certificate is for one of these. */ -}}
+{{- define "lowmark.hosts" -}}
+{{- $name := include "lowmark.fullname" . -}}
+{{- $short := printf "%s.%s" $name .Release.Namespace -}}
+{{- list
+  (printf "*.%s.%s.svc.%s" (include "lowmark.peersService" .) .Release.Namespace .Values.clusterDomain)
+  (printf "%s.svc.%s" $short .Values.clusterDomain) (printf "%s.svc" $short) $short $name "localhost" "127.0.0.1"
+  | toJson -}}
+{{- end -}}
+
+{{- /* What is on, and in which secret each part lies: in one of the values, or in one that is made here. Without
+an own set of tokens each of its secrets is made, so that all of them are known to the file of hashes. */ -}}
+{{- define "lowmark.security" -}}
+{{- $v := .Values -}}
+{{- $name := include "lowmark.fullname" . -}}
+{{- $tls := and (not $v.security.insecure) $v.tls.enabled -}}
+{{- $auth := and $tls $v.auth.enabled -}}
+{{- $ownTls := and $tls (not $v.tls.existingSecret) -}}
+{{- $ownTokens := and $auth (not $v.auth.existingSecret) -}}
+{{- $made := ternary $name "" $ownTokens -}}
+{{- dict
+  "tls" $tls
+  "auth" $auth
+  "issued" (and $ownTls $v.tls.certManager.enabled)
+  "makesCertificates" (and $ownTls (not $v.tls.certManager.enabled))
+  "makesTokens" $ownTokens
+  "certificate" (ternary (printf "%s-certificate" $name) $v.tls.existingSecret $ownTls)
+  "clientCertificate" (ternary (printf "%s-client-certificate" $name) $v.tls.clientSecret $ownTls)
+  "certKey" (ternary "tls.crt" $v.tls.certKey $ownTls)
+  "privateKeyKey" (ternary "tls.key" $v.tls.privateKeyKey $ownTls)
+  "caKey" (ternary "ca.crt" $v.tls.caKey $ownTls)
+  "tokens" (ternary (printf "%s-tokens" $name) $v.auth.existingSecret $ownTokens)
+  "tokensKey" (ternary "tokens.yaml" $v.auth.tokensKey $ownTokens)
+  "tokenKey" (ternary "token" $v.auth.clientTokenKey $ownTokens)
+  "clientToken" (ternary ($v.auth.clientSecret | default (ternary (printf "%s-client-token" $made) "" $ownTokens)) "" $auth)
+  "peerToken" (ternary ($v.auth.peerSecret | default (ternary (printf "%s-peer-token" $made) "" $ownTokens)) "" $auth)
+  "adminToken" (ternary ($v.auth.adminSecret | default (ternary (printf "%s-admin-token" $made) "" $ownTokens)) "" $auth)
+  | toJson -}}
+{{- end -}}
+
+{{- /* The secrets that the job fills, which alone it may look at and write. */ -}}
+{{- define "lowmark.madeSecrets" -}}
+{{- $security := fromJson (include "lowmark.security" .) -}}
+{{- $all := list -}}
+{{- if $security.makesCertificates -}}
+{{- $all = concat $all (list "authority" "certificate" "client-certificate") -}}
+{{- end -}}
+{{- if $security.makesTokens -}}
+{{- $all = concat $all (list "tokens" "client-token" "peer-token" "admin-token") -}}
+{{- end -}}
+{{- $names := list -}}
+{{- range $all -}}{{- $names = append $names (printf "%s-%s" (include "lowmark.fullname" $) .) -}}{{- end -}}
+{{- $names | toJson -}}
+{{- end -}}
+
 {{- /* How a client of the tracker is told where it is and who it is itself. */ -}}
 {{- define "lowmark.clientEnv" -}}
+{{- $security := fromJson (include "lowmark.security" .) -}}
 - name: LOWMARK_TARGET
   value: {{ include "lowmark.target" . | quote }}
-{{- if .Values.tls.enabled }}
+{{- if $security.tls }}
 - name: LOWMARK_TLS_CA
   value: /etc/lowmark/tls/ca.crt
-{{- if .Values.tls.clientSecret }}
+{{- if $security.clientCertificate }}
 - name: LOWMARK_TLS_CERT
   value: /etc/lowmark/tls/tls.crt
 - name: LOWMARK_TLS_KEY
   value: /etc/lowmark/tls/tls.key
 {{- end }}
 {{- end }}
-{{- if .Values.auth.clientSecret }}
+{{- if $security.clientToken }}
 - name: LOWMARK_TOKEN_FILE
   value: /etc/lowmark/client/token
 {{- end }}
 {{- end -}}
 
 {{- define "lowmark.clientMounts" -}}
-{{- if .Values.tls.enabled }}
+{{- $security := fromJson (include "lowmark.security" .) -}}
+{{- if $security.tls }}
 - name: tls
   mountPath: /etc/lowmark/tls
   readOnly: true
 {{- end }}
-{{- if .Values.auth.clientSecret }}
+{{- if $security.clientToken }}
 - name: client
   mountPath: /etc/lowmark/client
   readOnly: true
@@ -159,40 +221,41 @@ securityContext:
 {{- end -}}
 
 {{- define "lowmark.tlsVolume" -}}
-{{- $root := index . 0 -}}
+{{- $security := fromJson (include "lowmark.security" (index . 0)) -}}
 - name: tls
   secret:
     secretName: {{ index . 1 }}
     defaultMode: 0440
     items:
-      - key: {{ $root.Values.tls.certKey }}
+      - key: {{ $security.certKey }}
         path: tls.crt
-      - key: {{ $root.Values.tls.privateKeyKey }}
+      - key: {{ $security.privateKeyKey }}
         path: tls.key
-      - key: {{ $root.Values.tls.caKey }}
+      - key: {{ $security.caKey }}
         path: ca.crt
 {{- end -}}
 
 {{- define "lowmark.clientVolumes" -}}
+{{- $security := fromJson (include "lowmark.security" .) -}}
 {{- /* Never the certificate of the trackers: whoever has that may act as a shard. */}}
-{{- if and .Values.tls.enabled .Values.tls.clientSecret }}
-{{ include "lowmark.tlsVolume" (list . .Values.tls.clientSecret) }}
-{{- else if .Values.tls.enabled }}
+{{- if and $security.tls $security.clientCertificate }}
+{{ include "lowmark.tlsVolume" (list . $security.clientCertificate) }}
+{{- else if $security.tls }}
 - name: tls
   secret:
-    secretName: {{ .Values.tls.existingSecret }}
+    secretName: {{ $security.certificate }}
     defaultMode: 0440
     items:
-      - key: {{ .Values.tls.caKey }}
+      - key: {{ $security.caKey }}
         path: ca.crt
 {{- end }}
-{{- if .Values.auth.clientSecret }}
+{{- if $security.clientToken }}
 - name: client
   secret:
-    secretName: {{ .Values.auth.clientSecret }}
+    secretName: {{ $security.clientToken }}
     defaultMode: 0440
     items:
-      - key: {{ .Values.auth.clientTokenKey }}
+      - key: {{ $security.tokenKey }}
         path: token
 {{- end }}
 - name: tmp

@@ -1,0 +1,1 @@
+"""Credentials for a tracker and those who come to it: an authority, certificates, tokens."""
