@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,11 +19,17 @@ import structlog
 log = structlog.get_logger(__name__)
 
 MAX_HEAD_BYTES = 16_384
-HEAD_TIMEOUT_S = 15.0
-"""How long the next request of a connection may take to come."""
+IDLE_TIMEOUT_S = 15.0
+"""How long the next request of a connection may take to begin."""
+HEAD_TIMEOUT_S = 5.0
+"""How long a request that has begun may take to be whole."""
 WRITE_TIMEOUT_S = 20.0
 """How long a client may take nothing of what it is sent."""
 READ_BYTES = 16_384
+BACKLOG = 1_024
+"""Connections that may wait to be accepted: one that finds no room there comes again after seconds."""
+SHARE_OF_AN_ADDRESS = 0.75
+"""Of all connections, those that one address may have."""
 
 Headers = Sequence[tuple[str, str]]
 
@@ -60,8 +66,8 @@ class HttpServer:
         max_connections: int,
     ) -> None:
         """name: what is served, for errors; listen: host:port (port 0: any); answer: makes the response to
-        a request; headers: added to all responses; max_connections: more are closed without an answer.
-        Raises ValueError if `listen` is not host:port."""
+        a request; headers: added to all responses; max_connections: for one more, whoever has waited longest
+        without a whole request gives way; where all are being answered, it is closed without an answer. Raises ValueError if `listen` is not host:port."""
         host, _, port = listen.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"{name}: {listen!r} is not host:port")
@@ -73,12 +79,17 @@ class HttpServer:
         self.answer, self.headers, self.max_connections = answer, headers, max_connections
         self._name, self._port = name, int(port)
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], str] = {}
+        """With the address that each came from."""
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        """Those from which a request is awaited, the longest waiting first."""
 
     async def start(self) -> None:
         """Raises OSError if it cannot listen."""
         try:
-            self._server = await asyncio.start_server(self._connected, self.host, self._port)
+            self._server = await asyncio.start_server(
+                self._connected, self.host, self._port, backlog=BACKLOG
+            )
         except OSError as error:
             raise OSError(f"{self._name}: cannot listen on {self.address}: {error}") from error
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -103,23 +114,54 @@ class HttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= self.max_connections:
-            writer.close()
+        name = writer.get_extra_info("peername")
+        address = str(name[0]) if name else ""
+        if not self._makes_room(address):
+            writer.transport.abort()
             return
-        self._connections.add(task)
+        self._connections[task] = address
         try:
             await _Connection(self, reader, writer).serve()
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                writer.close()
+                await writer.wait_closed()
         except (OSError, TimeoutError, h11.RemoteProtocolError):
             pass  # the client is gone, slow, or speaks something else
         except asyncio.CancelledError:
-            pass  # stop(): a task of asyncio's own, which nobody awaits
+            pass  # stop(), or it gives way: a task of asyncio's own, which nobody awaits
         except Exception:
             log.exception("http_failed")
         finally:
-            self._connections.discard(task)
-            writer.close()
-            with suppress(OSError, asyncio.CancelledError):
-                await writer.wait_closed()
+            self._forget(task)
+            writer.transport.abort()  # what it has not taken by now, it never will
+
+    def _makes_room(self, address: str) -> bool:
+        """Whether a connection from an address may come; another one has given way for it, if need be."""
+        own = sum(there == address for there in self._connections.values())
+        of_address = own >= max(1, int(self.max_connections * SHARE_OF_AN_ADDRESS))
+        if not of_address and len(self._connections) < self.max_connections:
+            return True
+        for task in self._waiting:
+            if not of_address or self._connections[task] == address:
+                self._forget(task)
+                task.cancel()
+                return True
+        return False
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._connections.pop(task, None)
+        self._waiting.pop(task, None)
+
+    @contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """While a connection, whose task this is, waits for a request."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting[task] = None
+        try:
+            yield
+        finally:
+            self._waiting.pop(task, None)
 
 
 class _Connection:
@@ -134,7 +176,7 @@ class _Connection:
         """Answers requests until either side closes."""
         while self._http.our_state is h11.IDLE:
             try:
-                async with asyncio.timeout(HEAD_TIMEOUT_S):
+                with self._server.awaiting():
                     request = await self._request()
             except h11.RemoteProtocolError as error:
                 await self._refuse(error.error_status_hint)
@@ -153,18 +195,23 @@ class _Connection:
     async def _request(self) -> h11.Request | None:
         """The next request with its end; None when the client closes. A body is refused."""
         found: h11.Request | None = None
-        while True:
-            event = self._http.next_event()
-            if event is h11.NEED_DATA:
-                self._http.receive_data(await self._reader.read(READ_BYTES))
-            elif isinstance(event, h11.Request):
-                found = event
-            elif isinstance(event, h11.EndOfMessage):
-                return found
-            elif isinstance(event, h11.Data):
-                raise h11.RemoteProtocolError("a request has no body here", 413)
-            else:
-                return None
+        begun = bool(self._http.trailing_data[0])  # with the request before
+        async with asyncio.timeout(HEAD_TIMEOUT_S if begun else IDLE_TIMEOUT_S) as limit:
+            while True:
+                event = self._http.next_event()
+                if event is h11.NEED_DATA:
+                    self._http.receive_data(await self._reader.read(READ_BYTES))
+                    if not begun:
+                        begun = True
+                        limit.reschedule(asyncio.get_running_loop().time() + HEAD_TIMEOUT_S)
+                elif isinstance(event, h11.Request):
+                    found = event
+                elif isinstance(event, h11.EndOfMessage):
+                    return found
+                elif isinstance(event, h11.Data):
+                    raise h11.RemoteProtocolError("a request has no body here", 413)
+                else:
+                    return None
 
     async def _refuse(self, status: int) -> None:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):

@@ -232,7 +232,7 @@ def test_only_metrics_are_answered(telling: MetricsThread) -> None:
 def test_those_who_only_connect_do_not_hold_up_others_for_long(
     telling: MetricsThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracker.http.HEAD_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("tracker.http.IDLE_TIMEOUT_S", 1.0)
     host, _, port = telling.address.rpartition(":")
     idle = [socket.create_connection((host, int(port)), WAIT_S) for _ in range(MAX_CONNECTIONS)]
     try:
