@@ -67,6 +67,44 @@ def test_a_server_that_promises_less_is_refused_unless_it_is_allowed_by_name(
     works(f"{server.url}?allow={option[2:]}")
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("appendonly", "no", "appendonly is no, not yes"),
+        ("appendfsync", "no", "appendfsync is no, not always"),
+        ("maxmemory-policy", "allkeys-lru", "maxmemory-policy is allkeys-lru, not noeviction"),
+    ],
+)
+def test_a_server_that_is_weakened_later_takes_no_commit_until_that_is_corrected(
+    start: Start, option: str, value: str, says: str
+) -> None:
+    server = start()
+    store = open_store(server.url, 0)
+    epoch = store.acquire("a", lease_ms=10_000)
+    store.commit(epoch, [(1, b"one")])
+    with server.client() as client:
+        right = client.config_get(option)[option]
+        client.config_set(option, value)
+        assert says in store.weakened()
+        for write in (
+            lambda: store.commit(epoch, [(2, b"two")]),
+            lambda: store.write_snapshot(epoch, 1, b"one"),
+        ):
+            with pytest.raises(StoreUnavailable, match=rf"{says}.*allow={option}"):
+                write()
+        store.renew(epoch, 10_000)  # nobody else would do better
+        client.config_set(option, right)
+    until(lambda: store.weakened() == "")
+    store.commit(epoch, [(2, b"two")])
+    store.close()
+    allowing = open_store(f"{server.url}?allow={option}", 0)
+    allowing.acquire("a")
+    with server.client() as client:
+        client.config_set(option, value)
+    assert allowing.weakened() == ""
+    allowing.close()
+
+
 def test_replicas_are_asked_for_by_number_and_refused_where_there_are_less(start: Start) -> None:
     server = start()
     with pytest.raises(StoreError, match="0 replicas are connected, 1 are asked for"):

@@ -73,6 +73,8 @@ SERVICE: Sequence[Metric] = (
            "Bytes of those records, as they are stored."),
     Metric("lowmark_store_backlog_records", GAUGE, "Records that are not durable yet."),
     Metric("lowmark_store_snapshots_total", COUNTER, "Snapshots written."),
+    Metric("lowmark_store_weakened", GAUGE,
+           "1 while the store promises less than it must, and nothing is acknowledged for it."),
     Metric("lowmark_store_failures_total", COUNTER,
            "Failed writes to the store and renewals of the lease; they are tried again.",
            ("operation",)),

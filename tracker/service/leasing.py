@@ -15,6 +15,8 @@ log = structlog.get_logger(__name__)
 
 RENEWALS_PER_LEASE = 4
 JOIN_S = 10.0
+PROMISES_INTERVAL_S = 1.0
+"""How often the store is asked whether it still promises what it did when it was acquired."""
 
 
 class LeaseKeeper:
@@ -36,6 +38,7 @@ class LeaseKeeper:
         self._stop = threading.Event()
         self._renewing = threading.Lock()
         self._until = 0.0
+        self._ask_from_s = 0.0
         self._thread = threading.Thread(target=self._run, name="lowmark-lease", daemon=True)
 
     def start(self) -> None:
@@ -64,6 +67,7 @@ class LeaseKeeper:
         while not self._stop.wait(self._lease_ms / 1000 / RENEWALS_PER_LEASE):
             try:
                 self.renew()
+                self._ask_promises()
             except (Fenced, LogShortened) as error:
                 self._ended(error)
                 return
@@ -73,6 +77,23 @@ class LeaseKeeper:
             except Exception as error:
                 self._ended(error)
                 return
+
+    def _ask_promises(self) -> None:
+        """Says whether the store promises less than it must, when that begins and when it is over."""
+        now_s = time.monotonic()
+        if now_s < self._ask_from_s:
+            return
+        self._ask_from_s = now_s + PROMISES_INTERVAL_S
+        found, before = self._store.weakened(), self._stats.store_weakened
+        self._stats.store_weakened = found
+        if found and found != before:
+            log.error(
+                "store_weakened", reason=f"{found}: nothing is acknowledged until that is corrected; what was "
+                f"acknowledged within the last {PROMISES_INTERVAL_S + self._lease_ms / 1000:g} s may be less "
+                "durable than it must",
+            )  # fmt: skip
+        elif before and not found:
+            log.warning("store_as_asked", reason="the store promises again what it must")
 
     def stop(self, *, release: bool) -> None:
         """Returns when no renewal is under way; gives the lease back, if it is to. Blocks as long as

@@ -65,6 +65,8 @@ class Stats:
         self.committed_bytes = 0
         self.snapshots = 0
         self.store_failures = {"commit": 0, "snapshot": 0, "renew": 0}
+        self.store_weakened = ""
+        """What the store promises less than it must, for people; empty while that is nothing."""
         self.notifications = Latencies()
         self.forwarding: defaultdict[int, Forwarding] = defaultdict(Forwarding)
         """By the other shard."""

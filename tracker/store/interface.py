@@ -103,6 +103,12 @@ class Store(Protocol):
         """Replaces the snapshot and drops the records up to its position, in one step."""
         ...
 
+    def weakened(self) -> str:
+        """What the store promises less now than an owner asks for, for people; empty if nothing. While it says
+        something, commits raise StoreUnavailable: nothing is acknowledged that would not be durable. May be
+        called while another call is under way. Raises StoreUnavailable."""
+        ...
+
     def accept_loss(self) -> str:
         """Forgets that records were found missing, so that the shard may start with what is left.
         Returns what was missing; empty if nothing was."""

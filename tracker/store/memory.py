@@ -85,6 +85,9 @@ class MemoryStore:
             self._records = [record for record in self._records if record[0] > position]
             self._last = max(self._last, position)
 
+    def weakened(self) -> str:
+        return ""
+
     def accept_loss(self) -> str:
         """Nothing is ever missing that was not lost with the process."""
         return ""

@@ -66,6 +66,8 @@ class RedisStore:
         self._snapshots = {"a": base + "snapshot:a", "b": base + "snapshot:b"}
         self._known_last = 0
         """The last position that this process has seen in the log; durable there."""
+        self._weakened: dict[str, str] = {}
+        """What the server was found to promise less since it was acquired, by name."""
 
     # --- owning -----------------------------------------------------------------------------------
 
@@ -74,6 +76,7 @@ class RedisStore:
     ) -> int:
         with self._errors("acquired"):
             check_promises(self._server(), self._url)
+        self._weakened = {}
         answer = self._run(scripts.ACQUIRE, [self._meta], [owner, lease_ms, replaces, least_epoch])
         self._known_last = int(answer[1])
         with self._errors("acquired"):
@@ -158,6 +161,7 @@ class RedisStore:
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         if not records:
             return
+        self._check_promises()
         first = records[0][0]
         if not follow_one_another(records, first):
             raise StoreError(f"{self._where}: records {first} and on must follow one another")
@@ -170,6 +174,7 @@ class RedisStore:
         self._known_last = records[-1][0]
 
     def write_snapshot(self, epoch: int, position: int, snapshot: bytes) -> None:
+        self._check_promises()
         current = self._current()
         name = "b" if current == "a" else "a"
         new, old = self._snapshots[name], self._snapshots["a" if name == "b" else "b"]
@@ -181,6 +186,29 @@ class RedisStore:
         keys = [self._meta, self._log, new, old]
         self._run(scripts.SNAPSHOT_DONE, keys, [epoch, position, name, len(pieces)])
         self._known_last = max(self._known_last, position)
+
+    def weakened(self) -> str:
+        with self._errors("asked"):
+            server = self._server()
+            found = _refused(server, self._url)
+            # Commits wait for replicas by themselves.
+            found.pop("replicas", None)
+            if not found and "appendonly" in self._weakened and _rewrites(server):
+                found["appendonly"] = (
+                    "appendonly is yes again, and what is in memory not on the disk yet"
+                )
+        self._weakened = found
+        return "; ".join(found.values())
+
+    def _check_promises(self) -> None:
+        """Raises StoreUnavailable while the server promises less than it must."""
+        found = self._weakened
+        if found:
+            raise StoreUnavailable(
+                f"{self._where} promises less than when it was acquired: {'; '.join(found.values())}. Nothing "
+                "is acknowledged until its configuration is corrected; or start the tracker again with it "
+                f"allowed in the address: allow={','.join(found)}"
+            )
 
     def accept_loss(self) -> str:
         return str(self._run(scripts.MISSING, [self._meta], [""])[0].decode())
@@ -311,13 +339,25 @@ class RedisLeases:
 
 def check_promises(server: redis.Redis, url: RedisUrl) -> None:
     """Raises StoreError, naming what is weaker than asked for, and how to allow it."""
-    found = _weaknesses(server, url)
-    refused = {name: text for name, text in found.items() if name not in url.allowed}
+    refused = _refused(server, url)
     if refused:
         raise StoreError(
             f"store {url.shown} promises less than it must: {'; '.join(refused.values())}. Correct "
             f"its configuration, or allow it in the address: allow={','.join(refused)}"
         )
+
+
+def _refused(server: redis.Redis, url: RedisUrl) -> dict[str, str]:
+    """What is weaker than asked for, and not allowed, by name."""
+    found = _weaknesses(server, url)
+    return {name: text for name, text in found.items() if name not in url.allowed}
+
+
+def _rewrites(server: redis.Redis) -> bool:
+    """Whether the append-only file is being written anew. One that was turned on again counts for nothing before
+    that is over."""
+    info: dict[str, Any] = server.info("persistence")
+    return bool(info.get("aof_rewrite_in_progress") or info.get("aof_rewrite_scheduled"))
 
 
 def _weaknesses(server: redis.Redis, url: RedisUrl) -> dict[str, str]:

@@ -405,6 +405,9 @@ class SqliteStore:
         self._known_last = max(self._known_last, position)
         self._move_mark(epoch, sync=True)
 
+    def weakened(self) -> str:
+        return ""
+
     def accept_loss(self) -> str:
         if self._lost:
             if not has_tables(self.path):

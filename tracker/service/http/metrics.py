@@ -81,6 +81,7 @@ def _gather_store(families: Families, engine: Engine) -> None:
     families.add("lowmark_store_committed_bytes_total", stats.committed_bytes)
     families.add("lowmark_store_backlog_records", process.position - process.committed)
     families.add("lowmark_store_snapshots_total", stats.snapshots)
+    families.add("lowmark_store_weakened", bool(stats.store_weakened))
     for operation, failures in stats.store_failures.items():
         families.add("lowmark_store_failures_total", failures, operation)
 
