@@ -266,7 +266,14 @@ def _records(content: bytes, path: str) -> Iterator[tuple[dict[str, Any], bytes]
             if not any(content[end:]):
                 return
             raise _damaged(content, at, path)
-        yield json.loads(record[:header_bytes]), record[header_bytes:]
+        try:
+            header = json.loads(record[:header_bytes])
+        except (
+            RecursionError,
+            ValueError,
+        ):  # nested without end, or no JSON, with a checksum that is right
+            raise _damaged(content, at, path) from None
+        yield header, record[header_bytes:]
         at = end
 
 

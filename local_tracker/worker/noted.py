@@ -35,7 +35,7 @@ def recorded_units(directory: str, batch: int, stores: Stores = STORES) -> tuple
         return ()
     try:
         return tuple(str(name) for name in json.loads(text)["units"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise NoteError(f"{path} is not a note of a commit: {error!r}") from None
 
 

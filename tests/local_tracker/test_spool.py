@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -234,3 +236,19 @@ def test_it_belongs_to_one_process(tmp_path: Path) -> None:
     with pytest.raises(HandOverError, match="another local tracker uses the spool"):
         Spool(f"{tmp_path}/s")
     spool.close()
+
+
+@pytest.mark.parametrize("header", [b"[" * 100_000, b'{"a":' * 100_000, b"nay", b"[]", b"7"])
+def test_a_record_that_is_whole_and_cannot_be_read_is_named(tmp_path: Path, header: bytes) -> None:
+    """As whoever may write to the file can make it: the checksums are right."""
+    spool = Spool(f"{tmp_path}/s")
+    spool.flush(1, (step("v", 1),))
+    spool.close()
+    lengths = struct.pack(">III", len(header), 0, zlib.crc32(header))
+    before = (tmp_path / "s").read_bytes()
+    after = before + lengths + struct.pack(">I", zlib.crc32(lengths)) + header
+    (tmp_path / "s").write_bytes(after)
+    with pytest.raises(HandOverError, match="damaged at byte|cannot read") as refused:
+        Spool(f"{tmp_path}/s")
+    assert refused.value.code == "invalid"
+    assert (tmp_path / "s").read_bytes() == after, "nothing of it is changed"

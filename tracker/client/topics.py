@@ -102,7 +102,7 @@ class TopicPlace:
             begins = {str(name): int(offset) for name, offset in value["begins"].items()}
             segments = tuple(str(name) for name in value["segments"])
             return TopicClaim(str(value["owner"]), str(value["topic_id"]), begins, segments)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise TopicError(f"{path} is not the claim of a topic: {error!r}; restore it") from None
 
     def claim(self, directory: str, wanted: TopicClaim) -> TopicClaim:

@@ -98,7 +98,7 @@ class StoredState:
             raise self._taken_over(versions[-1])
         try:
             found = json.loads(text)
-        except ValueError:
+        except (RecursionError, ValueError):
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("state"), dict | None):
             raise StateError(f"{self._at(versions[-1])} is damaged: restore it from a backup")
@@ -174,7 +174,7 @@ class StateFile:
             return None
         try:
             found = json.loads(text)
-        except ValueError:
+        except (RecursionError, ValueError):
             found = None
         if not isinstance(found, dict):
             raise StateError(

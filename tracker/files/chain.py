@@ -130,7 +130,7 @@ class Chain:
             value, before = found["value"], tuple(map(int, found["before"]))
             if not isinstance(value, dict | None):
                 raise TypeError(f"value {value!r}")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
             raise FilesError(f"{self._at(number)} is damaged: restore it ({error!r})") from None
         return Record(number, value, before)
 

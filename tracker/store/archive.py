@@ -230,7 +230,7 @@ def _fields(file: BinaryIO, path: Path) -> dict[str, Any]:
     """The line that says what follows."""
     try:
         fields = json.loads(file.readline(_MOST_HEADER_BYTES))
-    except ValueError:
+    except (RecursionError, ValueError):
         fields = None
     if not isinstance(fields, dict) or not fields.keys() & {_SHARD, _TRACKER}:
         raise StoreError(f"{path} is no export; name the file that `lowmark store export` wrote")
