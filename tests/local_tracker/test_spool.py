@@ -248,7 +248,7 @@ def test_a_record_that_is_whole_and_cannot_be_read_is_named(tmp_path: Path, head
     before = (tmp_path / "s").read_bytes()
     after = before + lengths + struct.pack(">I", zlib.crc32(lengths)) + header
     (tmp_path / "s").write_bytes(after)
-    with pytest.raises(HandOverError, match="damaged at byte|cannot read") as refused:
+    with pytest.raises(HandOverError, match=r"damaged at byte|cannot read") as refused:
         Spool(f"{tmp_path}/s")
     assert refused.value.code == "invalid"
     assert (tmp_path / "s").read_bytes() == after, "nothing of it is changed"

@@ -21,7 +21,7 @@ from tracker.core.process import LogLost, Process
 from tracker.service import engine as engine_module
 from tracker.service.config import ServerConfig
 from tracker.service.server import TrackerServer
-from tracker.store import LogShortened, MemoryStore, StoreError
+from tracker.store import LogShortened, MemoryStore, StoreDamaged, StoreError
 
 
 def linked(process: Process) -> bool:
@@ -99,27 +99,32 @@ async def test_a_write_that_fails_is_tried_again_and_nothing_acknowledged_in_bet
         assert (await ticks.answer()).committed.number == 1
 
 
-class ShortenedStore(MemoryStore):
-    """Has lost records when it is told so."""
+class SpoiltStore(MemoryStore):
+    """Has lost records, or is damaged, when it is told so."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: StoreError) -> None:
         super().__init__()
-        self.lost = threading.Event()
+        self.lost, self._error = threading.Event(), error
 
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         if self.lost.is_set():
-            raise LogShortened("acknowledged records are gone")
+            raise self._error
         super().commit(epoch, records)
 
 
-async def test_a_process_whose_store_has_lost_records_stops_and_acknowledges_nothing_more() -> None:
-    store = ShortenedStore()
+@pytest.mark.parametrize(
+    "error", [LogShortened("acknowledged records are gone"), StoreDamaged("x")]
+)
+async def test_a_process_whose_store_is_spoilt_stops_and_acknowledges_nothing_more(
+    error: StoreError,
+) -> None:
+    store = SpoiltStore(error)
     async with serving(config(), store) as served:
         ticks = await served.ticks()
         store.lost.set()
         await ticks.send(1)
         await asyncio.wait_for(served.server.wait(), WAIT_S)
-        assert isinstance(served.server.failure, LogShortened)
+        assert served.server.failure is error
         code, _ = await status_of(ticks.call)
         assert code is grpc.StatusCode.UNAVAILABLE
 

@@ -34,7 +34,7 @@ from tracker.service.pacing import Pace
 from tracker.service.stats import Stats
 from tracker.service.store_thread import StoreThread
 from tracker.service.tasks import end
-from tracker.store import Fenced, LogShortened, Store, StoreError
+from tracker.store import Fenced, LogShortened, Store, StoreDamaged, StoreError
 from tracker.store.format import FORMAT
 from tracker.wire.storage import (
     record_from_bytes,
@@ -436,7 +436,7 @@ class Engine:
             start = time.monotonic()
             try:
                 size = await self._store_thread.call(partial(self._commit, batch))
-            except (Fenced, LogShortened):
+            except (Fenced, LogShortened, StoreDamaged):
                 raise
             except StoreError as error:
                 self._store_error = str(error)
@@ -484,7 +484,7 @@ class Engine:
         try:
             await self._store_thread.call(write)
             self.stats.snapshots += 1
-        except (Fenced, LogShortened):
+        except (Fenced, LogShortened, StoreDamaged):
             raise
         except StoreError as error:
             self.stats.store_failures["snapshot"] += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from tracker.service.stats import Stats
-from tracker.store import Fenced, LogShortened, Store, StoreError
+from tracker.store import Fenced, LogShortened, Store, StoreDamaged, StoreError
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class LeaseKeeper:
             try:
                 self.renew()
                 self._ask_promises()
-            except (Fenced, LogShortened) as error:
+            except (Fenced, LogShortened, StoreDamaged) as error:
                 self._ended(error)
                 return
             except StoreError as error:

@@ -14,6 +14,7 @@ from tracker.store.interface import (
     LogShortened,
     Store,
     Stored,
+    StoreDamaged,
     StoreError,
     StoreUnavailable,
 )
@@ -23,7 +24,7 @@ from tracker.store.sqlite import SqliteStore, read_lease
 
 __all__ = [
     "GONE", "Fenced", "Held", "Lease", "Leases", "LogShortened", "MemoryStore", "SqliteStore", "Store",
-    "StoreError", "StoreUnavailable", "Stored", "open_leases", "open_store", "shown_store",
+    "StoreDamaged", "StoreError", "StoreUnavailable", "Stored", "open_leases", "open_store", "shown_store",
 ]  # fmt: skip
 
 

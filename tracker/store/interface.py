@@ -25,6 +25,11 @@ class StoreUnavailable(StoreError):
     """The store does not answer, or cannot write now: another attempt may succeed."""
 
 
+class StoreDamaged(StoreError):
+    """What the store keeps cannot be read as what was written: no other attempt succeeds before somebody has
+    restored it. Its owner stops."""
+
+
 class Fenced(StoreError):
     """The store has a newer owner: this one must stop."""
 
@@ -95,7 +100,7 @@ class Store(Protocol):
     def commit(self, epoch: int, records: Sequence[tuple[int, bytes]]) -> None:
         """One group commit: all of the records are durable when it returns, or none is there.
         Positions continue those before. Raises Fenced; LogShortened if records before these are
-        gone; StoreUnavailable or another StoreError if the write failed. Then the records may be
+        gone; StoreDamaged; StoreUnavailable or another StoreError if the write failed. Then the records may be
         there or not: the owner commits the same ones again, and they are there once."""
         ...
 

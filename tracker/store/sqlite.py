@@ -28,6 +28,7 @@ from tracker.store.interface import (
     Lease,
     LogShortened,
     Stored,
+    StoreDamaged,
     StoreError,
     StoreUnavailable,
     follow_one_another,
@@ -59,6 +60,8 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE log (position INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE snapshot (only INTEGER PRIMARY KEY CHECK (only = 1), position INTEGER, data BLOB);
 """
+_WRITE_VERSION_AT, _NEWEST_WRITE_VERSION = 18, b"\2"
+"""In the header of a file (https://www.sqlite.org/fileformat.html)."""
 _ROWS = 64
 """Records that one statement writes, at most."""
 
@@ -119,17 +122,9 @@ class SqliteStore:
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Errors of SQLite and of the disk as the store's: what is damaged stays so, and all else may
-        succeed later, when a disk has room again."""
-        try:
+        """Errors of SQLite and of the disk as the store's."""
+        with _as_store_errors(self.path, what):
             yield
-        except (OSError, sqlite3.OperationalError) as error:
-            raise StoreUnavailable(f"store {self.path} cannot be {what}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            raise StoreError(
-                f"store {self.path} is damaged or not SQLite ({error}); restore it from a backup, or name "
-                "another directory"
-            ) from error
 
     def _pragma(self, name: str) -> int:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
@@ -293,7 +288,7 @@ class SqliteStore:
             values: dict[str, object] = {"lease_ms": lease_ms}
             if address is not None:
                 values["address"] = address
-            try:
+            with _as_store_errors(self.path, "renewed in its lease"):
                 if self._leasing is None:
                     self._leasing = _connect(self.path)
                     # Renewals are synced, though a lease that a crash of the machine takes back has ended
@@ -303,10 +298,6 @@ class SqliteStore:
                 with _transaction(self._leasing):
                     _check(self._leasing, self.path, epoch)
                     _set_meta(self._leasing, {**values, "lease_until_ms": _now_ms() + lease_ms})
-            except sqlite3.Error as error:
-                raise StoreUnavailable(
-                    f"the lease in store {self.path} cannot be renewed: {error}"
-                ) from error
 
     def release(self, epoch: int) -> None:
         with suppress(Fenced, LogShortened):
@@ -486,6 +477,35 @@ def _connect(path: Path) -> sqlite3.Connection:
         timeout=_BUSY_TIMEOUT_MS / 1000,
         cached_statements=4 * _ROWS,
     )
+
+
+@contextmanager
+def _as_store_errors(path: Path, what: str) -> Iterator[None]:
+    """Errors of SQLite and of the disk as a store's: what is damaged stays so, and all else may succeed later,
+    when a disk has room again."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        if _is_damage(path, error):
+            raise StoreDamaged(
+                f"store {path} is damaged or not SQLite ({error}); restore it from a backup, or name "
+                "another directory"
+            ) from error
+        raise StoreUnavailable(f"store {path} cannot be {what}: {error}") from error
+
+
+def _is_damage(path: Path, error: Exception) -> bool:
+    """Whether an error is of what the file holds. SQLite names none where its header asks for a newer version
+    than there is: to read it at all, or to write to it."""
+    if isinstance(error, OSError) or not isinstance(error, sqlite3.DatabaseError):
+        return False
+    if not isinstance(error, sqlite3.OperationalError):
+        return True
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_READONLY:
+        with suppress(OSError), path.open("rb") as file:
+            return file.read(_WRITE_VERSION_AT + 1)[-1:] > _NEWEST_WRITE_VERSION
+    return code == sqlite3.SQLITE_ERROR
 
 
 def _sealed(record: bytes) -> bytes:
