@@ -18,6 +18,7 @@ from local_tracker.spark.follow import TrackingError
 from local_tracker.spark.jvm import PlannedQuery
 from local_tracker.spark.plans import Source
 from local_tracker.spark.state.message import message_state
+from tracker.wire.fields import is_repeated
 
 FIRST_PYSPARK = (4, 0)
 """Of Spark Connect; the 3.5 that is on PyPI comes without its server."""
@@ -185,5 +186,5 @@ def _messages(message: Any, kind: str) -> Iterator[Any]:
             continue
         if field.message_type.GetOptions().map_entry:
             continue
-        for part in value if field.is_repeated else (value,):
+        for part in value if is_repeated(field) else (value,):
             yield from _messages(part, kind)

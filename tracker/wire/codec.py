@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from tracker.wire.fields import is_repeated
 from tracker.wire.refusals import invalid
 
 Core = TypeVar("Core")
@@ -143,7 +144,7 @@ def _way(
             lambda value: None if value is None else to_pb(value),
             lambda told, name: from_pb(getattr(told, name)) if told.HasField(name) else None,
         )
-    if not field.is_repeated:
+    if not is_repeated(field):
         to_pb, from_pb = _ways(hint, _type_of(field), known)
         if from_pb is _same:
             return to_pb, getattr

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from local_tracker.spark.state.rules import StateKind, StatePlan
+from tracker.wire.fields import is_repeated
 
 _AT_ONCE = frozenset((
     "collect_metrics", "deduplicate", "drop", "drop_na", "fill_na", "filter", "hint", "limit", "local_relation",
@@ -67,5 +68,5 @@ def _relations(message: Any) -> Iterator[Any]:
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
-        for part in value if field.is_repeated else (value,):
+        for part in value if is_repeated(field) else (value,):
             yield from _relations(part)

@@ -1,0 +1,212 @@
+"""The install matrix: the wheel beside the versions that others ask for, a line a row.
+
+    python -m tests.install [--rows 1,3]
+
+Each row is a fresh environment in a temporary directory: the wheel, the row's versions, the client's tests, and an
+item in and out against a tracker that runs with the newest versions. A Python that is not on this machine is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import lowmark
+from scripts.summary import ROOT, finish
+from tests.install.environments import (
+    Environment,
+    InstallFailed,
+    build_wheel,
+    fresh,
+    interpreter,
+    locked,
+)
+
+TESTS_S, ROUND_TRIP_S = 900.0, 120.0
+TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+VARIED = ("grpcio", "protobuf", "numpy")
+SERVED = (
+    "grpcio-health-checking",
+    "grpcio-reflection",
+    "grpcio-status",
+    "googleapis-common-protos",
+)
+"""Packages of gRPC's that go with its version, of a process that serves."""
+CLIENT_TESTS = (
+    *("client/test_ports.py", "client/test_redirects.py", "service/test_wire.py"),
+    *(f"core/test_{name}.py" for name in ("ack_values", "cells", "durable", "ranges", "routing", "slots")),
+    *(f"fronts/test_{name}.py" for name in ("client", "core", "kafka_times", "ranges", "units")),
+    *(f"local_tracker/test_{name}.py" for name in ("acks", "bundle", "collector", "flushing", "merge")),
+    *(f"local_tracker/test_{name}.py" for name in ("protocol", "settings", "spool", "staging", "window")),
+    *("files/test_locations.py", "files/test_patience.py"),
+)  # fmt: skip
+"""Tests of what a client installs that need no server in their process."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Versions that live together. server: a tracker of these versions, too, instead of the client's tests."""
+
+    python: str
+    grpcio: str
+    protobuf: str
+    numpy: str
+    server: bool = False
+
+    @property
+    def pins(self) -> list[str]:
+        return [f"{name}=={getattr(self, name)}" for name in VARIED]
+
+    def __str__(self) -> str:
+        what = "server" if self.server else "client"
+        return f"{what} python {self.python} {' '.join(self.pins)}"
+
+
+FLOORS = Row("3.11", "1.66.2", "5.27.2", "1.26.0")
+"""The oldest of everything that pyproject.toml allows."""
+ROWS = (
+    FLOORS,
+    Row("3.12", "1.66.2", "5.29.5", "1.26.4"),
+    Row("3.12", "1.76.0", "6.33.0", "2.0.2"),
+    Row("3.13", "1.66.2", "6.33.0", "2.1.3"),
+    Row("3.13", "1.85.1", "7.36.2", "2.4.6"),
+    Row("3.11", "1.85.1", "7.36.2", "2.4.6"),
+    Row("3.11", "1.66.2", "5.29.5", "1.26.4", server=True),
+    Row("3.13", "1.76.0", "6.33.0", "2.1.3", server=True),
+)
+
+
+@dataclass
+class Outcome:
+    """What became of a row. wrong: why it failed; skipped: why it could not be tried."""
+
+    row: str
+    tests: int = 0
+    seconds: int = 0
+    wrong: str = ""
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"{self.row}: skipped, {self.skipped}"
+        if self.wrong:
+            return f"{self.row}: FAILED, {self.wrong}"
+        return f"{self.row}: OK, {self.tests} tests and a round trip, {self.seconds} s"
+
+
+def run_row(row: Row, wheel: Path, directory: Path) -> Outcome:
+    outcome, began_s = Outcome(str(row)), time.monotonic()
+    python = interpreter(row.python)
+    if python is None:
+        outcome.skipped = f"no Python {row.python} on the PATH or in pyenv"
+        return outcome
+    try:
+        environment = _made(row, wheel, directory, python)
+        if row.server:
+            _serve(environment, row)
+        else:
+            outcome.tests = _run_tests(environment)
+            with lowmark.embedded() as tracker:
+                _round_trip(environment, tracker.target, row)
+    except (InstallFailed, subprocess.TimeoutExpired) as error:
+        outcome.wrong = str(error)
+    outcome.seconds = round(time.monotonic() - began_s)
+    return outcome
+
+
+def _made(row: Row, wheel: Path, directory: Path, python: str) -> Environment:
+    environment = fresh(directory, python)
+    constraints = directory / "constraints.txt"
+    constraints.write_text(locked(without=(*VARIED, *SERVED)))
+    extra = "[server]" if row.server else ""
+    tools = () if row.server else TOOLS
+    environment.install(f"{wheel}{extra}", *row.pins, *tools, constraints=constraints)
+    environment.run([str(environment.python), "-m", "pip", "check"], ROUND_TRIP_S)
+    return environment
+
+
+def _run_tests(environment: Environment) -> int:
+    """The client's tests, over a copy that has nothing of the product beside it; returns how many passed."""
+    for name in ("tests", "scripts", "examples"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, environment.work / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", environment.work)
+    said = environment.run(
+        [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider",
+         *(f"tests/{name}" for name in CLIENT_TESTS)], TESTS_S,
+    )  # fmt: skip
+    passed = re.search(r"(\d+) passed", said)
+    if passed is None:
+        raise InstallFailed(f"no test has passed: {said[-500:]}")
+    return int(passed[1])
+
+
+def _round_trip(environment: Environment, target: str, row: Row) -> None:
+    program = shutil.copy(Path(__file__).with_name("round_trip.py"), environment.work)
+    environment.run([str(environment.python), str(program), target, *row.pins], ROUND_TRIP_S)
+
+
+def _serve(environment: Environment, row: Row) -> None:
+    """A tracker of the environment's own, as `lowmark dev`."""
+    command = [
+        str(environment.home / "bin" / "lowmark"),
+        "dev",
+        "--port",
+        "0",
+        "--dashboard-port",
+        "0",
+        "--json",
+    ]
+    log = environment.work / "dev.log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            command, cwd=environment.work, env=environment.variables, stdout=subprocess.PIPE,
+            stderr=errors, text=True,
+        ) as dev,
+    ):  # fmt: skip
+        try:
+            assert dev.stdout is not None
+            said = dev.stdout.readline()
+            if not said:
+                raise InstallFailed(f"lowmark dev did not start: {log.read_text()[-2000:]}")
+            _round_trip(environment, json.loads(said)["tracker"], row)
+        finally:
+            dev.terminate()
+    if dev.returncode != 0 or log.read_text():
+        raise InstallFailed(f"lowmark dev ended with {dev.returncode}: {log.read_text()[-2000:]}")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
+    parser.add_argument("--rows", default="", help="numbers from 1, with commas; all if not given")
+    chosen = parser.parse_args(arguments).rows
+    numbers = [int(number) for number in chosen.split(",")] if chosen else range(1, len(ROWS) + 1)
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="lowmark-install-") as directory:
+        wheel = build_wheel(Path(directory) / "dist")
+        for number in numbers:
+            place = Path(directory) / f"row-{number}"
+            place.mkdir()
+            outcome = run_row(ROWS[number - 1], wheel, place)
+            print(f"{number}. {outcome}", flush=True)
+            outcomes.append(outcome)
+            shutil.rmtree(place)
+    failed = [outcome for outcome in outcomes if outcome.wrong]
+    skipped = [outcome for outcome in outcomes if outcome.skipped]
+    shown = {"rows": len(outcomes), "failed": len(failed), "skipped": len(skipped)}
+    details = {"table": [asdict(outcome) for outcome in outcomes]}
+    ok = not failed and len(skipped) < len(outcomes)
+    return finish("install-matrix", ok=ok, shown=shown, details=details)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
