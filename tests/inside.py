@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Collection, Hashable, Sized
 
 from tracker.core.admission.silence import _evict_after_ms
+from tracker.core.config import MS
 from tracker.core.cut.combiner import Combiner
 from tracker.core.cut.vectors import Vectors
 from tracker.core.insight.queries import Queries
@@ -17,6 +18,7 @@ from tracker.core.log import Record
 from tracker.core.log.steps import MembershipStep
 from tracker.core.membership.membership import Membership
 from tracker.core.model import NodeKey
+from tracker.core.model.allowance import Allowance
 from tracker.core.model.routing import RoutingTable
 from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.process import Process
@@ -170,6 +172,9 @@ def count_from_committed(process: Process) -> None:
     reporter._pins_position = max(0, reporter._pins_position - base)
     journal.pending = deque((at - base, record, asked) for at, record, asked in journal.pending)
     reporter._held_frames = deque((at - base, to, body) for at, to, body in reporter._held_frames)
-    process._timers._wake_ns, reporter.last_report_ns, reporter._last_refresh_ns = None, 0, 0
+    process._timers._wake_ns, reporter.last_report_ns = None, 0
+    reporter._refreshes = Allowance(
+        process.config.report_burst, process.config.report_interval_ms * MS
+    )
     for link in process.links.values():
         link.wanted_ns = None if link.wanted_ns is None else 0

@@ -208,7 +208,7 @@ def test_a_front_takes_its_grant_along_to_a_new_home() -> None:
 
 def test_a_front_that_its_new_home_has_granted_is_not_granted_again_after_a_restart() -> None:
     spec = replace(SPEC, fronts=(), front_count=1)
-    cluster = Cluster(1, config=ProcessConfig(rescale_margin_ms=40))
+    cluster = Cluster(1, config=ProcessConfig(rescale_margin_ms=40, report_burst=1))
     cluster.register(spec)
     cluster.join_shard()
     two = RoutingTable.uniform(2)

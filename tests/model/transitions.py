@@ -41,7 +41,9 @@ from tracker.core.process.snapshot import ProcessSnapshot
 NOW_NS = 0
 REPORT_NS = 1_000_000
 NEVER_MS = 10**9
-CONFIG = ProcessConfig(report_interval_ms=1, retransmit_ms=NEVER_MS, announced_report_ms=NEVER_MS)
+CONFIG = ProcessConfig(
+    report_interval_ms=1, report_burst=1, retransmit_ms=NEVER_MS, announced_report_ms=NEVER_MS
+)
 
 Thing = TypeVar("Thing")
 

@@ -15,8 +15,10 @@ from tracker.core.model import NodeKey
 from tracker.service.cluster import peer_link
 from tracker.service.cluster.addresses import Addresses
 from tracker.service.cluster.outgoing import (
+    BURST,
     CONFIRMATION_WAIT_MS,
     MAX_QUEUED_FRAMES,
+    MESSAGES_PER_S,
     REPORT_INTERVAL_MS,
     Outgoing,
 )
@@ -41,10 +43,18 @@ ASKED_AGAIN = frame(m.EntriesReceived(3, again=True))
 WANTED = frame(m.ReportWanted())
 
 
+def busy(now_ns: int, links: int) -> Outgoing:
+    """One of so many links, on which so many messages have gone of late that a report waits."""
+    outgoing = Outgoing()
+    outgoing.links = links
+    for _ in range(BURST):
+        outgoing.take(now_ns)
+    return outgoing
+
+
 @pytest.mark.parametrize("urgent", [entries(), WHOLE, ASKED_AGAIN, WANTED])
 def test_what_somebody_waits_for_goes_at_once_and_takes_along_what_waits(urgent: m.Frame) -> None:
-    outgoing = Outgoing()
-    outgoing.take(9 * MS)
+    outgoing = busy(10 * MS, 4)
     outgoing.add(CONFIRMATION, 10 * MS)
     outgoing.add(REPORT, 10 * MS)
     assert outgoing.due_ns is not None and outgoing.due_ns > 11 * MS
@@ -61,16 +71,42 @@ def test_a_confirmation_waits_for_company_but_not_for_ever() -> None:
     assert outgoing.due_ns == (10 + CONFIRMATION_WAIT_MS) * MS
 
 
-def test_reports_keep_a_distance_from_the_message_before() -> None:
+def test_on_an_idle_link_no_report_waits() -> None:
+    """One tick brings about a few messages in a row; the next comes when they are long over."""
     outgoing = Outgoing()
-    outgoing.add(REPORT, 10 * MS)
-    assert outgoing.due_ns == 10 * MS  # nothing was sent yet
-    outgoing.take(10 * MS)
-    outgoing.add(REPORT, 11 * MS)
-    assert outgoing.due_ns == (10 + REPORT_INTERVAL_MS) * MS
-    outgoing.take(16 * MS)
-    outgoing.add(REPORT, 90 * MS)
-    assert outgoing.due_ns == 90 * MS
+    for tick in range(100):
+        for message in range(BURST // 2):
+            now_ns = (10 * tick + message) * MS
+            outgoing.add(REPORT, now_ns)
+            assert outgoing.due_ns == now_ns
+            outgoing.take(now_ns)
+
+
+def test_on_a_busy_link_reports_wait_for_others_or_keep_a_distance_from_the_message_before() -> (
+    None
+):
+    outgoing, sent, last_ns = busy(0, 100), 0, 0
+    for now_ns in range(0, 1_000 * MS, MS):  # as often as a process reports
+        outgoing.add(REPORT, now_ns)
+        assert outgoing.due_ns is not None and outgoing.due_ns <= last_ns + REPORT_INTERVAL_MS * MS
+        if outgoing.due_ns <= now_ns:
+            outgoing.take(now_ns)
+            sent, last_ns = sent + 1, now_ns
+    assert sent == (1_000 - 1) // REPORT_INTERVAL_MS
+
+
+def test_the_links_of_a_process_share_what_it_may_send() -> None:
+    def sent(links: int) -> int:
+        outgoing, count = busy(0, links), 0
+        for now_ns in range(0, 1_000 * MS, MS // 4):
+            outgoing.add(REPORT, now_ns)
+            if outgoing.due_ns is not None and outgoing.due_ns <= now_ns:
+                outgoing.take(now_ns)
+                count += 1
+        return count
+
+    assert MESSAGES_PER_S * 0.9 < sent(1) <= MESSAGES_PER_S
+    assert MESSAGES_PER_S * 0.9 < 3 * sent(3) <= MESSAGES_PER_S
 
 
 def test_a_frame_that_finds_no_room_is_not_taken() -> None:

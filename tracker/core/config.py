@@ -13,8 +13,11 @@ class ProcessConfig:
     """Limits and intervals of one process. What is not given is as it is served."""
 
     report_interval_ms: int = 1
-    """Reports and announcements are made at most this often; at once when the last is older. A group
-    commit takes about as long, so few wait for it; links to other shards send reports less often."""
+    """Reports and announcements are made at most this often in the long run. A group commit takes about as long;
+    a busy link to another shard sends reports less often."""
+    report_burst: int = 4
+    """So many are made in a row at once: what one tick brings about, on its way through all shards, waits for
+    none of it."""
     retransmit_ms: int = 500
     """What no shard confirms for this long is sent again."""
     announced_report_ms: int = 200

@@ -45,7 +45,7 @@ class Timers:
     def schedule(self, now_ns: int) -> None:
         """Asks to be woken for what is due first."""
         retransmit_ns = self._config.retransmit_ms * MS
-        due = [self._reporter.refresh_due(now_ns)] if self._reporter.is_due else []
+        due = [self._reporter.refresh_due()] if self._reporter.is_due else []
         if self._reporter.announced_due_ns is not None:
             due.append(self._reporter.announced_due_ns)
         if self._replication.links:

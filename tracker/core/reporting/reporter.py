@@ -24,6 +24,7 @@ from tracker.core.log import (
 from tracker.core.log.journal import Journal
 from tracker.core.membership.shards import Shards
 from tracker.core.model import durable as d
+from tracker.core.model.allowance import Allowance
 from tracker.core.model.slots import FOREVER
 from tracker.core.pipeline.homes import Homes
 from tracker.core.pipeline.pipeline import Pipeline
@@ -56,13 +57,20 @@ class Reporter:
     """Pipelines that are complete, as far as is known here, which their registrar has yet to say."""
     _holding: dict[str, None] = d.forgotten(d.REPORTED_AGAIN, dict)
     """Pipelines with runs outside the stable cut: they may have news whenever it moves."""
-    _last_refresh_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     _report_number: int = d.forgotten("it is of this run of the process", default=0)
     _pins_position: int = d.forgotten("the pins up to it are durable, or lost", default=0)
     """Reports wait until the records up to here are durable: a pin is reported when it cannot be
     forgotten any more."""
     _held_frames: deque[tuple[int, int, FrameBody]] = d.forgotten(d.REPORTED_AGAIN, deque)
     """Reports that wait for it: (position, shard, report)."""
+    _refreshes: Allowance = d.forgotten(d.A_MOMENT, init=False)
+
+    def __post_init__(self) -> None:
+        self._refreshes = Allowance(self._config.report_burst)
+
+    @property
+    def _interval_ns(self) -> int:
+        return self._config.report_interval_ms * MS
 
     @property
     def is_due(self) -> bool:
@@ -232,19 +240,17 @@ class Reporter:
             self._replication.send(shard, report)
 
     def refresh_if_due(self, now_ns: int) -> None:
-        """Reports and announces, if there is news and the last time is long enough ago."""
-        if self.is_due and now_ns >= self.refresh_due(now_ns):
+        """Reports and announces, if there is news and that was not done too often of late."""
+        if self.is_due and now_ns >= self.refresh_due():
             self.refresh(now_ns)
 
-    def refresh_due(self, now_ns: int) -> int:
+    def refresh_due(self) -> int:
         """When to do so next, in nanoseconds."""
-        if self._last_refresh_ns is None:
-            return now_ns
-        return self._last_refresh_ns + self._config.report_interval_ms * MS
+        return self._refreshes.free_ns(self._interval_ns)
 
     def refresh(self, now_ns: int) -> None:
         """Reports what has changed here, and announces what all reports together allow."""
-        self._last_refresh_ns = now_ns
+        self._refreshes.spend(now_ns, self._interval_ns)
         self.step_unreported = False
         dirty = self._pipelines.marked()
         news = [self._report(self._pipelines[name], now_ns) for name in dirty]

@@ -120,6 +120,7 @@ class PeerLink:
     def offer(self, frame: m.Frame) -> None:
         """Queues a frame, or drops it if there is no room."""
         due_before = self._outgoing.due_ns
+        self._outgoing.links = max(1, len(self._engine.process.links))
         if not self._outgoing.add(frame, time.monotonic_ns()):
             self._forwarding.dropped_frames += 1
             log.warning("frame_dropped", to_shard=self.shard, limit=MAX_QUEUED_FRAMES)
