@@ -161,3 +161,58 @@ def test_cells_below_the_bound_of_their_segment(chosen: list[Item], bounds: list
     expected = [slot < bounds[segment] for segment, slot, _ in chosen]
     assert (below is not None) == any(expected)
     assert below is None or below.tolist() == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), slots, st.integers(0, 2**64 - 1), st.integers(-5, 5)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_cells_that_came_packed_are_those_that_were_made_of_arrays(
+    rows: list[tuple[int, int, int, int]],
+) -> None:
+    made = Cells.of(rows)
+    packed = Cells.unpacked(
+        *(column.tobytes() for column in (made.segments, made.slots, made.checksums, made.counts))
+    )
+    assert len(packed) == len(made) == len(rows)
+    assert packed.rows() == made.rows() == rows
+    segments = [row[0] for row in rows]
+    assert packed.segment_span() == made.segment_span() == (min(segments), max(segments))
+    assert packed.highest_slot() == made.highest_slot() == max(row[1] for row in rows)
+    counts = [row[3] for row in rows]
+    assert packed.count_span() == made.count_span() == (min(counts), max(counts))
+    lowest = {s: min(row[1] for row in rows if row[0] == s) for s in segments}
+    assert packed.lowest_slots() == made.lowest_slots() == lowest
+    bounds = [0] * 10
+    below = [row[1] < 0 for row in rows]
+    found = packed.below(bounds)
+    assert (found.tolist() if found is not None else [False] * len(rows)) == below
+    mask = np.array(below)
+    assert packed.select(mask).rows() == [
+        row for row, is_below in zip(rows, below, strict=True) if is_below
+    ]
+
+
+@given(st.lists(st.tuples(slots, st.integers(1, 200), st.integers(0, 3)), min_size=1, max_size=12))
+def test_runs_of_neighbouring_slots_come_to_the_same_as_their_cells_mixed(
+    runs: list[tuple[int, int, int]],
+) -> None:
+    """A run is applied by slices of pages, and anything else slot by slot."""
+    at_once, mixed = CellTable(1), CellTable(1)
+    for sign in (1, -1):
+        for first, count, seed in runs:
+            count = min(count, HIGHEST_SLOT - first + 1)
+            rows = [(0, first + n, root_value(f"{seed}", 0, n), n % 3) for n in range(count)]
+            assert Cells.of(rows).is_run()
+            at_once.apply(Cells.of(rows), sign)
+            shuffled = [*reversed(rows)]
+            assert count == 1 or not Cells.of(shuffled).is_run()
+            mixed.apply(Cells.of(shuffled), sign)
+            for table in (at_once, mixed):
+                table.validate()
+            assert at_once.open_cells().rows() == mixed.open_cells().rows()
+            assert (at_once.open_slots, at_once.open_items) == (mixed.open_slots, mixed.open_items)
+    assert at_once.open_slots == [0]

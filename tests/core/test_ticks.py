@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core.driver import Cluster, HandNode, content
 from tracker.core.home.home import KEPT_FINGERPRINTS
 from tracker.core.log import (
+    Append,
     AttachSession,
     DetachSession,
     Entries,
@@ -20,6 +21,8 @@ from tracker.core.log import (
     KeyTick,
     SessionAttached,
     SessionRefused,
+    SubmitTick,
+    SubmitTicks,
     TickRefused,
     TicksDurable,
 )
@@ -262,3 +265,63 @@ class TestBatches:
         (pipeline,) = node.cluster.processes[0].snapshot().pipelines
         (kept,) = [known for known in pipeline.nodes if known.key == node.key]
         assert len(kept.batches) == KEPT_FINGERPRINTS
+
+
+CHANGES = (
+    {"created": [(0, 5, 1)]},
+    {"created": [(0, 5, 2)], "consumed": [(0, 5, 1)]},
+    {"created": [(7, 5, 3)]},  # there is no such segment
+    {"leaves": ["a front that never joined"]},
+    {"batch": Batch("scope", 1, b"one")},
+    {"batch": Batch("scope", 1, b"another")},
+)
+
+
+def answers(effects: Sequence[object]) -> list[object]:
+    """What a node is told, and how many records are appended, in their order."""
+    return [
+        (effect.number, effect.refusal) if isinstance(effect, TickRefused)
+        else effect.number if isinstance(effect, TicksDurable)
+        else type(effect).__name__
+        for effect in effects
+        if isinstance(effect, TickRefused | TicksDurable | Append)
+    ]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from(CHANGES)), min_size=1, max_size=8))
+@settings(max_examples=60)
+def test_ticks_of_one_message_are_judged_as_if_each_had_come_alone(
+    ticks: list[tuple[int, dict[str, object]]],
+) -> None:
+    together, alone = joined(1), joined(1)
+    contents = [(number, content(**what)) for number, what in ticks]  # type: ignore[arg-type]
+    submitted = [SubmitTick(together.session, *each) for each in contents]
+    heard = together.cluster.handle(together.home, SubmitTicks(submitted))
+    one_by_one = [effect for each in contents for effect in alone.send(*each)]
+    assert answers(heard) == answers(one_by_one)
+    assert open_items(together.cluster) == open_items(alone.cluster)
+    for number, what in ticks[:1]:  # all of it is known, as after as many messages
+        again = answers(together.send(number, content(**what)))  # type: ignore[arg-type]
+        assert again == answers(alone.send(number, content(**what)))  # type: ignore[arg-type]
+
+
+def test_behind_a_refused_tick_of_a_message_nothing_is_applied() -> None:
+    node = joined(1)
+    good, bad = content(created=[(0, 5, 1)]), content(created=[(7, 5, 1)])
+    ticks = [
+        SubmitTick(node.session, number, tick) for number, tick in ((1, good), (2, bad), (3, good))
+    ]
+    found = refused(node.cluster.handle(node.home, SubmitTicks(ticks)))
+    assert [(each.number, each.refusal.code) for each in found] == [
+        (2, RefusalCode.UNKNOWN_SEGMENT), (3, RefusalCode.OUT_OF_ORDER),
+    ]  # fmt: skip
+    assert found[1].refusal.expected == 2
+    assert open_items(node.cluster) == {(1, 1)}
+
+
+def test_a_message_of_ticks_without_a_stream_is_answered_once() -> None:
+    node = joined(1)
+    ticks = [SubmitTick("never attached", number, content()) for number in (1, 2)]
+    (ended,) = node.cluster.handle(node.home, SubmitTicks(ticks))
+    assert isinstance(ended, SessionRefused)
+    assert ended.refusal.code is RefusalCode.FENCED

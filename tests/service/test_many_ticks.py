@@ -14,6 +14,7 @@ from acker.v1 import types_pb2 as pb
 from tests.service.serving import Serving, config, serving, status_of
 from tracker.client import embedded
 from tracker.client.node import NodeClient, messages_of
+from tracker.core.log import SubmitTick
 from tracker.core.model import Cells, FrontJoin, Heartbeat, PipelineSpec, TickContent
 from tracker.service.rpc.nodes import TickStream
 from tracker.wire.grpc_options import MAX_TICKS_PER_MESSAGE
@@ -99,7 +100,7 @@ async def test_the_same_message_twice_counts_once() -> None:
 def test_what_was_answered_is_written_before_a_stream_ends() -> None:
     """A node closes its half, and is answered in the moment in which the stream looks whether to end."""
     stream = TickStream()
-    stream.handed(1, TickContent())
+    stream.handed([SubmitTick(stream, 1, TickContent())])
     assert not stream.answered
     stream.durable(1)
     assert not stream.answered

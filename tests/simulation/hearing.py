@@ -9,10 +9,10 @@ from typing import Any
 from tests import inside
 from tests.simulation.checkers import Failure
 from tests.simulation.plan import MS
-from tracker.core.log import Event, HomeEntry, KeyClosed, NodeAlive, Record, SubmitTick
+from tracker.core.log import Event, HomeEntry, KeyClosed, NodeAlive, Record, SubmitTick, SubmitTicks
 from tracker.core.process import Process
 
-SIGNS = (SubmitTick, NodeAlive)
+SIGNS = (SubmitTick, SubmitTicks, NodeAlive)
 """By what a node shows that it lives."""
 
 

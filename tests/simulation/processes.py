@@ -44,6 +44,7 @@ from tracker.core.log import (
     Send,
     ShardReport,
     SubmitTick,
+    SubmitTicks,
     Wake,
     WakeAt,
     WrittenOff,
@@ -90,7 +91,7 @@ class Running:
     committing: bool = False
     wake_at: int = -1
     wires: dict[int, Wire] = field(default_factory=dict)
-    waiting_ticks: deque[SubmitTick | NodeAlive] = field(default_factory=deque)
+    waiting_ticks: deque[SubmitTick | SubmitTicks | NodeAlive] = field(default_factory=deque)
     """What nodes have said on their streams, which are not read before there is room."""
     hearing: Hearing = field(default_factory=lambda: Hearing(0))
     paused: bool = False

@@ -6,7 +6,7 @@ The processes are the production core; everything around them is simulated.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests import inside
@@ -59,6 +59,7 @@ from tracker.core.log import (
     SessionAttached,
     ShardReport,
     SubmitTick,
+    SubmitTicks,
     TickRefused,
     UnitsArrived,
 )
@@ -527,12 +528,14 @@ class Simulator(Processes):
         later, from a stream that is not the node's any more. (Later on the same stream its number
         may be another tick's, if it was refused; but streams repeat nothing.) Copies go unanswered."""
         delay = self._in_order(node.session, self.latency())
-        if type(event) is SubmitTick:
-            if event.number <= self._last_number.get(node.session, 0):
+        ticks: Sequence[SubmitTick] = ()
+        if isinstance(event, SubmitTick | SubmitTicks):
+            ticks = (event,) if isinstance(event, SubmitTick) else event.ticks
+        for tick in ticks:
+            if tick.number <= self._last_number.get(node.session, 0):
                 self._renumbered.add(node.session)
-            self._last_number[node.session] = event.number
-        copied = type(event) is SubmitTick and self.faulty
-        if copied and self.rng.random() < self.plan.tick_duplication:
+            self._last_number[node.session] = tick.number
+        if ticks and self.faulty and self.rng.random() < self.plan.tick_duplication:
             self.count("duplicated_ticks")
             self.after(delay, self._deliver_twice, node, event)
             self.after(delay + self.latency(20.0), self._deliver_late, node, event)
@@ -545,7 +548,7 @@ class Simulator(Processes):
         if running is not None and not running.waiting_ticks:  # where it would be answered later
             self._deliver_copy(node, event)
 
-    def _deliver_late(self, node: Node, event: SubmitTick) -> None:
+    def _deliver_late(self, node: Node, event: SubmitTick | SubmitTicks) -> None:
         if node.session != event.session and event.session not in self._renumbered:
             self.count("ticks_of_older_streams")
             self._deliver_copy(node, event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -35,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.2
 """Before a process that could not begin to serve tries again."""
+OBJECTS_UNDER_WAY = 20_000
+"""So many more are there, at most, before Python looks for those that only hold each other."""
 
 
 def configure_logging(level: str = "info", *, as_json: bool | None = None) -> None:
@@ -275,6 +278,15 @@ async def _serve_owned(
     return server.failure, server.left
 
 
+def _collect_rarely() -> None:
+    """Python looks for cycles of objects that hold each other whenever there are so many more objects than it
+    let go of; those of ticks under way hold no cycle, and are as many for a moment. What is there at the start
+    stays, and need not be looked at."""
+    gc.freeze()
+    gc.set_threshold(OBJECTS_UNDER_WAY)
+
+
 def main(config: ServerConfig) -> int:
     """Runs one process; for the command line."""
+    _collect_rarely()
     return asyncio.run(serve(config))

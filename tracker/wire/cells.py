@@ -24,6 +24,9 @@ def cells_to_pb(cells: Cells) -> pb.Cells:
 
 
 def write_cells(cells: Cells, message: pb.Cells) -> None:
+    if cells.packed is not None:
+        message.segments, message.slots, message.checksums, message.counts = cells.packed
+        return
     message.segments = _bytes(cells.segments, _I4)
     message.slots = _bytes(cells.slots, _I8)
     message.checksums = _bytes(cells.checksums, _U8)
@@ -37,26 +40,18 @@ def _bytes(array: NDArray[Any], packed: np.dtype[Any]) -> bytes:
 
 
 def cells_from_pb(cells: pb.Cells) -> Cells:
-    """Reads packed arrays without a loop. Raises Refused(INVALID) if their lengths do not agree."""
+    """Takes packed arrays as they are. Raises Refused(INVALID) if their lengths do not agree."""
     # Each access of a field copies its bytes.
     segments, slots = cells.segments, cells.slots
     checksums, counts = cells.checksums, cells.counts
-    lengths = (len(segments), len(slots), len(checksums), len(counts))
-    if not any(lengths):
-        return Cells.empty()
-    count = lengths[1] // 8
-    if lengths != (4 * count, 8 * count, 8 * count, 8 * count):
+    size = len(slots)
+    if size % 8 or not size == len(checksums) == len(counts) == 2 * len(segments):
         raise invalid(
-            f"packed cells of {lengths[0]} bytes of segments (4 each), {lengths[1]} of slots, "
-            f"{lengths[2]} of checksums and {lengths[3]} of counts (8 each) are not four arrays of "
+            f"packed cells of {len(segments)} bytes of segments (4 each), {size} of slots, "
+            f"{len(checksums)} of checksums and {len(counts)} of counts (8 each) are not four arrays of "
             "one length"
         )
-    return Cells(
-        np.frombuffer(segments, _I4),
-        np.frombuffer(slots, _I8),
-        np.frombuffer(checksums, _U8),
-        np.frombuffer(counts, _I8),
-    )
+    return Cells.unpacked(segments, slots, checksums, counts) if size else Cells.empty()
 
 
 CELLS = Codec(Cells, pb.Cells, cells_to_pb, cells_from_pb)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import log as m
-from tracker.core.model import Cells, Tick
+from tracker.core.model import Cells, NodeKey, Tick
 from tracker.wire.cells import CELLS, cells_from_pb, write_cells
 from tracker.wire.codec import Codec, bare, choice, derived
+from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import LIMITS, SPEC
 from tracker.wire.shards import RESTART, STEP
-from tracker.wire.ticks import KEY, content_from_pb, key_from_pb, write_content
+from tracker.wire.ticks import KEY, content_from_pb, key_from_pb, key_to_pb, write_content
+
+MAX_KNOWN_KEYS = 4_096
+"""Keys of nodes for which the beginning of their ticks is kept as bytes, those used last."""
 
 
 def _write_tick(tick: Tick, late: Cells, written: peer_pb.KeyTick) -> None:
@@ -21,6 +27,28 @@ def _write_tick(tick: Tick, late: Cells, written: peer_pb.KeyTick) -> None:
     write_content(tick.content, written.content)
     if len(late):
         write_cells(late, written.late)
+
+
+_NUMBER, _CONTENT = (mark_of(peer_pb.KeyTick, field) for field in ("number", "content"))
+_TICK = mark_of(peer_pb.Entry, "tick")
+
+
+@lru_cache(maxsize=MAX_KNOWN_KEYS)
+def _whose(pipeline: str, node_id: str, incarnation: int) -> bytes:
+    """What every tick of a key begins with, and the mark of its number behind it."""
+    key = key_to_pb(NodeKey(node_id, incarnation))
+    return peer_pb.KeyTick(pipeline=pipeline, key=key).SerializeToString() + _NUMBER
+
+
+def told_entry(entry: m.Entry) -> bytes | None:
+    """The bytes of an entry that holds a tick as it was told, and nothing beside; None of any other."""
+    if not isinstance(entry, m.KeyTick) or entry.tick.content.told is None or entry.late.size:
+        return None
+    tick, content = entry.tick, entry.tick.content.told
+    whose = _whose(tick.pipeline, tick.key.node_id, tick.key.incarnation)
+    number, length = number_bytes(tick.number), number_bytes(len(content))
+    size = len(whose) + len(number) + len(_CONTENT) + len(length) + len(content)
+    return b"".join((_TICK, number_bytes(size), whose, number, _CONTENT, length, content))
 
 
 def _tick_to_pb(entry: m.KeyTick) -> peer_pb.KeyTick:

@@ -20,8 +20,9 @@ from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.core.shard.shard import FrontState, KeyState
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, choice, derived
-from tracker.wire.entries import ENTRY, write_entry
+from tracker.wire.entries import ENTRY, told_entry, write_entry
 from tracker.wire.frames import RUN
+from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import LIMITS, SPEC
 from tracker.wire.refusals import invalid
 from tracker.wire.shards import LATE, MEMBERSHIP, NODE, PIN, RESTART, TABLE, WRITTEN_OFF
@@ -65,8 +66,25 @@ _RECORD = choice(
 )
 
 
+_HOME = mark_of(storage_pb.Record, "home")
+_NUMBER, _ENTRY = (mark_of(storage_pb.HomeRecord, field) for field in ("number", "entry"))
+
+
+def _told_record(number: int, entry: bytes) -> bytes:
+    """An entry of the own home log that is bytes already, as it is stored."""
+    count, length = number_bytes(number), number_bytes(len(entry))
+    size = len(_NUMBER) + len(count) + len(_ENTRY) + len(length) + len(entry)
+    head = b"".join((_HOME, number_bytes(size), _NUMBER, count, _ENTRY, length))
+    checksum = zlib.crc32(entry, zlib.crc32(head))
+    return b"".join((head, entry, checksum.to_bytes(_CHECKSUM_BYTES, "little")))
+
+
 def record_to_bytes(record: m.Record) -> bytes:
     """A record of a shard's log as it is stored."""
+    if isinstance(record, m.HomeEntry):
+        told = told_entry(record.entry)
+        if told is not None:
+            return _told_record(record.number, told)
     message = storage_pb.Record()
     match record:
         case m.HomeEntry():  # ticks are written without a copy in between

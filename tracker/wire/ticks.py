@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from acker.v1 import types_pb2 as pb
 from tracker.core.model import (
     Batch,
-    Cells,
     FrontJoin,
     Heartbeat,
     HeldSlot,
@@ -50,6 +52,10 @@ def content_to_pb(content: TickContent) -> pb.TickContent:
 
 
 def write_content(content: TickContent, message: pb.TickContent) -> None:
+    """Into an empty message."""
+    if content.told is not None:
+        message.MergeFromString(content.told)
+        return
     if len(content.created):
         write_cells(content.created, message.created)
     if len(content.consumed):
@@ -70,22 +76,34 @@ def write_content(content: TickContent, message: pb.TickContent) -> None:
         message.holds.add(name=move.name, segment=move.segment, slot=move.slot)
 
 
+def _each(read: Callable[[Any], Any]) -> Callable[[Iterable[Any]], Any]:
+    return lambda messages: tuple([read(message) for message in messages])
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "created": cells_from_pb,
+    "consumed": cells_from_pb,
+    "heartbeats": _each(lambda h: Heartbeat(h.front, h.slot)),
+    "joins": _each(lambda j: FrontJoin(j.front, j.segment)),
+    "leaves": tuple,
+    "batch": batch_from_pb,
+    "units_created": _each(unit_from_pb),
+    "units_consumed": _each(unit_from_pb),
+    "holds": _each(lambda h: HoldMove(h.name, h.segment, h.slot)),
+}
+"""How each field of a tick's content is read."""
+
+
 def content_from_pb(message: pb.TickContent) -> TickContent:
-    """Raises Refused(INVALID) where packed cells are malformed."""
-    # Most ticks have few of these: what is not there costs no loop.
-    heartbeats, joins, leaves = message.heartbeats, message.joins, message.leaves
-    created, consumed, holds = message.units_created, message.units_consumed, message.holds
-    return TickContent(
-        created=cells_from_pb(message.created) if message.HasField("created") else Cells.empty(),
-        consumed=cells_from_pb(message.consumed) if message.HasField("consumed") else Cells.empty(),
-        heartbeats=tuple([Heartbeat(h.front, h.slot) for h in heartbeats]) if heartbeats else (),
-        joins=tuple([FrontJoin(j.front, j.segment) for j in joins]) if joins else (),
-        leaves=tuple(leaves) if leaves else (),
-        batch=batch_from_pb(message.batch) if message.HasField("batch") else None,
-        units_created=tuple([unit_from_pb(unit) for unit in created]) if created else (),
-        units_consumed=tuple([unit_from_pb(unit) for unit in consumed]) if consumed else (),
-        holds=tuple([HoldMove(h.name, h.segment, h.slot) for h in holds]) if holds else (),
-    )
+    """Drops what a newer version may have added to the message: it is not judged here, and must not be found in
+    the log when this process is a newer one. Raises Refused(INVALID) where packed cells are malformed."""
+    message.DiscardUnknownFields()
+    content = TickContent()
+    for field, value in message.ListFields():  # most ticks have few
+        name = field.name
+        setattr(content, name, _READ[name](value))
+    content.told = message.SerializeToString()
+    return content
 
 
 KEY = Codec(NodeKey, pb.NodeKey, key_to_pb, key_from_pb)

@@ -29,8 +29,6 @@ def with_holds(
 ) -> TickContent:
     """The content of a node's tick, with the cells of what it holds and lets go of. Raises Refused, changing
     nothing, where a hold cannot be so."""
-    if not content.holds:
-        return content
     floors = pipeline.floors()
     _check_names(pipeline, node, content.holds)
     created, consumed = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tracker.core.admission.nodes import Nodes
@@ -25,6 +25,7 @@ from tracker.core.model import NodeKey, Refusal, RefusalCode, Refused
 from tracker.core.model import durable as d
 from tracker.core.model.waits import check_waits
 from tracker.core.pipeline.homes import Homes
+from tracker.core.pipeline.pipeline import Pipeline
 from tracker.core.pipeline.pipelines import Pipelines
 
 
@@ -112,30 +113,43 @@ class Sessions:
         if node is not None and node.key == key:
             node.lives(now_ns)
 
-    def submit(self, event: SubmitTick, now_ns: int) -> None:
-        """Judges a tick and appends what it becomes, or refuses it (rule 1); a repeated one is answered again."""
-        attached = self._sessions.get(event.session)
+    def submit(self, ticks: Sequence[SubmitTick], now_ns: int) -> None:
+        """Takes the ticks of a message, one after the other: one that is refused is not passed over, so that
+        those behind it are out of order."""
+        session = ticks[0].session
+        attached = self._sessions.get(session)
         if attached is None:
             refusal = Refusal(RefusalCode.FENCED, "this stream of ticks is over; attach again")
-            self._effects.append(SessionRefused(event.session, refusal))
+            self._effects.append(SessionRefused(session, refusal))
             return
         name, key = attached
         pipeline = self._pipelines[name]
-        node: HomeNode | None = None
         try:
             node = self._nodes.current(pipeline, key)
-            node.heard(now_ns)
-            if event.number <= node.accepted:
-                if event.number <= node.durable:
-                    self._effects.append(TicksDurable(event.session, node.durable))
-                return
-            entry = self._ticks.judge(pipeline, node, event)
         except Refused as refused:
-            if node is not None and refused.refusal.code is not RefusalCode.OUT_OF_ORDER:
+            for tick in ticks:
+                self._effects.append(TickRefused(session, tick.number, refused.refusal))
+            return
+        node.heard(now_ns)
+        for tick in ticks:
+            self._submit(tick, pipeline, node)
+
+    def _submit(self, event: SubmitTick, pipeline: Pipeline, node: HomeNode) -> None:
+        """Judges a tick and appends what it becomes, or refuses it (rule 1); a repeated one is answered again."""
+        accepted = node.accepted
+        if event.number <= accepted:
+            if event.number <= node.durable:
+                self._effects.append(TicksDurable(event.session, node.durable))
+            return
+        try:
+            entry = self._ticks.judge(pipeline, node, event, accepted + 1)
+        except Refused as refused:
+            if refused.refusal.code is not RefusalCode.OUT_OF_ORDER:
                 node.record_refused(refused.refusal.message, event.content)
             self._effects.append(TickRefused(event.session, event.number, refused.refusal))
             return
-        node.record_accepted()
+        if node.refused:
+            node.record_accepted()
         self._journal.append_home(entry)
 
     def report_waits(self, event: ReportWaits, now_ns: int) -> None:

@@ -23,28 +23,31 @@ class TickJudge:
     _shards: Shards
     _replication: Replication
 
-    def judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick) -> KeyTick:
-        """The entry that a tick becomes; raises Refused, changing nothing, if it cannot be."""
-        if event.number != node.accepted + 1:
+    def judge(self, pipeline: Pipeline, node: HomeNode, event: SubmitTick, due: int) -> KeyTick:
+        """The entry that a tick becomes, if its number is the one that is due; raises Refused, changing nothing,
+        if it cannot be."""
+        if event.number != due:
             raise Refused(
                 RefusalCode.OUT_OF_ORDER,
                 f"pipeline {pipeline.spec.name!r}: node {node.key} sent tick {event.number}, "
-                f"tick {node.accepted + 1} is due",
-                expected=node.accepted + 1,
+                f"tick {due} is due",
+                expected=due,
             )
         content = event.content
-        if pipeline.home.is_repeated_batch(node, content.batch):
+        if content.batch is not None and pipeline.home.is_repeated_batch(node, content.batch):
             content = TickContent()
         else:
-            content = with_holds(pipeline, node, event.number, content)
+            if content.holds:
+                content = with_holds(pipeline, node, event.number, content)
             pipeline.home.check(node, content, pipeline.announced)
-            self._check_consumed_units(pipeline, content.units_consumed)
+            if content.units_consumed:
+                self._check_consumed_units(pipeline, content.units_consumed)
             created = event.content.created
-            if len(created) and not len(event.content.consumed):
+            if created.size and not event.content.consumed.size:
                 self._check_labels(pipeline, node, created)
             self._check_room(pipeline, content)
         late = Cells.empty()
-        if len(content.consumed):
+        if content.consumed.size:
             is_late = content.consumed.below(pipeline.floors())
             if is_late is not None:
                 late = content.consumed.select(is_late)
@@ -64,6 +67,8 @@ class TickJudge:
         """Items that come of nothing are a front's: none may lie below what it was granted or has
         promised, also where another front holds min time. This is what an evicted front meets that
         goes on with what it labelled before. But what a node holds, it may emit there."""
+        if not node.fronts:
+            return
         floors: dict[int, tuple[int, str]] = {}
         for front, claim in node.fronts.items():
             granted = node.granted(front)
@@ -72,7 +77,7 @@ class TickJudge:
                 floors[claim.segment] = min(bound, floors.get(claim.segment, bound))
         for segment, (floor, front) in floors.items():
             lowest = created.lowest_slots().get(segment, floor)
-            if lowest < min(floor, held_from(pipeline, node, segment)):
+            if lowest < floor and lowest < held_from(pipeline, node, segment):
                 raise Refused(
                     RefusalCode.BELOW_MIN_TIME,
                     f"pipeline {pipeline.spec.name!r}, segment {pipeline.spec.segments[segment]!r}: "
@@ -85,9 +90,9 @@ class TickJudge:
         """Raises Refused where a table has no room for what comes in. A tick that consumes anything is
         how tables empty themselves: it is never refused for space (rule 4). An empty table takes a tick of
         any size, which would never be taken otherwise."""
-        if len(content.consumed) or content.units_consumed:
+        if content.consumed.size or content.units_consumed:
             return
-        if len(content.created):
+        if content.created.size:
             for shard in pipeline.combiner.views:
                 self._check_room_for_cells(pipeline, shard, content.created)
         if content.units_created:
@@ -100,10 +105,11 @@ class TickJudge:
         then. All of the tick counts, wherever it is kept: else, of two full shards, each tick could be the
         lowest of one and wait for the other. So the tick of the lowest slot of all is never refused."""
         spec = pipeline.spec
-        there = pipeline.combiner.open_slots(shard)
         if shard == self._shards.own:
             there = sum(pipeline.shard.cells.open_slots)
-        if there + len(created) <= spec.max_open_cells:
+        else:
+            there = pipeline.combiner.open_slots(shard)
+        if there + created.size <= spec.max_open_cells:
             return
         if _begins_lowest(created, pipeline.combiner.views[shard].lows.values()):
             return

@@ -24,7 +24,6 @@ from tracker.core.model import (
     Refused,
     StagedContribution,
     TickContent,
-    span,
 )
 from tracker.core.model import durable as d
 from tracker.core.model.names import printable, unprintable, unprintable_unit
@@ -119,7 +118,8 @@ class HomeNode(DurableNode):
     def commit(self, number: int, batch: Batch | None, holds: Sequence[HoldMove] = ()) -> None:
         """Tick `number` is durable."""
         self.durable = number
-        move_holds(self.holds, holds, self.key, number)
+        if holds:
+            move_holds(self.holds, holds, self.key, number)
         if self.pending:
             self.pending.popleft()
         elif holds:  # in recovery
@@ -140,20 +140,23 @@ class HomeNode(DurableNode):
         claim, grant = self.fronts.get(front), self.grants.get(front)
         if claim is None or grant is None:
             return None
-        same = (grant.incarnation, grant.number) == (claim.incarnation, claim.number)
+        same = grant.incarnation == claim.incarnation and grant.number == claim.number
         return grant.slot if same else None
 
     def record_segments(self, content: TickContent, late: Cells) -> None:
         """Remembers in which segments a durable tick consumed and created."""
-        created, consumed = content.created.lowest_slots(), content.consumed.lowest_slots()
+        created, consumed = content.created, content.consumed
         if content.holds:
             only_held, only_let_go = self._only_held(content)
-            self.creates.update(created.keys() - only_held)
-            self.consumes.update(consumed.keys() - only_let_go)
+            self.creates.update(created.lowest_slots().keys() - only_held)
+            self.consumes.update(consumed.lowest_slots().keys() - only_let_go)
         else:
-            self.creates.update(created)
-            self.consumes.update(consumed)
-        self.consumes.update(late.lowest_slots())
+            if created.size:
+                self.creates.update(created.lowest_slots())
+            if consumed.size:
+                self.consumes.update(consumed.lowest_slots())
+        if late.size:
+            self.consumes.update(late.lowest_slots())
 
     def _only_held(self, content: TickContent) -> tuple[set[int], set[int]]:
         """The segments in which a tick that is durable now created and consumed nothing but holds."""
@@ -328,11 +331,9 @@ class HomePipeline:
 
     # --- checking a tick --------------------------------------------------------------------------
 
-    def is_repeated_batch(self, node: HomeNode, batch: Batch | None) -> bool:
+    def is_repeated_batch(self, node: HomeNode, batch: Batch) -> bool:
         """Whether a batch was committed before, with the same fingerprint; raises Refused if with
         another, or if it is too old to tell (rule 2)."""
-        if batch is None:
-            return False
         kept = node.batches.get(batch.scope) or OrderedDict()
         known = {b.id: b.fingerprint for b in node.pending if b and b.scope == batch.scope}
         newest = max([*known, *list(reversed(kept))[:1]], default=None)
@@ -365,47 +366,35 @@ class HomePipeline:
 
     def check(self, node: HomeNode, content: TickContent, announced: Sequence[int]) -> None:
         """Raises Refused if any part of a tick cannot be honoured (promise 5)."""
-        self._check_sizes(content)
-        for what, cells in (
-            ("created", content.created),
-            ("consumed", content.consumed),
-        ):
-            self._check_lengths(what, cells)
-            if len(cells):
+        created, consumed = content.created, content.consumed
+        if created.size + consumed.size > MAX_CELLS_PER_TICK:
+            raise self._refuse(
+                RefusalCode.INVALID,
+                f"a tick of {created.size + consumed.size} cells is over the limit of {MAX_CELLS_PER_TICK}; "
+                "commit smaller ticks",
+            )
+        names = content.names
+        if names:
+            self._check_sizes(names, content)
+        for what, cells in (("created", created), ("consumed", consumed)):
+            if cells.packed is None:  # else they are of one length
+                self._check_lengths(what, cells)
+            if cells.size:
                 self._check_cells(what, cells)
                 self._check_counts(what, cells)
-        if len(content.created):
-            self._check_created(content.created, announced)
-            self._check_granted(node, content.created)
+        if created.size:
+            self._check_created(created, announced)
+            self._check_granted(node, created)
             if self.spec.rounds > 1:
                 self._check_rounds(node, content)
-        self._check_names(content)
-        self._check_fronts(node, content, announced)
+        if names or content.batch is not None:
+            self._check_names(content)
+            self._check_fronts(node, content, announced)
 
     def _refuse(self, code: RefusalCode, message: str) -> Refused:
         return Refused(code, f"pipeline {self.spec.name!r}: {message}")
 
-    def _check_sizes(self, content: TickContent) -> None:
-        cells = len(content.created) + len(content.consumed)
-        if cells > MAX_CELLS_PER_TICK:
-            raise self._refuse(
-                RefusalCode.INVALID,
-                f"a tick of {cells} cells is over the limit of {MAX_CELLS_PER_TICK}; "
-                "commit smaller ticks",
-            )
-        names = sum(
-            map(
-                len,
-                (
-                    content.heartbeats,
-                    content.joins,
-                    content.leaves,
-                    content.units_created,
-                    content.units_consumed,
-                    content.holds,
-                ),
-            )
-        )
+    def _check_sizes(self, names: int, content: TickContent) -> None:
         if names > MAX_NAMES_PER_TICK:
             raise self._refuse(
                 RefusalCode.INVALID,
@@ -459,7 +448,7 @@ class HomePipeline:
             )
 
     def _check_counts(self, what: str, cells: Cells) -> None:
-        least, most = span(cells.counts)
+        least, most = cells.count_span()
         if least < 0 or most > MAX_ITEMS_PER_CELL:
             raise self._refuse(
                 RefusalCode.INVALID,
@@ -491,8 +480,9 @@ class HomePipeline:
             )
 
     def _check_granted(self, node: HomeNode, created: Cells) -> None:
+        segments = created.lowest_slots()
         for front, claim in node.fronts.items():
-            if claim.segment in created.lowest_slots() and node.granted(front) is None:
+            if claim.segment in segments and node.granted(front) is None:
                 raise self._refuse(
                     RefusalCode.NOT_READY,
                     f"segment {self.spec.segments[claim.segment]!r}: front {front!r} of node {node.key} "
@@ -610,7 +600,8 @@ class HomePipeline:
             node.fronts[heartbeat.front].promise = heartbeat.slot
         for name in content.leaves:
             node.fronts.pop(name, None)
-        move_holds(node.held, content.holds, node.key, node.accepted)
+        if content.holds:
+            move_holds(node.held, content.holds, node.key, node.accepted)
 
     # --- staged contributions ---------------------------------------------------------------------
 

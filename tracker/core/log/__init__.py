@@ -55,6 +55,7 @@ from tracker.core.log.events import (
     RetireNode,
     StageContributions,
     SubmitTick,
+    SubmitTicks,
     Wake,
 )  # fmt: skip
 from tracker.core.log.frames import (
@@ -92,6 +93,6 @@ __all__ = [
     "Record", "RegisterPipeline", "ReportWaits", "ReportWanted", "RescaleShards", "Restart",
     "RestartPipeline", "RetireNode", "SegmentLow", "Send", "SessionAttached",
     "SessionRefused", "ShardNumber", "ShardReport", "StageContributions", "Staged",
-    "SubmitTick", "Swept", "TickRefused", "TicksDurable", "TouchedRun", "UnitsArrived",
+    "SubmitTick", "SubmitTicks", "Swept", "TickRefused", "TicksDurable", "TouchedRun", "UnitsArrived",
     "Wake", "WakeAt", "WrittenOff",
 ]  # fmt: skip

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tracker.core.log.frames import Frame
@@ -133,6 +133,18 @@ class SubmitTick:
     content: TickContent
 
 
+@dataclass(slots=True, eq=False)
+class SubmitTicks:
+    """Ticks that came in one message, at least one, all of one session; in their order. Each is answered as if
+    it had come alone."""
+
+    ticks: Sequence[SubmitTick]
+
+    @property
+    def session(self) -> Hashable:
+        return self.ticks[0].session
+
+
 @dataclass(frozen=True, slots=True)
 class ReportWaits:
     """What the node of an attached session waits for, instead of what it reported before on it; of a session
@@ -196,6 +208,7 @@ Event = (
     | AttachSession
     | DetachSession
     | SubmitTick
+    | SubmitTicks
     | ReportWaits
     | NodeAlive
     | StageContributions

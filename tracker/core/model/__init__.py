@@ -4,7 +4,7 @@ Cells are parallel NumPy arrays, never one Python object a cell. Segments are na
 numbered, by their index in the registered pipeline, everywhere inside.
 """
 
-from tracker.core.model.cells import Cells, WrittenOffCell, span
+from tracker.core.model.cells import Cells, WrittenOffCell
 from tracker.core.model.refusals import Refusal, RefusalCode, Refused
 from tracker.core.model.specs import (
     KEEP_ALIVES_PER_PATIENCE,
@@ -43,5 +43,5 @@ __all__ = [
     "HeldSlot", "HoldMove", "Limits",
     "NodeKey", "NodeKind", "PipelineSpec", "Refusal", "RefusalCode", "Refused", "Restart",
     "SilentFront", "StagedContribution", "Tick", "TickContent", "TimeKind", "Unit",
-    "Vacancy", "WrittenOffCell", "span",
+    "Vacancy", "WrittenOffCell",
 ]  # fmt: skip

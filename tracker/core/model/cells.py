@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,20 @@ from numpy.typing import NDArray
 
 _FEW = 6
 """Up to here Python's own loops over an array take less than a call of NumPy's."""
+_COLUMNS = {
+    name: (place, np.dtype(packed))
+    for place, (name, packed) in enumerate(
+        {"segments": "<i4", "slots": "<i8", "checksums": "<u8", "counts": "<i8"}.items()
+    )
+}
+"""By column its place among packed ones, and how each of its numbers is packed."""
+_FEW_PACKED = [Struct(f"<{n}i{n}q{n}Q{n}q") for n in range(_FEW + 1)]
+"""By the number of cells: how to unpack their columns, one behind the other."""
 
 
-def span(values: NDArray[Any]) -> tuple[int, int]:
-    """The least and the greatest of integers, of which there is at least one."""
-    if len(values) <= _FEW:
-        listed = values.tolist()
-        return min(listed), max(listed)
-    return int(np.minimum.reduce(values)), int(np.maximum.reduce(values))
+def _extreme(values: NDArray[Any], place: Any) -> int:
+    # To ask where it lies takes NumPy half as long as to reduce to it.
+    return int(values.item(place))
 
 
 @dataclass(slots=True, eq=False)
@@ -34,9 +41,37 @@ class Cells:
     slots: NDArray[np.int64]
     checksums: NDArray[np.uint64]
     counts: NDArray[np.int64]
+    size: int = field(init=False)
+    """How many cells; `len` says the same, and takes longer to."""
+    packed: tuple[bytes, bytes, bytes, bytes] | None = field(default=None, init=False, repr=False)
+    """The four arrays as little-endian bytes, where the cells came so; None where they were made here. The
+    arrays are then views of the bytes, and made when one is asked for."""
+    _few: list[tuple[int, int, int, int]] | None = field(default=None, init=False, repr=False)
     _segment_span: tuple[int, int] | None = field(default=None, init=False, repr=False)
     _lowest_slots: dict[int, int] | None = field(default=None, init=False, repr=False)
     _highest_slot: int | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.slots)
+
+    @classmethod
+    def unpacked(cls, segments: bytes, slots: bytes, checksums: bytes, counts: bytes) -> Cells:
+        """From little-endian bytes, which are kept. Their lengths must be those of equally many numbers."""
+        cells = cls.__new__(cls)
+        cells.size = len(slots) >> 3
+        cells.packed = (segments, slots, checksums, counts)
+        cells._few = cells._segment_span = None  # noqa: SLF001 - one of this class
+        cells._lowest_slots = cells._highest_slot = None  # noqa: SLF001 - one of this class
+        return cells
+
+    def __getattr__(self, name: str) -> Any:
+        """An array that was not asked for before."""
+        if name not in _COLUMNS or self.packed is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        place, packed = _COLUMNS[name]
+        array = np.frombuffer(self.packed[place], packed)
+        setattr(self, name, array)
+        return array
 
     @classmethod
     def empty(cls) -> Cells:
@@ -57,7 +92,7 @@ class Cells:
         )
 
     def __len__(self) -> int:
-        return len(self.slots)
+        return self.size
 
     def select(self, mask: NDArray[np.bool_]) -> Cells:
         """The cells at the True places of a boolean array of this length."""
@@ -73,10 +108,39 @@ class Cells:
     def segment_span(self) -> tuple[int, int]:
         """The least and the greatest number of a segment; there is at least one cell."""
         if self._segment_span is None:
-            one = self.segments.item(0)
-            same = self.segments.tobytes() == self.segments[:1].tobytes() * len(self.segments)
-            self._segment_span = (one, one) if same else span(self.segments)
+            self._segment_span = self._find_segment_span()
         return self._segment_span
+
+    def _look_at_few(self) -> list[tuple[int, int, int, int]]:
+        """Finds at once what is asked of few cells."""
+        self._few = rows = self._find_rows()
+        if len(rows) == 1:
+            segment, slot, _, _ = rows[0]
+            self._segment_span, self._highest_slot = (segment, segment), slot
+            self._lowest_slots = {segment: slot}
+        elif rows:
+            segments = [row[0] for row in rows]
+            self._segment_span = min(segments), max(segments)
+            self._highest_slot = max([row[1] for row in rows])
+            lowest: dict[int, int] = {}
+            self._lowest_slots = lowest
+            for segment, slot, _, _ in rows:
+                if slot <= lowest.get(segment, slot):
+                    lowest[segment] = slot
+        else:
+            self._lowest_slots = {}
+        return rows
+
+    def _find_segment_span(self) -> tuple[int, int]:
+        if self.size <= _FEW:
+            self._look_at_few()
+            assert self._segment_span is not None, "there is at least one cell"
+            return self._segment_span
+        data = self.segments.tobytes() if self.packed is None else self.packed[0]
+        if data == data[: len(data) // self.size] * self.size:
+            one = self.segments.item(0)
+            return one, one
+        return int(self.segments.min()), int(self.segments.max())
 
     def lowest_slots(self) -> dict[int, int]:
         """The lowest slot of each segment that there is a cell of; no segment number is negative."""
@@ -85,14 +149,13 @@ class Cells:
         return self._lowest_slots
 
     def _find_lowest_slots(self) -> dict[int, int]:
-        if len(self.slots) <= _FEW:
-            lowest: dict[int, int] = {}
-            for segment, slot in zip(self.segments.tolist(), self.slots.tolist(), strict=True):
-                lowest[segment] = min(slot, lowest.get(segment, slot))
-            return lowest
+        if self.size <= _FEW:
+            self._look_at_few()
+            assert self._lowest_slots is not None
+            return self._lowest_slots
         first, last = self.segment_span()
         if first == last:
-            return {first: int(np.minimum.reduce(self.slots))}
+            return {first: _extreme(self.slots, self.slots.argmin())}
         by_segment = np.full(last + 1, np.iinfo(np.int64).max)
         np.minimum.at(by_segment, self.segments, self.slots)
         segments = np.unique(self.segments)
@@ -101,19 +164,52 @@ class Cells:
     def highest_slot(self) -> int:
         """The highest slot of all cells, of which there is at least one."""
         if self._highest_slot is None:
-            few = len(self.slots) <= _FEW
-            self._highest_slot = max(self.slots.tolist()) if few else int(self.slots.max())
+            if self.size > _FEW:
+                self._highest_slot = _extreme(self.slots, self.slots.argmax())
+            else:
+                self._look_at_few()
+                assert self._highest_slot is not None, "there is at least one cell"
         return self._highest_slot
+
+    def count_span(self) -> tuple[int, int]:
+        """The least and the greatest number of items; there is at least one cell."""
+        if self.size == 1:
+            count = self.rows()[0][3]
+            return count, count
+        if self.size <= _FEW:
+            listed = [row[3] for row in self.rows()]
+            return min(listed), max(listed)
+        counts = self.counts
+        return _extreme(counts, counts.argmin()), _extreme(counts, counts.argmax())
+
+    def is_run(self) -> bool:
+        """Whether these are cells of neighbouring slots, in their order; there is at least one."""
+        lowest, highest = min(self.lowest_slots().values()), self.highest_slot()
+        if highest - lowest != self.size - 1:
+            return False
+        data = self.slots.tobytes() if self.packed is None else self.packed[1]
+        return data == np.arange(lowest, highest + 1, dtype=_COLUMNS["slots"][1]).tobytes()
 
     def below(self, bounds: Sequence[int]) -> NDArray[np.bool_] | None:
         """Which cells have a slot below their segment's bound (by segment number); None: not one has,
         as mostly."""
-        if all(slot >= bounds[segment] for segment, slot in self.lowest_slots().items()):
-            return None
-        return self.slots < np.array(bounds, np.int64)[self.segments]
+        for segment, slot in self.lowest_slots().items():
+            if slot < bounds[segment]:
+                return self.slots < np.array(bounds, np.int64)[self.segments]
+        return None
 
     def rows(self) -> list[tuple[int, int, int, int]]:
-        """As (segment, slot, checksum, count) tuples of Python ints; for tests and messages."""
+        """As (segment, slot, checksum, count) tuples of Python ints. Nobody changes the list."""
+        if self._few is not None:
+            return self._few
+        return self._look_at_few() if self.size <= _FEW else self._find_rows()
+
+    def _find_rows(self) -> list[tuple[int, int, int, int]]:
+        if self.packed is not None and self.size <= _FEW:
+            flat = _FEW_PACKED[self.size].unpack(b"".join(self.packed))
+            if self.size == 1:
+                return [flat]
+            return [flat[place :: self.size] for place in range(self.size)]
         return list(
             zip(
                 self.segments.tolist(),
@@ -139,12 +235,7 @@ class Cells:
         )
 
 
-_NO_CELLS = Cells(
-    np.empty(0, np.int32),
-    np.empty(0, np.int64),
-    np.empty(0, np.uint64),
-    np.empty(0, np.int64),
-)
+_NO_CELLS = Cells.unpacked(b"", b"", b"", b"")
 
 
 @dataclass(frozen=True, slots=True)

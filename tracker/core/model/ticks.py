@@ -90,8 +90,8 @@ class HeldSlot:
 class TickContent:
     """What one tick carries, apart from who commits it and under which number (rule 1)."""
 
-    created: Cells = field(default_factory=Cells.empty)
-    consumed: Cells = field(default_factory=Cells.empty)
+    created: Cells = field(default=Cells.empty())
+    consumed: Cells = field(default=Cells.empty())
     heartbeats: tuple[Heartbeat, ...] = ()
     joins: tuple[FrontJoin, ...] = ()
     leaves: tuple[str, ...] = ()
@@ -100,6 +100,17 @@ class TickContent:
     units_consumed: tuple[Unit, ...] = ()
     holds: tuple[HoldMove, ...] = ()
     """What becomes of the node's holds. Their cells are none of the node's business: its home adds them."""
+    told: bytes | None = field(default=None, init=False, repr=False)
+    """All of this, and nothing else, in the words in which it came; None where it was made here, or is a part of
+    what came, or more. What came is written down in these words."""
+
+    @property
+    def names(self) -> int:
+        """How many fronts, units and holds it names."""
+        return (
+            len(self.heartbeats) + len(self.joins) + len(self.leaves)
+            + len(self.units_created) + len(self.units_consumed) + len(self.holds)
+        )  # fmt: skip
 
 
 HOLD_FRONT = "lowmark.hold/"

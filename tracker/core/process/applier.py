@@ -94,16 +94,7 @@ class LogApplier:
         """What a durable record changes; the same when it was just committed and in recovery."""
         match record:
             case HomeEntry():
-                self._journal.apply_home(record.number)
-                part = OutboxEntry(record.number, record.entry, self._replication.tables[-1][1])
-                self._replication.record(part)
-                if isinstance(record.entry, MembershipStep):
-                    self._rescaling.apply_step(
-                        record.entry, self._shards.own, record.number, now_ns
-                    )
-                    return
-                self._apply_at_home(record.number, record.entry, now_ns)
-                self._apply_entry(part.part(self._shards.own), self._shards.own, now_ns)
+                self._apply_own(record.number, record.entry, now_ns)
             case ReceivedEntries():
                 for index, entry in enumerate(record.entries):
                     if isinstance(entry, MembershipStep):
@@ -140,6 +131,24 @@ class LogApplier:
                 if record.generation == pipeline.generation:
                     pipeline.home.stage(record.node_id, record.contributions)
 
+    def _apply_own(self, number: int, entry: Entry, now_ns: int) -> None:
+        """An entry of this shard's own home log takes effect."""
+        self._journal.apply_home(number)
+        own = self._shards.own
+        if isinstance(entry, KeyTick):
+            self._tick_durable(entry)
+            if self._replication.is_alone:
+                self._apply_entry(entry, own, now_ns)
+                return
+        part = OutboxEntry(number, entry, self._replication.tables[-1][1])
+        self._replication.record(part)
+        if isinstance(entry, MembershipStep):
+            self._rescaling.apply_step(entry, own, number, now_ns)
+            return
+        if not isinstance(entry, KeyTick):
+            self._apply_at_home(number, entry, now_ns)
+        self._apply_entry(part.part(own), own, now_ns)
+
     def _take_grant(self, pipeline: Pipeline, grant: FrontPin) -> None:
         """A grant is durable: its front may label, unless it has left, or is about to."""
         node = pipeline.take_grant(grant)
@@ -156,7 +165,7 @@ class LogApplier:
             self._replication.confirm_last_of(shard)
 
     def _apply_at_home(self, number: int, entry: Entry, now_ns: int) -> None:
-        """What an entry of this shard's own home log changes at the home."""
+        """What an entry of this shard's own home log, which is no tick, changes at the home."""
         match entry:
             case KeyOpened():
                 home = self._pipelines[entry.pipeline].home
@@ -176,8 +185,6 @@ class LogApplier:
                     if older.session is not None:
                         self._sessions.end(older, self._nodes.fenced(entry.pipeline, entry.key))
                 home.nodes[entry.key.node_id] = node
-            case KeyTick():
-                self._tick_durable(entry)
             case KeyClosed():
                 if entry.evicted:
                     gone = self._pipelines[entry.pipeline].home.gone(entry.key)
@@ -206,7 +213,7 @@ class LogApplier:
         tick = entry.tick
         home = self._pipelines[tick.pipeline].home
         node = home.nodes.get(tick.key.node_id)
-        if node is None or node.key != tick.key:
+        if node is None or (node.key is not tick.key and node.key != tick.key):
             return  # of a generation that is over
         batch = tick.content.batch
         node.commit(tick.number, batch, tick.content.holds)

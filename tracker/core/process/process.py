@@ -47,6 +47,7 @@ from tracker.core.log import (
     ShardReport,
     StageContributions,
     SubmitTick,
+    SubmitTicks,
     Wake,
 )
 from tracker.core.log.journal import Journal
@@ -206,8 +207,10 @@ class Process(Queries):
         if self._pipelines.evicting:
             self._silence.listen(now_ns, self.takes_ticks)
         match event:
+            case SubmitTicks():
+                self._sessions.submit(event.ticks, now_ns)
             case SubmitTick():
-                self._sessions.submit(event, now_ns)
+                self._sessions.submit((event,), now_ns)
             case ReportWaits():
                 self._sessions.report_waits(event, now_ns)
             case Committed():

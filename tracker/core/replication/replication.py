@@ -75,6 +75,13 @@ class Replication:
         """Whether so much is unconfirmed by other shards that no more ticks should be submitted."""
         return len(self.outbox) > self._config.max_unconfirmed_entries
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else gets anything of what this shard logs by now, or owns any slot."""
+        return (
+            not self.links and not self.outbox and self.tables[-1][1].owning == (self._shards.own,)
+        )
+
     def record(self, entry: OutboxEntry) -> None:
         """An own entry is durable: the others, where there are any, are sent their parts."""
         if self.links or self.outbox or isinstance(entry.entry, ShardJoining):

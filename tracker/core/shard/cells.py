@@ -50,11 +50,15 @@ class CellTable:
 
     def apply(self, cells: Cells, sign: int) -> None:
         """XOR the checksums in; add `sign` times the counts (+1 created, -1 consumed)."""
-        if len(cells) <= _FEW:
+        if cells.size <= _FEW:
             for segment, slot, checksum, count in cells.rows():
                 self._apply_one(segment, slot, checksum, sign * count)
             return
         lowest = cells.lowest_slots()
+        if len(lowest) == 1 and cells.is_run():
+            ((segment, first),) = lowest.items()
+            self._apply_run(segment, first, cells, sign)
+            return
         for segment in lowest:
             part = cells if len(lowest) == 1 else cells.select(cells.segments == segment)
             self._apply_segment(segment, part, sign)
@@ -74,6 +78,32 @@ class CellTable:
         if not self._filled[row]:
             self._free_page(segment, page, row)
 
+    def _apply_run(self, segment: int, first: int, cells: Cells, sign: int) -> None:
+        """The same for neighbouring slots from `first` on, as fronts and merges give them: of each page they
+        are one slice."""
+        checksums, counts, size = cells.checksums, cells.counts, cells.size
+        add = np.add if sign > 0 else np.subtract
+        at = 0
+        while at < size:
+            page, offset = (first + at) >> _PAGE_BITS, (first + at) & (_PAGE - 1)
+            until = min(size, at + _PAGE - offset)
+            row = self._row(segment, page)
+            part = self._checksums[row, offset : offset + until - at]
+            np.bitwise_xor(part, checksums[at:until], part)
+            part_counts = self._counts[row, offset : offset + until - at]
+            add(part_counts, counts[at:until], part_counts)
+            self._count_filled(segment, page, row)
+            at = until
+        self.open_items[segment] += sign * int(np.add.reduce(counts))
+
+    def _count_filled(self, segment: int, page: int, row: int) -> None:
+        """Counts a page's open slots anew; gives the page back if there are none."""
+        now = int(np.count_nonzero(self._checksums[row]))
+        self.open_slots[segment] += now - self._filled[row]
+        self._filled[row] = now
+        if not now:
+            self._free_page(segment, page, row)
+
     def _apply_segment(self, segment: int, cells: Cells, sign: int) -> None:
         slots = cells.slots
         pages, place_of_page = _pages_of(slots, cells.lowest_slots()[segment], cells.highest_slot())
@@ -85,14 +115,8 @@ class CellTable:
         add = np.add if sign > 0 else np.subtract
         add.at(self._counts.reshape(-1), index, cells.counts)
         self.open_items[segment] += sign * int(np.add.reduce(cells.counts))
-        opened, filled = 0, self._filled
         for page, row in zip(pages, rows, strict=True):
-            now = int(np.count_nonzero(self._checksums[row]))
-            opened += now - filled[row]
-            filled[row] = now
-            if not now:
-                self._free_page(segment, page, row)
-        self.open_slots[segment] += opened
+            self._count_filled(segment, page, row)
 
     def value(self, segment: int, slot: int) -> tuple[int, int]:
         """A cell's checksum and advisory count; (0, 0) where nothing is open."""

@@ -169,13 +169,14 @@ class ShardPipeline:
         state.number = tick.number
         content = tick.content
         for cells, sign in ((content.created, 1), (content.consumed, -1)):
-            if len(cells):
+            if cells.size:
                 self.cells.apply(cells, sign)
                 self._touch(home, cells)
         if self.written_off:
             self._look_for_written_off(content)
-        self._apply_fronts(tick.key, tick.number, content, home)
-        if len(entry.late):
+        if content.joins or content.heartbeats or content.leaves:
+            self._apply_fronts(tick.key, tick.number, content, home)
+        if entry.late.size:
             self._count_late(entry.late)
         return self._apply_units(content)
 
@@ -256,7 +257,8 @@ class ShardPipeline:
     def _touch(self, home: int, cells: Cells) -> None:
         touched = self.changes.touched.setdefault(home, {})
         for segment, slot in cells.lowest_slots().items():
-            touched[segment] = min(slot, touched.get(segment, slot))
+            if slot <= touched.get(segment, slot):
+                touched[segment] = slot
             self.changes.segments[segment] = None
 
     def _apply_fronts(self, key: NodeKey, number: int, content: TickContent, home: int) -> None:
@@ -317,7 +319,7 @@ class ShardPipeline:
             self.names(unit.segment).add(unit.name, unit.slot)
         for unit in content.units_consumed:
             self.names(unit.segment).remove(unit.name, remember=self.takes_names)
-        return {unit.segment for unit in content.units_created}
+        return {unit.segment for unit in content.units_created} if content.units_created else set()
 
     def expect_names(self, expected: bool) -> None:
         """Whether other shards may hand names over."""

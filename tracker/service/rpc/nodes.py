@@ -27,6 +27,8 @@ from tracker.wire.ticks import (
 
 MAX_UNANSWERED = 10_000
 """Refusals and grants that a node has not read; a node that lets more gather is cut off."""
+MANY_TICKS = 1_000
+"""Ticks that were handed over, for which it is worth while to look which are durable."""
 MAX_RESOLVE_WAIT_MS = 60_000
 MAX_RESOLVE_NAMES = 100_000
 
@@ -40,19 +42,27 @@ class TickStream:
         self.ended_by: Refusal | None = None
         self.failure: Exception | None = None
         """What kept a tick from being taken that was no refusal: a fault of ours."""
-        self._unanswered: dict[int, None] = {}
+        self._unanswered: set[int] = set()
+        """Ticks handed over, and not refused. Those up to the last durable one stay for a while."""
+        self._last_durable = 0
+        self._looked_at_above = MANY_TICKS
+        """With more unanswered ticks, it is looked which of them are durable by now."""
         self._attached: int | None = None
         self._durable: int | None = None
         self._others: list[node_pb.CommitTicksResponse] = []
         self._news = asyncio.Event()
 
-    def handed(self, number: int, content: TickContent) -> None:
-        """A tick is handed to the process."""
-        self._unanswered[number] = None
-        counts = self.counts
-        counts.ticks += 1
-        counts.created += len(content.created)
-        counts.consumed += len(content.consumed)
+    def handed(self, ticks: Sequence[m.SubmitTick]) -> None:
+        """Ticks are handed to the process."""
+        counts, unanswered = self.counts, self._unanswered
+        counts.ticks += len(ticks)
+        if len(unanswered) > self._looked_at_above:
+            self._forget_durable()
+            unanswered = self._unanswered
+        for tick in ticks:
+            unanswered.add(tick.number)
+            counts.created += tick.content.created.size
+            counts.consumed += tick.content.consumed.size
 
     @property
     def goes_on(self) -> bool:
@@ -62,8 +72,14 @@ class TickStream:
     @property
     def answered(self) -> bool:
         """Whether every tick handed over is durable or refused, and all of that was taken to be written."""
+        self._forget_durable()
         untaken = self._attached is not None or self._durable is not None or bool(self._others)
         return not self._unanswered and not untaken
+
+    def _forget_durable(self) -> None:
+        # Those that were accepted stand in the order of their numbers.
+        self._unanswered = {n for n in self._unanswered if n > self._last_durable}
+        self._looked_at_above = 2 * len(self._unanswered) + MANY_TICKS
 
     def attached(self, last_number: int) -> None:
         self._attached = last_number
@@ -78,14 +94,11 @@ class TickStream:
         self._news.set()
 
     def durable(self, number: int) -> None:
-        self._durable = number
-        # Those that were accepted stand in the order of their numbers.
-        while self._unanswered and (first := next(iter(self._unanswered))) <= number:
-            del self._unanswered[first]
+        self._durable = self._last_durable = number
         self._news.set()
 
     def refused(self, number: int, refusal: Refusal) -> None:
-        self._unanswered.pop(number, None)
+        self._unanswered.discard(number)
         self.counts.refuse(refusal)
         message = node_pb.CommitTicksResponse()
         message.refused.number = number
@@ -135,12 +148,15 @@ class TickStream:
         return messages
 
 
-def _check_size(tick: node_pb.NumberedTick) -> None:
-    size = tick.ByteSize()
+def _content(tick: node_pb.NumberedTick) -> TickContent:
+    """What a tick carries. Raises Refused where that is malformed, or too much."""
+    content = content_from_pb(tick.content)
+    size = len(content.told or b"")
     if size > MAX_TICK_BYTES:
         raise invalid(
             f"a tick of {size} bytes is over the limit of {MAX_TICK_BYTES} bytes; commit smaller ticks",
         )
+    return content
 
 
 def _ticks(request: node_pb.CommitTicksRequest) -> Sequence[node_pb.NumberedTick]:
@@ -277,19 +293,29 @@ class NodeServicer:
             left_s -= step_s
 
     def _take_ticks(self, ticks: Sequence[node_pb.NumberedTick], stream: TickStream) -> None:
+        """Those of a message, all at once. What cannot be read is answered behind what came before it: a node
+        goes by the order of what is refused."""
+        taken: list[m.SubmitTick] = []
         for tick in ticks:
-            if stream.goes_on:
-                self._take_tick(tick, stream)
+            try:
+                taken.append(m.SubmitTick(stream, tick.number, _content(tick)))
+            except Refused as refused:
+                self._hand_over(taken, stream)
+                taken = []
+                stream.refused(tick.number, refused.refusal)
+            except Exception as error:
+                self._hand_over(taken, stream)
+                stream.failed(error)
+                return
+        self._hand_over(taken, stream)
 
-    def _take_tick(self, tick: node_pb.NumberedTick, stream: TickStream) -> None:
-        number = tick.number
+    def _hand_over(self, taken: Sequence[m.SubmitTick], stream: TickStream) -> None:
+        """Gives ticks to the process, unless the stream has ended."""
+        if not taken or not stream.goes_on:
+            return
         try:
-            _check_size(tick)
-            content = content_from_pb(tick.content)
-            stream.handed(number, content)
-            self._engine.post(m.SubmitTick(stream, number, content))
-        except Refused as refused:
-            stream.refused(number, refused.refusal)
+            stream.handed(taken)
+            self._engine.post(m.SubmitTicks(taken))
         except Exception as error:
             stream.failed(error)
 
