@@ -40,7 +40,7 @@ BARS = {
         _at_least("ticks of 100 cells", 0.7),
         _at_least("ticks of 1 cell, busy node", 3.0),
         _at_least("ticks of 100 cells, busy node", 1.5),
-        _at_most("tick with 4 shards", 1.5),
+        _at_most("tick with 4 shards, all processes", 1.5),
         _at_most("tick with 16 shards", 2.5),
         _at_least("cells applied", 10e6),
         _at_least("acks merged", 50e6),

@@ -8,7 +8,6 @@ the watermark passes a row's time only with a later row.
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -16,21 +15,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, Finding, Skipped
 from benchmarks.watermark import FILE_EVERY_S, ROWS, WARM_UP
 from scripts.summary import BUILD, ROOT
 
 FLINK = "apache-flink==2.3.0"
+BELOW_FLINK = "until a file's rows lie below Flink's watermark, of no delay"
 INSTALL_TIMEOUT_S = 900
 START_TIMEOUT_S = 180.0
 TIMEOUT_S = 60.0
 
 
-def flink_delays(files: int) -> Iterator[Figure]:
-    """Seconds for each file; nothing, and a line that says why, where Flink is not to be had."""
+def flink_delays(files: int) -> Iterator[Finding]:
+    """Seconds for each file."""
     python = _installed()
     if python is None:
-        print(f"peers: {FLINK} cannot be installed here; it is left out", flush=True)
+        yield Skipped(BELOW_FLINK, f"{FLINK} cannot be installed here")
         return
     with TemporaryDirectory(prefix="lowmark-bench-") as directory:
         given, notes = Path(directory) / "in", Path(directory) / "notes"
@@ -45,10 +45,10 @@ def flink_delays(files: int) -> Iterator[Figure]:
         passed = _noted(notes)
     delays = [passed[moment] - at for moment, at in appeared.items() if moment in passed]
     if not delays:
-        print("peers: Flink has not passed a file in time; it is left out", flush=True)
+        yield Skipped(BELOW_FLINK, f"it has passed no file within {TIMEOUT_S:g} s")
         return
     yield Figure(
-        "until a file's rows lie below Flink's watermark, of no delay",
+        BELOW_FLINK,
         tuple(delays[WARM_UP:] or delays),
         "s",
         f"{FLINK}, the same files, {len(delays)} of {len(appeared)}; looks every 20 ms",
@@ -115,5 +115,5 @@ def _noted(notes: Path) -> dict[int, float]:
 
 
 if __name__ == "__main__":
-    for figure in flink_delays(10):
-        print(figure.name, statistics.median(figure.values), figure.values)
+    for found in flink_delays(10):
+        print(found.as_data())

@@ -3,13 +3,16 @@
 *Acknowledging*: items come in slots of a thousand; each is created and consumed, in calls of so many
 items as a batch of Arrow rows has. Lowmark takes them by arrays (`acks`) and commits ticks, durably; Redis
 counts items up and down, one command an item, durably; a Storm-style acker gets one message an ack over
-the same gRPC library, and keeps nothing. Counted are items a second until all is known to be complete.
+the same gRPC library, and keeps nothing; a Kafka consumer group reads the items themselves, one record each, and
+commits its offset. Counted are items a second until all is known to be complete.
 
 *Knowing that it is complete*: files appear in a directory, one every while; a Spark query reads them. Its
 own `withWatermark`, of no delay, passes a row's time with the batch after the one that has read it, and
 only if something later has come; Lowmark's min time passes its slot when the batch is committed. Counted is
 the time from the file's appearing until then. Flink reads files of as many rows in the same way
 (`benchmarks/flink.py`).
+
+*Being right*: what Kafka's consumer lag takes to be complete, and is not (`benchmarks/kafka_lag.py`).
 
 *bytewax*, if it can be installed here, ends epochs in its dataflow: counted are items a second that it
 passes through one step while it ends an epoch every 10 ms, which says that far what has gone through it.
@@ -30,9 +33,9 @@ import grpc
 import numpy as np
 import redis
 
-from benchmarks import looping
+from benchmarks import kafka_lag, looping
 from benchmarks.acker import ACK, MESSAGE
-from benchmarks.figures import Budget, Figure
+from benchmarks.figures import Budget, Figure, Finding, Skipped
 from benchmarks.flink import flink_delays
 from benchmarks.pairs import ratios, take_turns
 from benchmarks.processes import EchoServer
@@ -41,6 +44,8 @@ from local_tracker.worker.collector import Collector
 from scripts.summary import BUILD
 from tests.cluster.redis_server import RedisServer
 from tests.cluster.tracker import Tracker
+from tests.connectors.parts.cache import Unavailable
+from tests.connectors.parts.kafka import KafkaBroker
 from tracker.client import NodeClient, Subscriber
 from tracker.core.model import Heartbeat, PipelineSpec, TickContent
 from tracker.core.model.ack_values import root_values
@@ -49,6 +54,7 @@ from tracker.wire.grpc_options import CHANNEL_OPTIONS
 PER_SLOT = 1000
 TIMEOUT_S = 120.0
 BYTEWAX = "bytewax==0.21.1"
+THROUGH_BYTEWAX = "items a second through one step of bytewax, epochs of 10 ms"
 _FLOW = """
 import sys, time
 from datetime import timedelta
@@ -66,15 +72,16 @@ print(items / (time.perf_counter() - began))
 """
 
 
-def find(budget: Budget) -> Iterable[Figure]:
+def find(budget: Budget) -> Iterable[Finding]:
     items, rounds = budget.pick(10_000, 50_000), budget.pick(2, 3)
     yield from _acknowledging(items, rounds)
     yield from delays(budget.pick(5, 20))
     yield from flink_delays(budget.pick(5, 20))
+    yield from kafka_lag.figures(items, rounds)
     yield from _bytewax(items, rounds)
 
 
-def _acknowledging(items: int, rounds: int) -> Iterator[Figure]:
+def _acknowledging(items: int, rounds: int) -> Iterator[Finding]:
     with (
         tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
         ExitStack() as stack,
@@ -89,6 +96,13 @@ def _acknowledging(items: int, rounds: int) -> Iterator[Figure]:
             "counters in Redis, durable": lambda: _redis(store, values),
             "a Storm-style acker, in memory": lambda: looping.run(_acker(acker.address, values)),
         }
+        try:
+            broker = stack.enter_context(KafkaBroker(Path(directory) / "kafka"))
+            ways["offsets of a Kafka group"] = lambda: kafka_lag.seconds_by_offsets(
+                broker, values, f"items{next(turns)}"
+            )
+        except Unavailable as error:
+            yield Skipped("items acknowledged a second: offsets of a Kafka group", str(error))
         seconds = take_turns(ways, rounds)
     rates = {name: [items / each for each in found] for name, found in seconds.items()}
     ours = rates["Lowmark, durable"]
@@ -155,7 +169,7 @@ async def _acker(address: str, values: np.ndarray[Any, Any]) -> float:
         return time.perf_counter() - began
 
 
-def _bytewax(items: int, rounds: int) -> Iterator[Figure]:
+def _bytewax(items: int, rounds: int) -> Iterator[Finding]:
     directory = BUILD / "peers"
     if not (directory / "bytewax").exists():
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory)]
@@ -167,7 +181,7 @@ def _bytewax(items: int, rounds: int) -> Iterator[Figure]:
             except (FileNotFoundError, subprocess.TimeoutExpired):
                 continue
         else:
-            print(f"peers: {BYTEWAX} cannot be installed here; it is left out", flush=True)
+            yield Skipped(THROUGH_BYTEWAX, f"{BYTEWAX} cannot be installed here")
             return
     rates = []
     for _ in range(rounds):
@@ -176,10 +190,11 @@ def _bytewax(items: int, rounds: int) -> Iterator[Figure]:
             env={"PYTHONPATH": str(directory)}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if ended.returncode != 0:
-            print(f"peers: bytewax does not run here: {ended.stderr[-300:]}", flush=True)
+            why = ended.stderr.strip().splitlines()[-1:]
+            yield Skipped(THROUGH_BYTEWAX, f"{BYTEWAX} does not run here: {' '.join(why)}")
             return
         rates.append(float(ended.stdout))
     yield Figure(
-        "items a second through one step of bytewax, epochs of 10 ms",
+        THROUGH_BYTEWAX,
         tuple(rates), "/s", f"{BYTEWAX}, nothing durable",
     )  # fmt: skip

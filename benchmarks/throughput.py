@@ -83,12 +83,12 @@ def _compare(
         Tracker(Path(directory)) as tracker,
         EchoServer() as echo,
     ):
-        numbered = [_tick(number, cells) for number in range(2, ticks + 2)]
-        ours, bare = _messages(numbered, together), _messages(numbered, 1)
+        numbered = [numbered_tick(number, cells) for number in range(2, ticks + 2)]
+        ours, bare = messages_of(numbered, together), messages_of(numbered, 1)
         pipelines = (f"p{turn}" for turn in itertools.count())
         runs = take_turns(
             {
-                "tracker": lambda: looping.run(_commit(tracker, next(pipelines), ours, ticks)),
+                "tracker": lambda: looping.run(commit(tracker, next(pipelines), ours, ticks)),
                 "echo": lambda: looping.run(_echo(echo, bare)),
             },
             rounds,
@@ -134,7 +134,7 @@ def _median(runs: list[Run], field: str) -> float:
     return float(np.median([getattr(run, field) for run in runs]))
 
 
-def _messages(ticks: list[node_pb.NumberedTick], together: int) -> list[bytes]:
+def messages_of(ticks: list[node_pb.NumberedTick], together: int) -> list[bytes]:
     if together == 1:
         return [node_pb.CommitTicksRequest(tick=tick).SerializeToString() for tick in ticks]
     groups = (ticks[first : first + together] for first in range(0, len(ticks), together))
@@ -144,7 +144,7 @@ def _messages(ticks: list[node_pb.NumberedTick], together: int) -> list[bytes]:
     ]
 
 
-def _tick(number: int, cells: int) -> node_pb.NumberedTick:
+def numbered_tick(number: int, cells: int) -> node_pb.NumberedTick:
     """A tick creates, the next one consumes the same; every so often the front promises a slot."""
     step, slot = number // 2, number // TICKS_PER_SLOT
     slots = slot + np.arange(cells, dtype=np.int64)
@@ -156,18 +156,20 @@ def _tick(number: int, cells: int) -> node_pb.NumberedTick:
     return node_pb.NumberedTick(number=number, content=content_to_pb(content))
 
 
-async def _commit(tracker: Tracker, pipeline: str, messages: list[bytes], ticks: int) -> Run:
-    """Commits ticks 2 and on, so many; returns when the last is durable."""
+async def commit(
+    tracker: Tracker, pipeline: str, messages: list[bytes], ticks: int, node_id: str = "node"
+) -> Run:
+    """Commits ticks 2 and on, so many; returns when the last is durable. The node is at home at shard 0."""
     spec = PipelineSpec(pipeline, ("in",), front_count=1)
     await asyncio.to_thread(tracker.register, spec)
     async with grpc.aio.insecure_channel(tracker.addresses[0], CHANNEL_OPTIONS) as channel:
-        request = node_pb.JoinNodeRequest(pipeline=pipeline, node_id="node", kind="other")
+        request = node_pb.JoinNodeRequest(pipeline=pipeline, node_id=node_id, kind="other")
         key = (await node_grpc.NodeServiceStub(channel).JoinNode(request)).key
         call: Any = channel.stream_stream(COMMIT_TICKS)()
         attach = node_pb.CommitTicksRequest(attach=node_pb.Attach(pipeline=pipeline, key=key))
         await call.write(attach.SerializeToString())
         joins = content_to_pb(TickContent(joins=(FrontJoin("front", 0),)))
-        await call.write(_messages([node_pb.NumberedTick(number=1, content=joins)], 1)[0])
+        await call.write(messages_of([node_pb.NumberedTick(number=1, content=joins)], 1)[0])
         while not (await _answer(call)).HasField("grant"):
             pass
         last = ticks + 1
