@@ -30,6 +30,15 @@ def blocks(page: Path) -> list[Block]:
     return [Block(name, info.strip(), text) for info, text in found]
 
 
+def blocks_below(page: Path, heading: str) -> list[Block]:
+    """Those of one section, up to the next heading of its level."""
+    section = re.search(
+        rf"^## {re.escape(heading)}$(.*?)^## ", page.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert section is not None, f"{page.name} has no section {heading!r}"
+    return [block for block in blocks(page) if f"```{block.info}\n{block.text}```" in section[1]]
+
+
 def without_blocks(page: Path) -> str:
     """A page's text without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
