@@ -208,8 +208,8 @@ class _SlowContext:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
-    async def write(self, message: progress_pb.SubscribeResponse) -> None:
-        self.written.put_nowait(message)
+    async def write(self, message: bytes) -> None:
+        self.written.put_nowait(progress_pb.SubscribeResponse.FromString(message))
         await self.go_on.wait()
 
 

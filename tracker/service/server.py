@@ -30,7 +30,7 @@ from tracker.service.rpc.access import Access, Peers
 from tracker.service.rpc.limits import CallRate, Quotas
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
-from tracker.service.rpc.progress import Hub, ProgressServicer
+from tracker.service.rpc.progress import Hub, ProgressServicer, add_subscribing
 from tracker.service.rpc.redirect import LIVE_SERVICE
 from tracker.service.rpc.refusals import EndRefused
 from tracker.service.rpc.security import add_port
@@ -209,6 +209,7 @@ class TrackerServer:
         add_PipelineServiceServicer_to_server(pipelines, server)
         add_NodeServiceServicer_to_server(nodes, server)
         add_ProgressServiceServicer_to_server(progress, server)
+        add_subscribing(progress, server)
         add_PeerServiceServicer_to_server(others, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.full_name for service in SERVICES]

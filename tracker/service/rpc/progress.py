@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
+import grpc
+
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
 from tracker.core.model import PipelineSpec, RefusalCode, Refused
@@ -20,10 +22,12 @@ from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import MAX_SUBSCRIBERS, Quotas
+from tracker.service.rpc.telling import Known, Telling
 from tracker.service.rpc.waiters import Waiter, WaiterRegistry
 from tracker.wire.history import reached_to_pb
 from tracker.wire.refusals import invalid, segment_number
 
+PROGRESS = progress_pb.DESCRIPTOR.services_by_name["ProgressService"].full_name
 MAX_HISTORY_SLOTS = 10_000
 """Slots that one call may ask the history for."""
 MAX_SUBSCRIPTIONS = 10_000
@@ -33,43 +37,26 @@ MAX_SUBSCRIPTIONS = 10_000
 class _Subscription:
     """What one stream hears of one pipeline, and has heard."""
 
-    def __init__(self, process: Process, request: progress_pb.Subscription) -> None:
+    def __init__(self, process: Process, hub: Hub, request: progress_pb.Subscription) -> None:
         self.spec = process.spec(request.pipeline)
-        self._process = process
-        self._chosen = _segments(self.spec, request.segments)
-        self._heard = dict.fromkeys(self._chosen)  # type: dict[int, int | None]
-        for heard in request.heard:
-            number = segment_number(self.spec, heard.segment)
-            if number in self._heard:
-                self._heard[number] = heard.min_time
-        self._heard_pipeline = (
-            request.heard_min_time if request.HasField("heard_min_time") else None
-        )
+        self._process, self._hub = process, hub
+        chosen = _segments(self.spec, request.segments)
+        heard = dict.fromkeys(chosen)  # type: dict[int, int | None]
+        for each in request.heard:
+            number = segment_number(self.spec, each.segment)
+            if number in heard:
+                heard[number] = each.min_time
+        least = request.heard_min_time if request.HasField("heard_min_time") else None
+        self._known = Known(tuple(heard), tuple(heard.values()), least)
 
-    def news(self) -> progress_pb.SubscribeResponse | None:
-        """What is beyond all that was heard; None if nothing is."""
-        min_times = self._process.min_times(self.spec.name)
-        fresh = []
-        for segment in self._chosen:
-            heard = self._heard[segment]
-            if heard is None or min_times[segment] > heard:
-                self._heard[segment] = min_times[segment]
-                fresh.append(
-                    pb.SegmentTime(segment=self.spec.segments[segment], min_time=min_times[segment])
-                )
-        least = self._process.pipeline_min_time(self.spec.name)
-        if self._heard_pipeline is None or least > self._heard_pipeline:
-            self._heard_pipeline = least
-        elif not fresh:
-            return None
-        return progress_pb.SubscribeResponse(
-            pipeline=self.spec.name,
-            segments=fresh,
-            min_time=self._heard_pipeline,
-            complete=self._heard_pipeline == FOREVER,
-            slack_ns=self.spec.slack_ns,
-            rounds=self.spec.rounds,
+    def news(self) -> bytes | None:
+        """A SubscribeResponse of what is beyond all that was heard; None if nothing is."""
+        name = self.spec.name
+        message = self._hub.telling(self.spec).message(
+            self._known, self._process.min_times(name), self._process.pipeline_min_time(name)
         )
+        self._known = message.known
+        return message.data
 
 
 def _segments(spec: PipelineSpec, names: Sequence[str]) -> list[int]:
@@ -92,7 +79,7 @@ class _Subscriber:
         self.fresh.setdefault(pipeline, at_s)
         self.waiter.wake()
 
-    def news(self) -> Iterator[tuple[progress_pb.SubscribeResponse, float]]:
+    def news(self) -> Iterator[tuple[bytes, float]]:
         """What there is to tell now, a message a pipeline, and since when (0: from the start)."""
         fresh, self.fresh = self.fresh, {}
         for pipeline, at_s in fresh.items():
@@ -111,6 +98,8 @@ class Hub:
         self.elsewhere = -1
         """The shard where whoever listens may go on when this process stops; -1: any other."""
         self._subscribers: dict[str, dict[_Subscriber, None]] = {}
+        self._tellings: dict[str, Telling] = {}
+        """Of the pipelines that somebody subscribes to."""
         self.waiting: WaiterRegistry[str] = WaiterRegistry()
         self._all: dict[_Subscriber, None] = {}
         self._closed = False
@@ -159,6 +148,14 @@ class Hub:
         subscribers.pop(subscriber, None)
         if not subscribers:
             self._subscribers.pop(pipeline, None)
+            self._tellings.pop(pipeline, None)
+
+    def telling(self, spec: PipelineSpec) -> Telling:
+        """What the subscribers of a pipeline are sent."""
+        telling = self._tellings.get(spec.name)
+        if telling is None:
+            telling = self._tellings[spec.name] = Telling(spec)
+        return telling
 
     @property
     def streams(self) -> int:
@@ -184,6 +181,15 @@ class Hub:
             for subscriber in subscribers:
                 subscriber.mark(pipeline, now_s)
         self.waiting.news(pipeline)
+
+
+def add_subscribing(servicer: ProgressServicer, server: grpc.aio.Server) -> None:
+    """Serves Subscribe, whose messages are bytes already. To be called when the service as a whole is added: the
+    last that is registered for a method serves it."""
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.Subscribe, progress_pb.SubscribeRequest.FromString, lambda data: data
+    )
+    server.add_registered_method_handlers(PROGRESS, {"Subscribe": handler})
 
 
 class ProgressServicer:
@@ -233,7 +239,7 @@ class ProgressServicer:
         async for request in requests:
             match request.WhichOneof("change"):
                 case "subscribe":
-                    subscription = _Subscription(self._engine.process, request.subscribe)
+                    subscription = _Subscription(self._engine.process, self._hub, request.subscribe)
                     name = subscription.spec.name
                     if len(subscriber.subscriptions) >= MAX_SUBSCRIPTIONS:
                         raise Refused(
