@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker.core.process import ProcessConfig
-from tracker.service.rpc import access, nodes, progress, sizes, waiters
+from tracker.service.rpc import access, budgets, nodes, progress, sizes, waiters
 from tracker.service.rpc.limits import Limits
 from tracker.service.rpc.tokens import Right, parse_tokens
 from tracker.wire import grpc_options
@@ -39,6 +39,11 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert shown["tick size"] == f"{(grpc_options.MAX_TICK_BYTES + 1024) // 2**20} MiB - 1 KiB"
     assert shown["max_segments"] == f"{ProcessConfig().max_segments:,}"
     assert shown["max_nodes` of a process"] == f"{ProcessConfig().max_nodes:,}"
+    config = ProcessConfig()
+    assert shown["max_segments` of a token"] == f"{config.max_segments // budgets.PART:,}"
+    assert shown["max_nodes` of a token"] == f"{config.max_nodes // budgets.PART:,}"
+    for name in ("most_open_cells", "most_open_units", "most_nodes", "most_staged"):
+        assert shown[name] == f"{getattr(config, name):,}"
     assert shown["request size"] == f"{sizes.MAX_REQUEST_BYTES // 1024} KiB"
     assert shown["probe size"] == f"{grpc_options.MAX_PROBE_BYTES // 1024} KiB"
     assert shown["bytes in flight"] == f"{given.max_bytes_in_flight // 2**20} MiB"

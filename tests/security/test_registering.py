@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+
+import pytest
 
 from tests.core.driver import Cluster, refused
 from tracker.core.log import RegisterPipeline
-from tracker.core.model import Edge, PipelineSpec, RefusalCode
+from tracker.core.model import Edge, PipelineSpec, RefusalCode, Refused
 from tracker.core.process import ProcessConfig
+from tracker.service.rpc.access import TOKEN
+from tracker.service.rpc.budgets import Budgets
+from tracker.service.rpc.tokens import Token, parse_tokens
 from tracker.wire.pipelines import spec_from_pb, spec_to_pb
 
 
@@ -41,7 +47,7 @@ def test_what_is_registered_and_not_durable_yet_counts() -> None:
 def test_nodes_of_all_pipelines_have_one_limit_whatever_a_pipeline_asks_for() -> None:
     cluster = Cluster(1, config=ProcessConfig(max_nodes=3))
     for name in "ab":
-        cluster.register(chain(name, 1, max_nodes=2**62))
+        cluster.register(chain(name, 1, max_nodes=3))
     for node_id, pipeline in (("v", "a"), ("w", "a"), ("v", "b")):
         cluster.join(node_id, pipeline=pipeline)
     refused(
@@ -58,3 +64,73 @@ def test_an_edge_has_no_names_of_its_own() -> None:
         edge.source is spec.segments[n] and edge.target is spec.segments[n + 1]
         for n, edge in enumerate(spec.edges)
     )
+
+
+@pytest.mark.parametrize("name", ["max_open_cells", "max_open_units", "max_nodes", "max_staged"])
+def test_no_pipeline_asks_for_more_than_the_tracker_lets_any_have(name: str) -> None:
+    cluster = Cluster(1)
+    asked = replace(chain("a", 1), **{name: 2**62})  # type: ignore[arg-type]
+    refused(cluster.register(asked), RefusalCode.INVALID, f"{name} {2**62}", "the most that this")
+    assert cluster.register(chain("a", 1)) == chain("a", 1)
+    cluster.handle(0, RegisterPipeline("more", asked, change_limits=True))
+    (answer,) = cluster.answers("more")
+    refused(answer, RefusalCode.INVALID, f"{name} {2**62}")
+
+
+def test_one_that_was_registered_before_there_were_bounds_goes_on() -> None:
+    cluster = Cluster(1, config=ProcessConfig(most_nodes=10_000))
+    cluster.register(chain("a", 1))
+    cluster.config = ProcessConfig(most_nodes=5_000)
+    cluster.restart_all()
+    assert cluster.register(chain("a", 1)) == chain("a", 1)
+    refused(cluster.register(chain("b", 1)), RefusalCode.INVALID, "max_nodes 10000", "is 5000")
+
+
+def judged(tokens: str, *, max_nodes: int = 100) -> tuple[Cluster, Budgets, Token]:
+    """A process of 10 segments and so many nodes, as a caller with the first of these tokens comes to it."""
+    config = ProcessConfig(max_segments=10, max_nodes=max_nodes)
+    cluster = Cluster(1, config=config)
+    (token, *_) = parse_tokens(tokens.encode(), "tokens.yaml")
+    TOKEN.set(token)
+    return cluster, Budgets(cluster.processes[0], config), token
+
+
+def entry(rights: str, more: str = "") -> str:
+    return f"tokens: [{{name: team, sha256: '{'0' * 64}', pipelines: {rights}{more}}}]"
+
+
+def register(cluster: Cluster, budgets: Budgets, spec: PipelineSpec) -> None:
+    with budgets.registers(spec):
+        cluster.register(spec)
+
+
+@pytest.mark.parametrize(("more", "most"), [("", 5), (", max_segments: 3", 3)])
+def test_a_token_has_its_part_of_the_segments(more: str, most: int) -> None:
+    cluster, budgets, _ = judged(entry("{team-*: [register]}", more))
+    cluster.register(chain("other", 5))
+    register(cluster, budgets, chain("team-a", most - 1))
+    for _ in range(2):
+        with pytest.raises(Refused, match=f"'team' may register .* max_segments of {most}"):
+            register(cluster, budgets, chain("team-b", 2))
+        register(cluster, budgets, chain("team-a", most - 1))  # is there already
+    with budgets.registers(chain("team-c", 1)), pytest.raises(Refused, match="max_segments of"):
+        register(cluster, budgets, chain("team-d", 1))
+    register(cluster, budgets, chain("team-d", 1))
+
+
+def test_a_token_has_its_part_of_the_nodes() -> None:
+    cluster, budgets, _ = judged(entry("{team-*: [commit]}"), max_nodes=4)
+    for name in ("team-a", "team-b", "other"):
+        cluster.register(chain(name, 1, max_nodes=4))
+    cluster.join("v", pipeline="other")
+    for pipeline in ("team-a", "team-b"):
+        budgets.check_join(pipeline, "v")
+        cluster.join("v", pipeline=pipeline)
+    with pytest.raises(Refused, match=r"'team' may commit to have 2 nodes here.*max_nodes of 2"):
+        budgets.check_join("team-b", "w")
+    budgets.check_join("team-b", "v")  # it comes again
+
+
+def test_a_token_for_everything_has_all_of_it() -> None:
+    cluster, budgets, _ = judged(entry('{"*": [register]}'))
+    register(cluster, budgets, chain("a", 10))

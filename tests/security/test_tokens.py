@@ -42,6 +42,8 @@ def test_rights_are_by_name_or_by_the_beginning_of_names() -> None:
         (entry("pipelines: {flights: [fly]}"), "needs a list of register"),
         (entry("pipelines: {f*s: [commit]}"), "at its end alone"),
         (entry("peer: perhaps"), "true or false"),
+        (entry("max_nodes: -1"), "numbers from 0"),
+        (entry("max_segments: many"), "numbers from 0"),
         (entry() + entry().partition("\n")[2], "the same name"),
         (f"tokens: [{{{SECRET}: [", "not YAML at line 1"),
         (SECRET, "a list named tokens"),

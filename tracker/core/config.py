@@ -45,6 +45,11 @@ class ProcessConfig:
     """Of all pipelines together: memory may grow by the square of a pipeline's segments, where fronts feed them all."""
     max_nodes: int = 100_000
     """Of all pipelines together at one home, whatever each may have by itself."""
+    most_open_cells: int = 100_000_000
+    """What a pipeline may ask for as its max_open_cells, at each shard; so with the next three."""
+    most_open_units: int = 20_000_000
+    most_nodes: int = 100_000
+    most_staged: int = 10_000_000
     join_timeout_ms: int = 60_000
     """A shard that has not taken up its peer's state for so long is not waited for any more."""
     rescale_margin_ms: int = 1_000

@@ -27,6 +27,7 @@ from tracker.service.cluster.peers import PeerServicer
 from tracker.service.config import ServerConfig
 from tracker.service.engine import Engine, Hooks
 from tracker.service.rpc.access import Access, Peers
+from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.limits import CallRate, Quotas
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
@@ -202,8 +203,9 @@ class TrackerServer:
         self._peer_servicer = PeerServicer(engine, addresses, peers, self._cannot_dial())
         self._peer_servicer.heard_of = self._links.heard_of
         # The types of the stubs know blocking servicers alone.
-        pipelines: Any = PipelineServicer(engine, addresses, self.sampler)
-        nodes: Any = NodeServicer(engine, self._units, quotas)
+        budgets = Budgets(engine.process, self.config.process)
+        pipelines: Any = PipelineServicer(engine, addresses, self.sampler, budgets)
+        nodes: Any = NodeServicer(engine, self._units, quotas, budgets)
         progress: Any = ProgressServicer(engine, self._hub, quotas)
         others: Any = self._peer_servicer
         add_PipelineServiceServicer_to_server(pipelines, server)

@@ -63,6 +63,7 @@ class Registrar:
         known = self._pipelines.registering.get(spec.name)
         if known is None:
             check_delays(spec)
+            self._check_limits(spec)
             if (
                 len(self._pipelines) + len(self._pipelines.registering)
                 >= self._config.max_pipelines
@@ -96,6 +97,23 @@ class Registrar:
                 f"pass the limit max_segments of {most}, which is of all pipelines together; register fewer",
             )
 
+    def _check_limits(self, spec: PipelineSpec) -> None:
+        """Raises Refused where a pipeline asks for more than the tracker lets any have. One that was registered
+        before there were such bounds goes on as it is."""
+        config = self._config
+        bounds = {
+            "max_open_cells": config.most_open_cells, "max_open_units": config.most_open_units,
+            "max_nodes": config.most_nodes, "max_staged": config.most_staged,
+        }  # fmt: skip
+        for name, most in bounds.items():
+            asked = getattr(spec, name)
+            if asked > most:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"pipeline {spec.name!r} asks for {name} {asked}; the most that this tracker lets a pipeline "
+                    f"have is {most}",
+                )
+
     def _register_again(self, pipeline: Pipeline, event: RegisterPipeline) -> None:
         """A pipeline that is there is registered as it is, or as it was at first; or given other limits."""
         spec = event.spec
@@ -110,6 +128,7 @@ class Registrar:
         if not event.change_limits or known.with_limits(spec.limits) != spec:
             raise _registered_otherwise(known, spec)
         check_delays(spec)
+        self._check_limits(spec)
         requests.append(event.request)
         self._confirmations.await_registration(spec.name, requests)
         self._journal.append_home(LimitsChanged(spec.name, number + 1, spec.limits))

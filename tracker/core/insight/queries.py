@@ -56,6 +56,14 @@ class Queries:
         """A pipeline as it is now; raises Refused(UNKNOWN_PIPELINE) if there is none."""
         return self._pipelines.named(pipeline).spec
 
+    def nodes_at_home(self) -> dict[str, int]:
+        """By pipeline, how many nodes have their home here, or are about to."""
+        return {name: len(pipeline.home.newest) for name, pipeline in self._pipelines.items()}
+
+    def is_at_home(self, pipeline: str, node_id: str) -> bool:
+        """Whether that node has its home here, or is about to."""
+        return pipeline in self._pipelines and node_id in self._pipelines[pipeline].home.newest
+
     def min_times(self, pipeline: str) -> tuple[int, ...]:
         """What has been announced, by segment number; exclusive."""
         return self._pipelines.named(pipeline).min_times

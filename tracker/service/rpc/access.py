@@ -35,11 +35,16 @@ LOGGED_PERIOD_S = 10.0
 CLIENT: ContextVar[str] = ContextVar("lowmark_client", default="")
 """Within a call: the name of its token, if it has one."""
 
+TOKEN: ContextVar[Token | None] = ContextVar("lowmark_token", default=None)
+"""... and the token itself, as it was when the call began."""
+
 _OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Probes have no tokens, and the contract is no secret."""
 _PEER = "/acker.v1.PeerService/"
-_LIST = "/acker.v1.PipelineService/ListPipelines"
-ANY_TOKEN = {_LIST, "/acker.v1.PipelineService/ListShards"}
+ANY_TOKEN = {
+    "/acker.v1.PipelineService/ListPipelines", "/acker.v1.PipelineService/ListShards",
+}  # fmt: skip
+"""A list of pipelines has those that the caller knows."""
 WHOLE_TRACKER = {"/acker.v1.PipelineService/RescaleShards"}
 """They concern every pipeline: for those who may administer all of them."""
 _LOST = "the call's token has lost its right"
@@ -69,6 +74,12 @@ STREAMS = {
     "/acker.v1.ProgressService/Subscribe": (Right.SUBSCRIBE, "subscribe"),
 }
 """With the field that a message has which names a pipeline."""
+
+
+def caller_knows(pipeline: str) -> bool:
+    """Within a call: whether whoever makes it may look at a pipeline."""
+    token = TOKEN.get()
+    return token is None or token.knows(pipeline)
 
 
 def is_open(method: str) -> bool:
@@ -181,6 +192,7 @@ class Access(grpc.aio.ServerInterceptor):
         try:
             token = token_in(handler_call_details.invocation_metadata, self._tokens)
             CLIENT.set(token.name)  # for all of the call, which is one task
+            TOKEN.set(token)
             if method not in CALLS and method not in STREAMS and method not in ANY_TOKEN:
                 _administers(method, token)
         except Denied as denied:
@@ -194,15 +206,11 @@ class Access(grpc.aio.ServerInterceptor):
             may = _asked_for(method, request)
             try:
                 may(token)
-                answer = await self.calls.serve(token, _yes_or_no(may), serve(request, context))
+                return await self.calls.serve(token, _yes_or_no(may), serve(request, context))
             except Denied as denied:
                 await deny(context, method, denied)
             except Revoked:
                 await deny(context, method, unauthenticated(_LOST))
-            if method == _LIST:
-                known = [p for p in answer.pipelines if token.knows(p.spec.name)]
-                answer = type(answer)(pipelines=known)
-            return answer
 
         return served
 

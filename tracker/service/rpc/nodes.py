@@ -9,8 +9,10 @@ from acker.v1 import node_service_pb2 as node_pb
 from tracker.core import log as m
 from tracker.core.model import PipelineSpec, Refusal, RefusalCode, Refused, TickContent
 from tracker.core.model.waits import MAX_WAITS
+from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
 from tracker.service.failpoints import failpoint
+from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.errors import Context
 from tracker.service.rpc.limits import Bucket, Quotas
 from tracker.service.rpc.waiters import WaiterRegistry
@@ -179,7 +181,9 @@ class NodeServicer:
         engine: Engine,
         units: WaiterRegistry[tuple[str, int]],
         quotas: Quotas | None = None,
+        budgets: Budgets | None = None,
     ) -> None:
+        self._budgets = budgets or Budgets(engine.process, ProcessConfig())
         self._quotas = quotas or Quotas()
         self._engine = engine
         self._units = units
@@ -188,6 +192,7 @@ class NodeServicer:
         self, request: node_pb.JoinNodeRequest, context: Context
     ) -> node_pb.JoinNodeResponse:
         r = request
+        self._budgets.check_join(r.pipeline, r.node_id)
         event = m.JoinNode(
             object(), r.pipeline, r.node_id, r.kind, r.owner, r.take_over, r.check_only,
             r.known_incarnation, r.known_ticks,

@@ -10,7 +10,9 @@ from dataclasses import replace
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
 from tracker.core.model.routing import RoutingTable
+from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
+from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.errors import Context
 from tracker.service.sampling import Sampler
 from tracker.wire.cells import cells_from_pb
@@ -27,7 +29,14 @@ MAX_RESCALE_WAIT_MS = 60_000
 class PipelineServicer:
     """Registers at the shard that decides on a pipeline's name; tells what this process sees."""
 
-    def __init__(self, engine: Engine, addresses: Mapping[int, str], sampler: Sampler) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        addresses: Mapping[int, str],
+        sampler: Sampler,
+        budgets: Budgets | None = None,
+    ) -> None:
+        self._budgets = budgets or Budgets(engine.process, ProcessConfig())
         self._engine = engine
         self._sampler = sampler
         self._addresses = addresses
@@ -44,9 +53,10 @@ class PipelineServicer:
             )
         spec = spec_from_pb(request.spec)
         known = {spec.name: spec for spec in self._engine.process.pipelines()}
-        registered = await self._engine.ask(
-            m.RegisterPipeline(object(), spec, request.change_limits)
-        )
+        with self._budgets.registers(spec):
+            registered = await self._engine.ask(
+                m.RegisterPipeline(object(), spec, request.change_limits)
+            )
         before = known.get(spec.name)
         changed = before is not None and before.limits != registered.limits
         return pipeline_pb.RegisterPipelineResponse(

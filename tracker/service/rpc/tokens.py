@@ -46,15 +46,21 @@ class Right(Enum):
     ADMINISTER = "administer"
 
 
+_FIELDS = {"name", "sha256", "pipelines", "peer", "max_segments", "max_nodes"}
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """Who has a token, and what it may do. `rights`: by the name of a pipeline, or by the beginning of
-    names where it ends in *. `peer`: it is a process of the tracker."""
+    names where it ends in *. `peer`: it is a process of the tracker. max_segments: of all pipelines together that
+    it may register; max_nodes: of all pipelines that it may commit to, at one process; None: what is usual."""
 
     name: str
     digest: bytes
     rights: Mapping[str, frozenset[Right]]
     peer: bool = False
+    max_segments: int | None = None
+    max_nodes: int | None = None
 
     def may(self, right: Right, pipeline: str) -> bool:
         return any(right in rights for rights in self._of(pipeline))
@@ -145,10 +151,10 @@ def parse_tokens(data: bytes, path: str) -> list[Token]:
 
 
 def _token(entry: Any, where: str) -> Token:
-    if not isinstance(entry, dict) or not set(entry) <= {"name", "sha256", "pipelines", "peer"}:
+    if not isinstance(entry, dict) or not set(entry) <= _FIELDS:
         raise CredentialsError(
-            f"{where} is not a mapping with name, sha256 and pipelines or peer; never write a token "
-            "itself into this file"
+            f"{where} is not a mapping with name, sha256 and pipelines or peer, and max_segments or max_nodes; "
+            "never write a token itself into this file"
         )
     name, digest = entry.get("name"), entry.get("sha256")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
@@ -165,7 +171,13 @@ def _token(entry: Any, where: str) -> Token:
     peer = entry.get("peer", False)
     if not isinstance(peer, bool):
         raise CredentialsError(f"{where} ({name}): peer is true or false")
-    return Token(name, known, _rights(entry.get("pipelines", {}), f"{where} ({name})"), peer)
+    rights = _rights(entry.get("pipelines", {}), f"{where} ({name})")
+    budgets = (entry.get("max_segments"), entry.get("max_nodes"))
+    if not all(budget is None or (type(budget) is int and budget >= 0) for budget in budgets):
+        raise CredentialsError(
+            f"{where} ({name}): max_segments and max_nodes are numbers from 0 on"
+        )
+    return Token(name, known, rights, peer, *budgets)
 
 
 def _rights(given: Any, where: str) -> dict[str, frozenset[Right]]:

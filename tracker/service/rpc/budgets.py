@@ -1,0 +1,73 @@
+"""What a token may take of the segments and nodes of a process: a part of what all may take together.
+
+What counts is what it may register, or commit to, whoever did so: that needs no record, and is the same after a
+restart. A token that may do so for every pipeline has no part, but what its entry gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tracker.core.model import PipelineSpec, RefusalCode, Refused
+from tracker.core.process import Process, ProcessConfig
+from tracker.service.rpc.access import TOKEN
+from tracker.service.rpc.tokens import Right, Token
+
+PART = 2
+"""A token whose entry does not say has one in so many of the segments, and of the nodes, of a process."""
+_DOES = {Right.REGISTER: "register", Right.COMMIT: "commit to"}
+
+
+class Budgets:
+    """Judges what callers are about to add."""
+
+    def __init__(self, process: Process, config: ProcessConfig) -> None:
+        self._process, self._config = process, config
+        self._registering: dict[str, int] = {}
+        """Segments of pipelines that are not registered yet."""
+
+    @contextmanager
+    def registers(self, spec: PipelineSpec) -> Iterator[None]:
+        """While a pipeline is being registered: it counts from now on. Raises Refused(FULL)."""
+        there = self._registering | {p.name: len(p.segments) for p in self._process.pipelines()}
+        token = TOKEN.get()
+        if token is not None and spec.name not in there:
+            most = self._most(token, Right.REGISTER, token.max_segments, self._config.max_segments)
+            more = len(spec.segments)
+            _check(token, Right.REGISTER, there, more, most, "segments", f"pipeline {spec.name!r}")
+        self._registering[spec.name] = len(spec.segments)
+        try:
+            yield
+        finally:
+            self._registering.pop(spec.name, None)
+
+    def check_join(self, pipeline: str, node_id: str) -> None:
+        """Raises Refused(FULL) where a node that is not there yet would be one too many."""
+        token = TOKEN.get()
+        if token is None or self._process.is_at_home(pipeline, node_id):
+            return
+        most = self._most(token, Right.COMMIT, token.max_nodes, self._config.max_nodes)
+        whose = f"pipeline {pipeline!r}: node {node_id[:60]!r}"
+        _check(token, Right.COMMIT, self._process.nodes_at_home(), 1, most, "nodes", whose)
+
+    def _most(self, token: Token, right: Right, own: int | None, of_process: int) -> int:
+        if own is not None:
+            return own
+        return of_process if token.may_everywhere(right) else of_process // PART
+
+
+def _check(
+    token: Token, right: Right, there: Mapping[str, int], more: int, most: int, what: str, whose: str
+) -> None:  # fmt: skip
+    """there: what all have, by pipeline. Raises Refused(FULL)."""
+    if sum(there.values()) + more <= most:
+        return  # as nearly always, and without a look at who may what
+    own = sum(count for name, count in there.items() if token.may(right, name))
+    if own + more > most:
+        raise Refused(
+            RefusalCode.FULL,
+            f"{whose}: the pipelines that token {token.name!r} may {_DOES[right]} have {own} {what} here, and {more} "
+            f"more would pass its limit max_{what} of {most}; let go of some, or ask whoever keeps the tracker's "
+            "tokens for more",
+        )
