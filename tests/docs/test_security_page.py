@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.docs.pages import ROOT, blocks, table_rows
 from tracker.core.process import ProcessConfig
-from tracker.service.rpc import access, budgets, nodes, progress, sizes, waiters
+from tracker.service.rpc import access, budgets, nodes, pipelines, progress, sizes, waiters
 from tracker.service.rpc.limits import Limits
 from tracker.service.rpc.tokens import Right, parse_tokens
 from tracker.wire import grpc_options
@@ -39,6 +39,9 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert shown["tick size"] == f"{(grpc_options.MAX_TICK_BYTES + 1024) // 2**20} MiB - 1 KiB"
     assert shown["max_segments"] == f"{ProcessConfig().max_segments:,}"
     assert shown["max_nodes` of a process"] == f"{ProcessConfig().max_nodes:,}"
+    page = (pipelines.MAX_PAGE_PIPELINES, pipelines.MAX_PAGE_BYTES // 2**20)
+    assert shown["page of pipelines"] == f"{page[0]:,}, or {page[1]} MiB"
+    assert shown["list of pipelines"] == f"{(pipelines.MAX_LIST_BYTES + 1024) // 2**20} MiB - 1 KiB"
     config = ProcessConfig()
     assert shown["max_segments` of a token"] == f"{config.max_segments // budgets.PART:,}"
     assert shown["max_nodes` of a token"] == f"{config.max_nodes // budgets.PART:,}"

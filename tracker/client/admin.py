@@ -32,6 +32,8 @@ from tracker.wire.shards import shard_from_pb
 Answer = TypeVar("Answer")
 
 TIMEOUT_S = 30.0
+PAGE_PIPELINES = 200
+"""How many are asked for at a time."""
 SHARD_TIMEOUT_S = 5.0
 """How long one shard may take for its part of an explanation."""
 MAX_ASKED_AT_ONCE = 16
@@ -131,9 +133,15 @@ class Admin(Closing):
         return _info(answer)
 
     def pipelines(self) -> list[PipelineInfo]:
-        """All pipelines, by name."""
-        answer = self._call(lambda stub: stub.ListPipelines, pipeline_pb.ListPipelinesRequest())
-        return [_info(pipeline) for pipeline in answer.pipelines]
+        """All pipelines, by name, asked for page by page."""
+        found: list[PipelineInfo] = []
+        request = pipeline_pb.ListPipelinesRequest(page_size=PAGE_PIPELINES)
+        while True:
+            answer = self._call(lambda stub: stub.ListPipelines, request)
+            found += [_info(pipeline) for pipeline in answer.pipelines]
+            if not answer.next_page_token:  # an older process gives all at once
+                return found
+            request.page_token = answer.next_page_token
 
     def shards(self) -> list[ShardInfo]:
         """All shards, by number."""

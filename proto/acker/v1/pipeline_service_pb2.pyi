@@ -230,16 +230,27 @@ Global___GetPipelineResponse: _TypeAlias = GetPipelineResponse  # noqa: Y015
 
 @_typing.final
 class ListPipelinesRequest(_message.Message):
-    """Asks for all pipelines."""
+    """Asks for the pipelines that the caller may look at: a page of them, or all."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """How many there may be in the answer, which may hold fewer; 0, as older clients say: all of them, which
+    is refused where they do not fit into a message.
+    """
+    page_token: _builtins.str
+    """The next_page_token of the page before; empty for the first."""
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -247,11 +258,14 @@ Global___ListPipelinesRequest: _TypeAlias = ListPipelinesRequest  # noqa: Y015
 
 @_typing.final
 class ListPipelinesResponse(_message.Message):
-    """All pipelines."""
+    """A page of pipelines, or all."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PIPELINES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Where the next page begins; empty where this is the last."""
     @_builtins.property
     def pipelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetPipelineResponse]:
         """In the order of their names."""
@@ -260,10 +274,11 @@ class ListPipelinesResponse(_message.Message):
         self,
         *,
         pipelines: _abc.Iterable[Global___GetPipelineResponse] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipelines", b"pipelines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pipelines", b"pipelines"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,9 +9,12 @@ from dataclasses import replace
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from tracker.core import log as m
+from tracker.core.home.home import MAX_NAME_CHARACTERS
+from tracker.core.model import RefusalCode, Refused
 from tracker.core.model.routing import RoutingTable
 from tracker.core.process import ProcessConfig
 from tracker.service.engine import Engine
+from tracker.service.rpc.access import caller_knows
 from tracker.service.rpc.budgets import Budgets
 from tracker.service.rpc.errors import Context
 from tracker.service.sampling import Sampler
@@ -24,6 +27,11 @@ from tracker.wire.refusals import invalid
 from tracker.wire.shards import shard_to_pb
 
 MAX_RESCALE_WAIT_MS = 60_000
+MAX_PAGE_PIPELINES = 1_000
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""Of the pipelines of a page, unless one by itself is larger."""
+MAX_LIST_BYTES = MAX_TICK_BYTES
+"""Of all of them, for a client that does not ask by pages."""
 
 
 class PipelineServicer:
@@ -73,8 +81,35 @@ class PipelineServicer:
     async def ListPipelines(
         self, request: pipeline_pb.ListPipelinesRequest, context: Context
     ) -> pipeline_pb.ListPipelinesResponse:
-        names = [spec.name for spec in self._engine.process.pipelines()]
-        return pipeline_pb.ListPipelinesResponse(pipelines=[self._describe(n) for n in names])
+        size, token = request.page_size, request.page_token
+        if size < 0 or len(token) > MAX_NAME_CHARACTERS:
+            raise invalid(
+                f"page_size is {size}, and page_token has {len(token)} characters; a page has 1 to "
+                f"{MAX_PAGE_PIPELINES} pipelines (0: all), and a token is that of the page before"
+            )
+        most_bytes = MAX_PAGE_BYTES if size else MAX_LIST_BYTES
+        answer, answer_bytes = pipeline_pb.ListPipelinesResponse(), 0
+        for spec in self._engine.process.pipelines():
+            if spec.name < token or not caller_knows(spec.name):
+                continue
+            described = self._describe(spec.name)
+            described_bytes = described.ByteSize()
+            full = answer_bytes + described_bytes > most_bytes and answer_bytes > 0
+            if size and (full or len(answer.pipelines) >= min(size, MAX_PAGE_PIPELINES)):
+                answer.next_page_token = spec.name
+                break
+            if full:
+                raise Refused(
+                    RefusalCode.FULL,
+                    f"the pipelines do not fit into a message of {MAX_LIST_BYTES} bytes; ask for them by pages "
+                    "(page_size), as clients of this release do",
+                )
+            answer.pipelines.append(described)
+            answer_bytes += described_bytes
+            await asyncio.sleep(
+                0
+            )  # others are served meanwhile; a pipeline stays once it is registered
+        return answer
 
     def _describe(self, name: str) -> pipeline_pb.GetPipelineResponse:
         process = self._engine.process
