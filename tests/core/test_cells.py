@@ -184,6 +184,7 @@ def test_cells_that_came_packed_are_those_that_were_made_of_arrays(
     assert packed.highest_slot() == made.highest_slot() == max(row[1] for row in rows)
     counts = [row[3] for row in rows]
     assert packed.count_span() == made.count_span() == (min(counts), max(counts))
+    assert packed.items() == made.items() == sum(counts)
     lowest = {s: min(row[1] for row in rows if row[0] == s) for s in segments}
     assert packed.lowest_slots() == made.lowest_slots() == lowest
     bounds = [0] * 10
@@ -206,10 +207,10 @@ def test_runs_of_neighbouring_slots_come_to_the_same_as_their_cells_mixed(
         for first, count, seed in runs:
             count = min(count, HIGHEST_SLOT - first + 1)
             rows = [(0, first + n, root_value(f"{seed}", 0, n), n % 3) for n in range(count)]
-            assert Cells.of(rows).is_run()
+            assert Cells.of(rows).run() == (first if abs(first) < 2**62 else None)
             at_once.apply(Cells.of(rows), sign)
             shuffled = [*reversed(rows)]
-            assert count == 1 or not Cells.of(shuffled).is_run()
+            assert count == 1 or Cells.of(shuffled).run() is None
             mixed.apply(Cells.of(shuffled), sign)
             for table in (at_once, mixed):
                 table.validate()

@@ -23,6 +23,16 @@ _FEW_PACKED = [Struct(f"<{n}i{n}q{n}Q{n}q") for n in range(_FEW + 1)]
 """By the number of cells: how to unpack their columns, one behind the other."""
 
 
+_FAR = 2**62
+"""Beyond it slots are not looked at as a run: their sums may not be numbers of 64 bits."""
+
+
+def _same(data: bytes, size: int) -> int | None:
+    """The signed number that so many packed ones all are; None if they are not one."""
+    first = data[: len(data) // size]
+    return int.from_bytes(first, "little", signed=True) if first * size == data else None
+
+
 def _extreme(values: NDArray[Any], place: Any) -> int:
     # To ask where it lies takes NumPy half as long as to reduce to it.
     return int(values.item(place))
@@ -50,6 +60,7 @@ class Cells:
     _segment_span: tuple[int, int] | None = field(default=None, init=False, repr=False)
     _lowest_slots: dict[int, int] | None = field(default=None, init=False, repr=False)
     _highest_slot: int | None = field(default=None, init=False, repr=False)
+    _run: tuple[int, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.size = len(self.slots)
@@ -60,7 +71,7 @@ class Cells:
         cells = cls.__new__(cls)
         cells.size = len(slots) >> 3
         cells.packed = (segments, slots, checksums, counts)
-        cells._few = cells._segment_span = None  # noqa: SLF001 - one of this class
+        cells._few = cells._segment_span = cells._run = None  # noqa: SLF001 - one of this class
         cells._lowest_slots = cells._highest_slot = None  # noqa: SLF001 - one of this class
         return cells
 
@@ -136,9 +147,8 @@ class Cells:
             self._look_at_few()
             assert self._segment_span is not None, "there is at least one cell"
             return self._segment_span
-        data = self.segments.tobytes() if self.packed is None else self.packed[0]
-        if data == data[: len(data) // self.size] * self.size:
-            one = self.segments.item(0)
+        one = None if self.packed is None else _same(self.packed[0], self.size)
+        if one is not None:
             return one, one
         return int(self.segments.min()), int(self.segments.max())
 
@@ -155,6 +165,9 @@ class Cells:
             return self._lowest_slots
         first, last = self.segment_span()
         if first == last:
+            run = self.run()
+            if run is not None:
+                return {first: run}
             return {first: _extreme(self.slots, self.slots.argmin())}
         by_segment = np.full(last + 1, np.iinfo(np.int64).max)
         np.minimum.at(by_segment, self.segments, self.slots)
@@ -165,7 +178,12 @@ class Cells:
         """The highest slot of all cells, of which there is at least one."""
         if self._highest_slot is None:
             if self.size > _FEW:
-                self._highest_slot = _extreme(self.slots, self.slots.argmax())
+                run = self.run()
+                self._highest_slot = (
+                    _extreme(self.slots, self.slots.argmax())
+                    if run is None
+                    else run + self.size - 1
+                )
             else:
                 self._look_at_few()
                 assert self._highest_slot is not None, "there is at least one cell"
@@ -179,16 +197,30 @@ class Cells:
         if self.size <= _FEW:
             listed = [row[3] for row in self.rows()]
             return min(listed), max(listed)
+        one = None if self.packed is None else _same(self.packed[3], self.size)
+        if one is not None:
+            return one, one
         counts = self.counts
         return _extreme(counts, counts.argmin()), _extreme(counts, counts.argmax())
 
-    def is_run(self) -> bool:
-        """Whether these are cells of neighbouring slots, in their order; there is at least one."""
-        lowest, highest = min(self.lowest_slots().values()), self.highest_slot()
-        if highest - lowest != self.size - 1:
-            return False
+    def items(self) -> int:
+        """How many items, all in all; there is at least one cell."""
+        one = None if self.packed is None else _same(self.packed[3], self.size)
+        return int(np.add.reduce(self.counts)) if one is None else one * self.size
+
+    def run(self) -> int | None:
+        """The first slot, if these are cells of neighbouring slots in their order; there is at least one."""
+        if self._run is None:
+            self._run = self._find_run()
+        return self._run[0] if self._run else None
+
+    def _find_run(self) -> tuple[int, ...]:
         data = self.slots.tobytes() if self.packed is None else self.packed[1]
-        return data == np.arange(lowest, highest + 1, dtype=_COLUMNS["slots"][1]).tobytes()
+        first = int.from_bytes(data[:8], "little", signed=True)
+        if not -_FAR < first < _FAR:
+            return ()
+        neighbours = np.arange(first, first + self.size, dtype=_COLUMNS["slots"][1])
+        return (first,) if data == neighbours.tobytes() else ()
 
     def below(self, bounds: Sequence[int]) -> NDArray[np.bool_] | None:
         """Which cells have a slot below their segment's bound (by segment number); None: not one has,

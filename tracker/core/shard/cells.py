@@ -55,7 +55,7 @@ class CellTable:
                 self._apply_one(segment, slot, checksum, sign * count)
             return
         lowest = cells.lowest_slots()
-        if len(lowest) == 1 and cells.is_run():
+        if len(lowest) == 1 and cells.run() is not None:
             ((segment, first),) = lowest.items()
             self._apply_run(segment, first, cells, sign)
             return
@@ -94,7 +94,7 @@ class CellTable:
             add(part_counts, counts[at:until], part_counts)
             self._count_filled(segment, page, row)
             at = until
-        self.open_items[segment] += sign * int(np.add.reduce(counts))
+        self.open_items[segment] += sign * cells.items()
 
     def _count_filled(self, segment: int, page: int, row: int) -> None:
         """Counts a page's open slots anew; gives the page back if there are none."""
@@ -114,7 +114,7 @@ class CellTable:
         np.bitwise_xor.at(self._checksums.reshape(-1), index, cells.checksums)
         add = np.add if sign > 0 else np.subtract
         add.at(self._counts.reshape(-1), index, cells.counts)
-        self.open_items[segment] += sign * int(np.add.reduce(cells.counts))
+        self.open_items[segment] += sign * cells.items()
         for page, row in zip(pages, rows, strict=True):
             self._count_filled(segment, page, row)
 
