@@ -14,7 +14,7 @@ import trove_classifiers
 from scripts.summary import ROOT
 from tests.docs.test_lock_file import PROJECT
 from tests.install.__main__ import FLOORS, ROWS, VARIED
-from tests.install.environments import build_wheel
+from tests.install.environments import build
 
 PACKAGES = {
     "lowmark": ROOT,
@@ -28,7 +28,7 @@ PACKAGES = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("dist")
-    build_wheel(directory)
+    build(directory)
     yield directory
 
 

@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import lowmark
-from scripts.summary import ROOT, finish
+from scripts.summary import finish
 from tests.install.environments import (
+    Built,
     Environment,
     InstallFailed,
-    build_wheel,
+    build,
     fresh,
     interpreter,
     locked,
@@ -102,18 +103,18 @@ class Outcome:
         return f"{self.row}: OK, {self.tests} tests and a round trip, {self.seconds} s"
 
 
-def run_row(row: Row, wheel: Path, directory: Path) -> Outcome:
+def run_row(row: Row, built: Built, directory: Path) -> Outcome:
     outcome, began_s = Outcome(str(row)), time.monotonic()
     python = interpreter(row.python)
     if python is None:
         outcome.skipped = f"no Python {row.python} on the PATH or in pyenv"
         return outcome
     try:
-        environment = _made(row, wheel, directory, python)
+        environment = _made(row, built.wheel, directory, python)
         if row.server:
             _serve(environment, row)
         else:
-            outcome.tests = _run_tests(environment)
+            outcome.tests = _run_tests(environment, built.source)
             with lowmark.embedded() as tracker:
                 _round_trip(environment, tracker.target, row)
     except (InstallFailed, subprocess.TimeoutExpired) as error:
@@ -133,12 +134,11 @@ def _made(row: Row, wheel: Path, directory: Path, python: str) -> Environment:
     return environment
 
 
-def _run_tests(environment: Environment) -> int:
-    """The client's tests, over a copy that has nothing of the product beside it; returns how many passed."""
+def _run_tests(environment: Environment, source: Path) -> int:
+    """The client's tests out of the sdist, over a copy that has nothing of the product beside it; returns how many passed."""
     for name in ("tests", "scripts", "examples"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, environment.work / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", environment.work)
+        shutil.copytree(source / name, environment.work / name)
+    shutil.copy(source / "pyproject.toml", environment.work)
     said = environment.run(
         [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider",
          *(f"tests/{name}" for name in CLIENT_TESTS)], TESTS_S,
@@ -192,11 +192,11 @@ def main(arguments: list[str]) -> int:
     numbers = [int(number) for number in chosen.split(",")] if chosen else range(1, len(ROWS) + 1)
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="lowmark-install-") as directory:
-        wheel = build_wheel(Path(directory) / "dist")
+        built = build(Path(directory) / "dist")
         for number in numbers:
             place = Path(directory) / f"row-{number}"
             place.mkdir()
-            outcome = run_row(ROWS[number - 1], wheel, place)
+            outcome = run_row(ROWS[number - 1], built, place)
             print(f"{number}. {outcome}", flush=True)
             outcomes.append(outcome)
             shutil.rmtree(place)

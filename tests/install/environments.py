@@ -21,20 +21,25 @@ class InstallFailed(Exception):
     """A wheel can't be built or installed; says what pip or the build said."""
 
 
-def build_wheel(directory: Path) -> Path:
+@dataclass(frozen=True)
+class Built:
+    """A wheel, and the unpacked sdist that it was built from."""
+
+    wheel: Path
+    source: Path
+
+
+def build(directory: Path) -> Built:
     """Builds the sdist, and the wheel from what is in it alone: what the sdist lacks, the wheel does too."""
-    _call(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(directory)],
-        ROOT,
-        BUILD_S,
-    )
+    build_sdist = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(directory)]
+    _call(build_sdist, ROOT, BUILD_S)
     (sdist,) = directory.glob("*.tar.gz")
     shutil.unpack_archive(sdist, directory / "unpacked", filter="data")
-    (unpacked,) = (directory / "unpacked").iterdir()
+    (source,) = (directory / "unpacked").iterdir()
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
-    _call(command, unpacked, BUILD_S)
+    _call(command, source, BUILD_S)
     (wheel,) = directory.glob("*.whl")
-    return wheel
+    return Built(wheel, source)
 
 
 def interpreter(version: str) -> str | None:

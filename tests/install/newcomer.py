@@ -27,7 +27,7 @@ from scripts.summary import BUILD, ROOT, finish
 from tests.cluster.children import now_slot, until
 from tests.dashboard.browser import Browser
 from tests.docs.pages import Block, blocks_below
-from tests.install.environments import Environment, InstallFailed, build_wheel, fresh, locked
+from tests.install.environments import Environment, InstallFailed, build, fresh, locked
 
 SECTION = "Start in a minute"
 BOUND_S = 60
@@ -194,7 +194,7 @@ def main(arguments: list[str]) -> int:
     ) as directory:
         root = Path(directory)
         try:
-            wheel, constraints = build_wheel(root / "dist"), root / "constraints.txt"
+            wheel, constraints = build(root / "dist").wheel, root / "constraints.txt"
             constraints.write_text(locked(without=()))
             (root / "wheels").mkdir()
             gather_wheels(wheel, root / "wheels", constraints)
