@@ -69,15 +69,29 @@ def find(budget: Budget) -> Iterable[Figure]:
     if budget is not Budget.QUICK:
         cases += [(0, 8_000), (100, 4_000)]
     for cells, ticks in cases:
-        yield from _compare(cells, ticks, rounds, budget.looks)
+        yield from _case(cells, ticks, rounds, budget.looks)
     for cells, ticks in cases:
         if cells:
-            yield from _compare(cells, ticks, rounds, budget.looks, TICKS_TOGETHER)
+            yield from _case(cells, ticks, rounds, budget.looks, TICKS_TOGETHER)
 
 
-def _compare(
-    cells: int, ticks: int, rounds: int, looks: int, together: int = 1
-) -> Iterable[Figure]:
+def _case(cells: int, ticks: int, rounds: int, looks: int, together: int = 1) -> Iterable[Figure]:
+    def told(runs: dict[str, list[Run]]) -> bool:
+        return are_told(_figures(cells, ticks, together, **runs))
+
+    return _figures(cells, ticks, together, **in_turns(cells, ticks, together, rounds, told, looks))
+
+
+def in_turns(
+    cells: int,
+    ticks: int,
+    together: int,
+    rounds: int,
+    told: Callable[[dict[str, list[Run]]], bool] = lambda _: True,
+    looks: int = 1,
+) -> dict[str, list[Run]]:
+    """The rounds of a tracker ("tracker") and of an echo ("echo"): so many ticks, of so many cells, so many of
+    them together in a message to the tracker."""
     with (
         tempfile.TemporaryDirectory(prefix="lowmark-bench-") as directory,
         Tracker(Path(directory)) as tracker,
@@ -86,17 +100,16 @@ def _compare(
         numbered = [numbered_tick(number, cells) for number in range(2, ticks + 2)]
         ours, bare = messages_of(numbered, together), messages_of(numbered, 1)
         pipelines = (f"p{turn}" for turn in itertools.count())
-        runs = take_turns(
+        return take_turns(
             {
                 "tracker": lambda: looping.run(commit(tracker, next(pipelines), ours, ticks)),
                 "echo": lambda: looping.run(_echo(echo, bare)),
             },
             rounds,
-            lambda runs: are_told(_figures(cells, ticks, together, **runs)),
+            told,
             looks=looks,
             has_time=time_for(CASE_S),
         )
-    return _figures(cells, ticks, together, **runs)
 
 
 def _figures(

@@ -278,7 +278,7 @@ async def _serve_owned(
     return server.failure, server.left
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Python looks for cycles of objects that hold each other whenever there are so many more objects than it
     let go of; those of ticks under way hold no cycle, and are as many for a moment. What is there at the start
     stays, and need not be looked at."""
@@ -288,5 +288,5 @@ def _collect_rarely() -> None:
 
 def main(config: ServerConfig) -> int:
     """Runs one process; for the command line."""
-    _collect_rarely()
+    collect_rarely()
     return asyncio.run(serve(config))
