@@ -36,3 +36,10 @@ def test_what_is_done_unasked_delays_no_more_than_a_burst() -> None:
     for _ in range(1_000):
         allowance.spend(100, PERIOD)
     assert allowance.free_ns(PERIOD) == 100 + PERIOD
+
+
+def test_what_is_done_unasked_counts_so_many_times_beyond_a_burst() -> None:
+    allowance = Allowance(4, beyond=3)
+    for _ in range(1_000):
+        allowance.spend(100, PERIOD)
+    assert allowance.free_ns(PERIOD) == 100 + 4 * PERIOD

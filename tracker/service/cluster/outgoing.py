@@ -24,8 +24,13 @@ REPORT_INTERVAL_MS = 6
 MESSAGES_PER_S = 1_000
 """So many messages a process may send for the sake of reports, over all its links, in the long run: each costs both
 ends together some 0.3 ms of a processor, so that this is a sixth of one at each."""
+MESSAGES_PER_S_OF_A_LINK = 700
+"""The same on each link: where its entries are as many by themselves, reports go with them, a millisecond or two later."""
 BURST = 8
 """So many messages in a row are no sign that a link is busy."""
+BEYOND_BURST = 8
+"""So many of the entries that went at once count beyond a burst: a link on which they are many is not taken for a
+quiet one between two of them."""
 _MS = 1_000_000
 _S = 1_000_000_000
 
@@ -38,7 +43,7 @@ class Outgoing:
         """To how many shards the process sends: they share what it may send."""
         self._frames: list[m.Frame] = []
         self._last_taken_ns: int | None = None
-        self._messages = Allowance(BURST)
+        self._messages = Allowance(BURST, BEYOND_BURST)
         self.due_ns: int | None = None
         """When `take` is due; None while nothing waits."""
 
@@ -65,7 +70,7 @@ class Outgoing:
 
     @property
     def _period_ns(self) -> int:
-        return self.links * _S // MESSAGES_PER_S
+        return max(self.links * _S // MESSAGES_PER_S, _S // MESSAGES_PER_S_OF_A_LINK)
 
     def take(self, now_ns: int) -> list[m.Frame]:
         """All that waits, in the order in which it was added."""
