@@ -144,7 +144,9 @@ class Node:
 
 
 def cells(first: int, count: int, step: int, segment: int = 0) -> Cells:
-    """`count` cells of neighbouring slots from `first` on, each with a value of its own by `step`."""
+    """`count` cells of neighbouring slots from `first` on, each with a value of its own by `step`: mixed, so
+    that those of steps that follow one another do not cancel out in a slot."""
+    step = (step + 1) * 0xD6E8FEB86659FD93 % 2**64
     values = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return Cells(
         np.full(count, segment, np.int32),

@@ -18,6 +18,7 @@ from tracker.core.log import (
     FrontReport,
     KeyClosed,
     KeyOpened,
+    KeyProgress,
     KeyTick,
     LimitsChanged,
     PipelineRegistered,
@@ -26,6 +27,8 @@ from tracker.core.log import (
     Restart,
     SegmentLow,
     ShardReport,
+    TickRun,
+    Told,
     TouchedRun,
     WrittenOff,
 )
@@ -71,8 +74,14 @@ def tick(**parts: object) -> KeyTick:
     return KeyTick(Tick("p", KEY, 1, content(**parts)), Cells.empty())  # type: ignore[arg-type]
 
 
-def entries(*of: Entry) -> Callable[[int], FrameBody]:
+def entries(*of: Told) -> Callable[[int], FrameBody]:
     return lambda due: Entries(due, of)
+
+
+def run(count: int = 3, number: int = 2, parts: object = (), keys: int = 1) -> TickRun:
+    """A run of ticks 1 and on of the node at shard 1, up to a number."""
+    progress = KeyProgress("p", KEY, number)
+    return TickRun(count, (progress,) * keys, parts)  # type: ignore[arg-type]
 
 
 def report(pipeline: PipelineReport, **more: object) -> Callable[[int], FrameBody]:
@@ -118,6 +127,52 @@ BAD: dict[str, tuple[Callable[[int], FrameBody], str]] = {
         ),
         "number 1; it has 1",
     ),
+    "a run of no entries": (entries(run(0)), "a run of 0 entries"),
+    "a run of fewer than no entries": (entries(run(-5)), "a run of -5 entries"),
+    "a run of more entries than there may be": (entries(run(65_537)), "a run of 65537 entries"),
+    "a run of nobody's ticks": (entries(run(keys=0)), "ticks of 0 keys"),
+    "a run with more keys than entries": (entries(run(keys=4)), "ticks of 4 keys"),
+    "a run with a part before it": (entries(run(parts=((-1, tick()),))), "1 parts"),
+    "a run with a part behind it": (entries(run(parts=((3, tick()),))), "1 parts"),
+    "a run with two parts in one place": (
+        entries(run(parts=((1, tick()), (1, tick())))),
+        "2 parts",
+    ),
+    "a run that was heard before and cannot be": (
+        lambda due: Entries(due - 1, (run(0),)),
+        "of 0 entries",
+    ),
+    "a run of a node that is at home elsewhere": (
+        entries(TickRun(3, (KeyProgress("p", NodeKey(HERE, 1), 1),))),
+        "at home at shard 0",
+    ),
+    "a run up to a number after which there is none": (
+        entries(run(number=2**63 - 1)),
+        "tick 9223372036854775807",
+    ),
+    "a run with a tick of a node that it does not name": (
+        entries(
+            run(parts=((0, KeyTick(Tick("p", NodeKey("x", 1), 1, content()), Cells.empty())),))
+        ),
+        "up to -1",
+    ),
+    "a run with a tick behind its last": (
+        entries(run(number=0, parts=((0, tick()),))),
+        "tick 1 of node",
+    ),
+    "a run with a tick of a pipeline that is not there": (
+        entries(run(parts=((0, KeyTick(Tick("q", KEY, 1, content()), Cells.empty())),))),
+        "pipeline 'q'",
+    ),
+    "a run with a front that joins": (
+        entries(run(parts=((0, tick(joins={"F": 0})),))),
+        "fronts of node",
+    ),
+    "a run with cells of a segment that is not there": (
+        entries(run(parts=((0, tick(created=[(2, 5, 1)])),))),
+        "number 2",
+    ),
+    "something bad behind a run": (entries(run(), tick(created=[(9, 5, 1)])), "number 9"),
     "a low of a segment that is not there": (
         report(PipelineReport("p", lows=(SegmentLow(2, 5, 1, 1, 0),))),
         "number 2",
@@ -206,6 +261,18 @@ def test_a_frame_that_points_nowhere_is_refused(cluster: Cluster, what: str) -> 
     assert refused.value.refusal.code is RefusalCode.INVALID
     assert named in str(refused.value)
     assert (plain(process.snapshot()), process.position) == before
+
+
+def test_a_run_of_a_pipeline_that_is_not_known_yet_waits_and_is_not_judged(
+    cluster: Cluster,
+) -> None:
+    process, epoch = cluster.processes[0], cluster.epochs[1]
+    due = process.links[1].accepted + 1
+    unknown = TickRun(2, (KeyProgress("p", KEY, 1), KeyProgress("q", NodeKey(HERE, 1), 1)))
+    frame = Frame(1, epoch, Entries(due, (run(), unknown, run())))
+    process.check_frame(frame)
+    process.handle(FrameArrived(frame), cluster.now_ns)
+    assert process.links[1].accepted == due + 2, "the first of the three, and no other"
 
 
 def test_what_is_not_taken_is_not_judged(cluster: Cluster) -> None:

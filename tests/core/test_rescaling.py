@@ -11,7 +11,6 @@ from tests.core.driver import Cluster, HandNode, refused
 from tracker.core.log import (
     Effect,
     Entries,
-    Entry,
     Event,
     FrameArrived,
     JoinNode,
@@ -21,6 +20,7 @@ from tracker.core.log import (
     Restart,
     RestartPipeline,
     ShardNumber,
+    Told,
 )
 from tracker.core.log.steps import SEQUENCER, ShardLeaving, ShardLeft
 from tracker.core.membership.membership import Membership
@@ -398,7 +398,7 @@ class LeaverAhead(Cluster):
             event = FrameArrived(replace(event.frame, body=replace(body, entries=entries)))
         return super().handle(shard, event)
 
-    def _ahead(self, entry: Entry) -> Entry:
+    def _ahead(self, entry: Told) -> Told:
         if not isinstance(entry, ShardLeft):
             return entry
         said = tuple(replace(words, announced=self.last_words) for words in entry.pipelines)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.core.driver import Cluster, content
 from tracker.core.home.home import MAX_CELLS_PER_TICK, MAX_NAME_BYTES_PER_TICK
-from tracker.core.log import Entries, Entry, RescaleShards, Send, StageContributions
+from tracker.core.log import Entries, RescaleShards, Send, StageContributions, Told
 from tracker.core.log.sizes import entry_bytes, pieces
 from tracker.core.log.steps import CellsMoved, DepartureSummarized, LateEntry, NodesMoved, ShardLeft
 from tracker.core.model import Cells, PipelineSpec, Refusal, RefusalCode, StagedContribution, Unit
@@ -34,7 +34,7 @@ class OneByOne(Cluster):
         super().commit(shard, 1)
 
 
-def frames(cluster: Cluster) -> Iterator[tuple[Entry, ...]]:
+def frames(cluster: Cluster) -> Iterator[tuple[Told, ...]]:
     for effect in cluster.effects:
         if isinstance(effect, Send) and isinstance(effect.frame.body, Entries):
             yield effect.frame.body.entries

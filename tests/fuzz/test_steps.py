@@ -23,6 +23,7 @@ from tracker.core.model import (
     Cells,
     Edge,
     FrontPolicy,
+    Heartbeat,
     NodeKey,
     PipelineSpec,
     SilentFront,
@@ -103,7 +104,22 @@ def ticks(draw: st.DrawFn) -> m.KeyTick:
     return m.KeyTick(Tick(draw(pipelines), draw(keys), draw(numbers), content), draw(cells()))
 
 
+@st.composite
+def runs(draw: st.DrawFn) -> m.TickRun:
+    """Mostly such as there may be: parts in their order, of keys that it names."""
+    parts = draw(st.lists(ticks(), max_size=2))
+    places = draw(st.lists(numbers, min_size=len(parts), max_size=len(parts)).map(sorted))
+    named = [m.KeyProgress(p.tick.pipeline, p.tick.key, p.tick.number) for p in parts]
+    promises = st.lists(st.builds(Heartbeat, st.sampled_from("FG"), slots), max_size=2).map(tuple)
+    named += draw(
+        st.lists(st.builds(m.KeyProgress, pipelines, keys, numbers, promises), max_size=2)
+    )
+    count = draw(st.sampled_from((1, 2, 5)) | numbers)
+    return m.TickRun(count, tuple(named), tuple(zip(places, parts, strict=True)))
+
+
 entries = st.one_of(
+    runs(),
     st.builds(r.ShardJoining, shards, st.sampled_from(("host:1", "", "x" * 400))),
     st.builds(r.ShardJoined, shards),
     st.builds(r.ShardRemoved, shards),
@@ -140,7 +156,7 @@ entries = st.one_of(
 @pytest.mark.parametrize("sender", [0, 1])
 def test_what_cannot_be_applied_never_becomes_durable(sender: int) -> None:
     @fuzz(st.lists(st.lists(entries, min_size=1, max_size=4), max_size=5), case=str(sender))
-    def hears(frames: list[list[m.Entry]]) -> None:
+    def hears(frames: list[list[m.Told]]) -> None:
         peer = Peer(sender)
         for said in frames:
             if not peer.hear(tuple(said)):
@@ -206,7 +222,7 @@ def test_a_change_that_was_tampered_with_is_refused_or_taken_for_good(
 
 
 @fuzz(entries, share=4)
-def test_no_entry_takes_more_bytes_than_it_is_taken_for(entry: m.Entry) -> None:
+def test_no_entry_takes_more_bytes_than_it_is_taken_for(entry: m.Told) -> None:
     """Else a frame could be larger than a message may be."""
     try:
         message = entry_to_pb(entry)

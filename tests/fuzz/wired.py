@@ -159,7 +159,7 @@ class Peer(Wired):
         self.sender, self.receiver, self.believed = sender, 1 - sender, believed
         self.held = {(0, 1), (1, 0)}
 
-    def hear(self, said: tuple[m.Entry, ...]) -> bool:
+    def hear(self, said: tuple[m.Told, ...]) -> bool:
         """Whether the entries are taken; if not, nothing may have changed."""
         process = self.processes[self.receiver]
         body = m.Entries(process.links[self.sender].accepted + 1, said)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import types_pb2 as pb
+from tests.core.driver import plain
 from tracker.core import log as m
 from tracker.core.model import (
     Batch,
@@ -19,10 +20,13 @@ from tracker.core.model import (
     NodeKey,
     Refusal,
     RefusalCode,
+    Refused,
+    Tick,
     TickContent,
     Unit,
 )
 from tracker.wire.codec import derived
+from tracker.wire.entries import ENTRY, TOLD
 from tracker.wire.frames import frame_from_pb, frame_to_pb, write_frame
 from tracker.wire.refusals import refusal_from_pb, refusal_to_pb
 from tracker.wire.ticks import content_from_pb, content_to_pb
@@ -82,7 +86,8 @@ def test_every_frame_survives_the_wire() -> None:
         ((0, 5), (1, 4)),
     )
     entries = m.Entries(7, (m.KeyDropped("p", NodeKey("n", 3)), m.PipelineCompleted("p", 1, 9)))
-    for body in (entries, report, m.EntriesReceived(4, True), m.ReportWanted()):
+    received = m.EntriesReceived(4, True), m.EntriesReceived(4, takes_runs=False)
+    for body in (entries, report, *received, m.ReportWanted()):
         message = frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
         for carrier in (peer_pb.ExchangeRequest, peer_pb.Frame):
             assert frame_from_pb(carrier.FromString(message)) == m.Frame(1, 2, body)
@@ -91,6 +96,34 @@ def test_every_frame_survives_the_wire() -> None:
         assert following.SerializeToString() == message, (
             "as versions before this one read and write it"
         )
+
+
+def test_runs_survive_the_wire() -> None:
+    content = TickContent(
+        created=Cells.of([(0, 5, 6, 7)]), units_consumed=(Unit(1, "file:///a", 3),)
+    )
+    part = m.KeyTick(Tick("p", NodeKey("n", 3), 8, content), Cells.of([(0, 1, 2, 3)]))
+    keys = (
+        m.KeyProgress("p", NodeKey("n", 3), 9, (Heartbeat("F", -4), Heartbeat("G", 7))),
+        m.KeyProgress("q", NodeKey("m", 1), 1),
+    )
+    body = m.Entries(7, (m.TickRun(5, keys, ((2, part),)), m.KeyDropped("p", NodeKey("n", 3))))
+    message = frame_to_pb(m.Frame(1, 2, body)).SerializeToString()
+    back = frame_from_pb(peer_pb.ExchangeRequest.FromString(message))
+    assert plain(back) == plain(m.Frame(1, 2, body))
+    assert back.body.last == 12  # type: ignore[union-attr]
+
+
+def test_an_older_version_does_not_say_that_it_takes_runs() -> None:
+    message = peer_pb.ExchangeRequest(received=peer_pb.EntriesReceived(number=4))
+    assert frame_from_pb(message).body == m.EntriesReceived(4, takes_runs=False)
+
+
+def test_a_run_is_no_entry_of_an_own_log() -> None:
+    message = peer_pb.Entry(run=peer_pb.TickRun(count=1))
+    TOLD.from_pb(message)
+    with pytest.raises(Refused, match="says nothing"):
+        ENTRY.from_pb(message)
 
 
 @pytest.mark.parametrize("code", RefusalCode)

@@ -12,7 +12,7 @@ from unittest import mock
 
 from tests import inside
 from tracker.core.cut.combiner import Combiner
-from tracker.core.log import Entries, Entry, KeyTick, ReceivedEntries
+from tracker.core.log import Entries, KeyTick, ReceivedEntries, TickRun, Told
 from tracker.core.model import FrontId, NodeKey
 from tracker.core.model.slots import FOREVER, LOWEST_SLOT
 from tracker.core.pipeline.pipeline import Pipeline
@@ -91,8 +91,11 @@ def no_duplicate_check() -> Iterator[None]:
     ticks whatever their numbers are."""
     take, apply = Receiver._take_entries, ShardPipeline.apply_tick
 
-    def is_plain_tick(pipelines: Pipelines, entry: Entry) -> bool:
+    def is_plain_tick(pipelines: Pipelines, entry: Told) -> bool:
         """Of a key that is still known, and without fronts: what is left is cells alone."""
+        if isinstance(entry, TickRun):
+            promises = any(each.heartbeats for each in entry.keys)
+            return not promises and all(is_plain_tick(pipelines, part) for _, part in entry.parts)
         if not isinstance(entry, KeyTick) or entry.tick.pipeline not in pipelines:
             return False
         content = entry.tick.content
@@ -100,7 +103,7 @@ def no_duplicate_check() -> Iterator[None]:
         return entry.tick.key in known and not (content.heartbeats + content.joins + content.leaves)
 
     def take_again(self: Receiver, shard: int, link: Link, body: Entries) -> None:
-        repeated = body.first + len(body.entries) - 1 <= link.accepted
+        repeated = body.last <= link.accepted
         if repeated and all(is_plain_tick(self._pipelines, entry) for entry in body.entries):
             self._journal.append(ReceivedEntries(shard, body.first, body.entries))
         else:

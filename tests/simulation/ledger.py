@@ -24,6 +24,7 @@ from tracker.core.log import (
     ReceivedEntries,
     Record,
     Swept,
+    Told,
     WrittenOff,
 )
 from tracker.core.log.steps import (
@@ -105,7 +106,7 @@ class Ledger:
             place = ((record.pipeline, record.generation), record.segment)
             swept[place] = max(record.below, swept.get(place, record.below))
 
-    def _hear_completion(self, said: dict[str, dict[int, dict[int, int]]], entry: Entry) -> None:
+    def _hear_completion(self, said: dict[str, dict[int, dict[int, int]]], entry: Told) -> None:
         """That a pipeline is complete, every process says from then on."""
         if isinstance(entry, PipelineCompleted):
             for segment in range(MOST_SEGMENTS):

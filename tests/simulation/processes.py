@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from tracker.core.log import (
     Committed,
     Effect,
     Entries,
-    Entry,
+    EntriesReceived,
     Event,
     Frame,
     FrameArrived,
@@ -45,9 +45,12 @@ from tracker.core.log import (
     ShardReport,
     SubmitTick,
     SubmitTicks,
+    TickRun,
+    Told,
     Wake,
     WakeAt,
     WrittenOff,
+    numbered,
 )
 from tracker.core.log.sizes import (
     CELL_BYTES,
@@ -492,6 +495,8 @@ class Processes(Base):
 
     def _send(self, source: Running, target: int, frame: Frame) -> None:
         plan, rng = self.plan, self.rng
+        if self._is_older(source) and isinstance(frame.body, EntriesReceived):
+            frame = replace(frame, body=replace(frame.body, takes_runs=False))
         self._check_frame(source, target, frame)
         wire = source.wires.get(target)
         if wire is None:
@@ -529,15 +534,25 @@ class Processes(Base):
         """Frames and what is under way are bounded; notes which limits were reached."""
         body, config = frame.body, self.plan.config
         if type(body) is Entries:
-            if len(body.entries) > config.max_entries_per_frame:
-                raise Failure("broken", f"a frame has {len(body.entries)} entries")
-            if len(body.entries) == config.max_entries_per_frame:
+            count = body.last - body.first + 1
+            if count > config.max_entries_per_frame:
+                raise Failure("broken", f"a frame has {count} entries")
+            if count == config.max_entries_per_frame:
                 self.count("full_frames")
             self._check_sizes(source, body)
+            for _, run in _runs_of(frame):
+                self.count("runs_with_parts" if run.parts else "runs_without_parts")
+            receiver = self.shards[target].running
+            if receiver is not None and self._is_older(receiver) and len(body.entries) > 1:
+                self.count("frames_for_older_versions")
             link: Link = source.process.links.get(target, Link())
-            ahead = body.first + len(body.entries) - 1 - link.confirmed
+            ahead = body.last - link.confirmed
             if ahead >= config.max_entries_in_flight:
                 self.count("full_links")
+
+    def _is_older(self, running: Running) -> bool:
+        """Whether a process is of a version that takes entries one by one: until it is replaced by another."""
+        return running.epoch == 1 and running.shard.number in self.plan.older_shards
 
     def _check_sizes(self, source: Running, body: Entries) -> None:
         """A frame takes no more bytes than it may, and neither does what is handed over, unless it is one
@@ -546,8 +561,8 @@ class Processes(Base):
         size = sum(map(entry_bytes, entries))
         if len(entries) > 1 and size > config.max_bytes_per_frame:
             raise Failure("broken", f"a frame of {len(entries)} entries has {size} bytes")
-        last = body.first + len(entries) - 1
-        if len(entries) < config.max_entries_per_frame and last < inside.home_last(source.process):
+        count = body.last - body.first + 1
+        if count < config.max_entries_per_frame and body.last < inside.home_last(source.process):
             self.count("frames_full_by_bytes")
         for entry, after in zip(entries, (*entries[1:], None), strict=True):
             repeated = isinstance(entry, NodesMoved | CellsMoved) and type(after) is type(entry)
@@ -564,11 +579,21 @@ class Processes(Base):
             self.not_a_step()
             return
         process = wire.end.process
+        if self._is_older(wire.end) and any(_runs_of(frame)):
+            # It was replaced by one that takes them, and has not noticed.
+            self.count("runs_refused_by_older_versions")
+            self._end_wire(source, target, wire)
+            return
         try:
             process.check_frame(frame)
         except Refused as refused:
             self._refuse_frame(source, target, wire, frame, refused, forged=forged)
             return
+        link = process.links.get(frame.shard)
+        if link is not None and any(
+            n <= link.accepted < n + r.count - 1 for n, r in _runs_of(frame)
+        ):
+            self.count("runs_taken_in_part")
         if isinstance(frame.body, ShardReport) and process.unknown_homes(frame.body):
             self.count("reports_of_unknown_shards")
         self.handle(wire.end, FrameArrived(frame))
@@ -594,6 +619,9 @@ class Processes(Base):
             raise Failure("broken", f"{_short(frame)} was refused: {refused}")
         self.count("refused_frames")
         self.trace_line(lambda: f"{_short(frame)} is refused: {refused}")
+        self._end_wire(source, target, wire)
+
+    def _end_wire(self, source: Running, target: int, wire: Wire) -> None:
         wire.end = None
         if source.alive:
             self.handle(source, PeerDisconnected(target))
@@ -652,7 +680,7 @@ class Processes(Base):
         self.after(self.milliseconds(5, 30), self.slow_shards.discard, shard)
 
 
-def _handed_over(entry: Entry) -> Iterator[list[int]]:
+def _handed_over(entry: Told) -> Iterator[list[int]]:
     """The bytes of each thing of a kind that an entry hands over."""
     match entry:
         case NodesMoved():
@@ -665,6 +693,14 @@ def _handed_over(entry: Entry) -> Iterator[list[int]]:
             yield list(map(given_up_bytes, entry.written_off))
         case DepartureSummarized() | ShardLeft():
             yield list(map(summary_bytes, entry.pipelines))
+
+
+def _runs_of(frame: Frame) -> Iterator[tuple[int, TickRun]]:
+    """The runs in a frame, each with the number of its first entry."""
+    if isinstance(frame.body, Entries):
+        for number, told in numbered(frame.body.first, frame.body.entries):
+            if isinstance(told, TickRun):
+                yield number, told
 
 
 def _short(thing: Any) -> str:

@@ -69,8 +69,9 @@ def kinds() -> dict[str, Message]:
     for arms in _ways(storage_pb.Record.DESCRIPTOR):
         message = storage_pb.Record()
         _fill(message, arms)
-        # An entry may be received as well as be the shard's own; one of them shows how.
-        if arms["record"] == "received" and arms.get("entry") != "tick":
+        # An entry may be received as well as be the shard's own; one of them shows how. A run is received.
+        kept_in = {"tick": ("home", "received"), "run": ("received",)}
+        if "entry" in arms and arms["record"] not in kept_in.get(arms["entry"], ("home",)):
             continue
         made[" ".join(arms.values())] = message
     made[SNAPSHOT] = storage_pb.Snapshot()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from acker.v1 import peer_service_pb2 as peer_pb
 from tracker.core import log as m
-from tracker.core.model import Cells, NodeKey, Tick
+from tracker.core.model import Cells, Heartbeat, NodeKey, Tick
 from tracker.wire.cells import CELLS, cells_from_pb, write_cells
 from tracker.wire.codec import Codec, bare, choice, derived
 from tracker.wire.framing import mark_of, number_bytes
@@ -62,28 +63,70 @@ def _tick_from_pb(t: peer_pb.KeyTick) -> m.KeyTick:
     return m.KeyTick(tick, cells_from_pb(t.late))
 
 
-ENTRY = choice(
-    m.Entry,
-    peer_pb.Entry,
-    "entry",
-    "an entry of a home log says nothing; is the other process of a newer version?",
-    register=bare(m.PipelineRegistered, SPEC),
-    opened=derived(m.KeyOpened, peer_pb.KeyOpened, KEY, RESTART),
-    tick=Codec(m.KeyTick, peer_pb.KeyTick, _tick_to_pb, _tick_from_pb),
-    closed=derived(m.KeyClosed, peer_pb.KeyClosed, KEY),
-    dropped=derived(m.KeyDropped, peer_pb.KeyDropped, KEY),
-    written_off=derived(m.WrittenOff, peer_pb.WrittenOff, CELLS),
-    restarted=derived(m.PipelineRestarted, peer_pb.PipelineRestarted, RESTART),
-    step=STEP,
-    limits_changed=derived(m.LimitsChanged, peer_pb.LimitsChanged, LIMITS),
-    completed=derived(m.PipelineCompleted, peer_pb.PipelineCompleted),
+def _write_run(run: m.TickRun, message: peer_pb.TickRun) -> None:
+    message.count = run.count
+    for progress in run.keys:
+        key = message.keys.add(pipeline=progress.pipeline, number=progress.number)
+        key.key.node_id, key.key.incarnation = progress.key.node_id, progress.key.incarnation
+        for heartbeat in progress.heartbeats:
+            key.heartbeats.add(front=heartbeat.front, slot=heartbeat.slot)
+    for place, part in run.parts:
+        written = message.parts.add(place=place)
+        _write_tick(part.tick, part.late, written.tick)
+
+
+def _run_to_pb(run: m.TickRun) -> peer_pb.TickRun:
+    message = peer_pb.TickRun()
+    _write_run(run, message)
+    return message
+
+
+def _run_from_pb(run: peer_pb.TickRun) -> m.TickRun:
+    return m.TickRun(
+        run.count,
+        tuple(
+            [
+                m.KeyProgress(
+                    each.pipeline,
+                    key_from_pb(each.key),
+                    each.number,
+                    tuple([Heartbeat(h.front, h.slot) for h in each.heartbeats]),
+                )
+                for each in run.keys
+            ]
+        ),
+        tuple([(part.place, _tick_from_pb(part.tick)) for part in run.parts]),
+    )
+
+
+_EMPTY = "an entry of a home log says nothing; is the other process of a newer version?"
+_ARMS: dict[str, Codec[Any, Any]] = {
+    "register": bare(m.PipelineRegistered, SPEC),
+    "opened": derived(m.KeyOpened, peer_pb.KeyOpened, KEY, RESTART),
+    "tick": Codec(m.KeyTick, peer_pb.KeyTick, _tick_to_pb, _tick_from_pb),
+    "closed": derived(m.KeyClosed, peer_pb.KeyClosed, KEY),
+    "dropped": derived(m.KeyDropped, peer_pb.KeyDropped, KEY),
+    "written_off": derived(m.WrittenOff, peer_pb.WrittenOff, CELLS),
+    "restarted": derived(m.PipelineRestarted, peer_pb.PipelineRestarted, RESTART),
+    "step": STEP,
+    "limits_changed": derived(m.LimitsChanged, peer_pb.LimitsChanged, LIMITS),
+    "completed": derived(m.PipelineCompleted, peer_pb.PipelineCompleted),
+}
+ENTRY: Codec[m.Entry, peer_pb.Entry] = choice(m.Entry, peer_pb.Entry, "entry", _EMPTY, **_ARMS)
+"""Of a process's own log."""
+_RUN = Codec(m.TickRun, peer_pb.TickRun, _run_to_pb, _run_from_pb)
+TOLD: Codec[m.Told, peer_pb.Entry] = choice(
+    m.Told, peer_pb.Entry, "entry", _EMPTY, **_ARMS, run=_RUN
 )
-entry_to_pb, entry_from_pb = ENTRY.to_pb, ENTRY.from_pb
+"""As another home tells it."""
+entry_to_pb, entry_from_pb = TOLD.to_pb, TOLD.from_pb
 
 
-def write_entry(entry: m.Entry, message: peer_pb.Entry) -> None:
-    """Writes an entry into a message that is a part of another one: a tick without a copy in between."""
+def write_entry(entry: m.Told, message: peer_pb.Entry) -> None:
+    """Writes an entry into a message that is a part of another one: ticks without a copy in between."""
     if isinstance(entry, m.KeyTick):
         _write_tick(entry.tick, entry.late, message.tick)
+    elif isinstance(entry, m.TickRun):
+        _write_run(entry, message.run)
     else:
         message.CopyFrom(entry_to_pb(entry))

@@ -42,6 +42,7 @@ def write_frame(frame: m.Frame, message: Carrier) -> None:
         case m.EntriesReceived():
             message.received.number = body.number
             message.received.again = body.again
+            message.received.takes_runs = body.takes_runs
         case m.ShardReport():
             message.report.CopyFrom(_REPORT.to_pb(body))
         case m.ReportWanted():
@@ -61,7 +62,8 @@ def frame_from_pb(message: Carrier) -> m.Frame:
             entries = tuple(entry_from_pb(entry) for entry in message.entries.entries)
             body = m.Entries(message.entries.first, entries)
         case "received":
-            body = m.EntriesReceived(message.received.number, message.received.again)
+            received = message.received
+            body = m.EntriesReceived(received.number, received.again, received.takes_runs)
         case "report":
             body = _REPORT.from_pb(message.report)
         case "report_wanted":

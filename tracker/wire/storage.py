@@ -20,7 +20,7 @@ from tracker.core.process.snapshot import ProcessSnapshot
 from tracker.core.shard.shard import FrontState, KeyState
 from tracker.wire.cells import CELLS
 from tracker.wire.codec import Codec, choice, derived
-from tracker.wire.entries import ENTRY, told_entry, write_entry
+from tracker.wire.entries import ENTRY, TOLD, told_entry, write_entry
 from tracker.wire.frames import RUN
 from tracker.wire.framing import mark_of, number_bytes
 from tracker.wire.pipelines import LIMITS, SPEC
@@ -57,7 +57,7 @@ _RECORD = choice(
     "record",
     "a stored record says nothing that this version knows; was the store written by a newer one?",
     home=derived(m.HomeEntry, storage_pb.HomeRecord, ENTRY),
-    received=derived(m.ReceivedEntries, storage_pb.ReceivedRecord, ENTRY),
+    received=derived(m.ReceivedEntries, storage_pb.ReceivedRecord, TOLD),
     pinned=derived(m.Pinned, storage_pb.PinnedRecord, PIN),
     granted=derived(m.FrontsGranted, storage_pb.PinnedRecord, PIN, grants="pins"),
     announcement=derived(m.Announcement, storage_pb.AnnouncementRecord),

@@ -255,7 +255,7 @@ class Entries(_message.Message):
     """Number of the first entry; the others follow without gaps."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entry]:
-        """The entries, each with the receiver's cells and units alone."""
+        """The entries, each with the receiver's cells and units alone. An arm `run` stands for several."""
 
     def __init__(
         self,
@@ -289,6 +289,7 @@ class Entry(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     LIMITS_CHANGED_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> _types_pb2.PipelineSpec:
         """A pipeline is registered."""
@@ -329,6 +330,12 @@ class Entry(_message.Message):
     def completed(self) -> Global___PipelineCompleted:
         """All of a pipeline is done."""
 
+    @_builtins.property
+    def run(self) -> Global___TickRun:
+        """Several ticks that follow one another. Told to processes that take it (EntriesReceived.takes_runs), and
+        stored by them; never an entry of a process's own log.
+        """
+
     def __init__(
         self,
         *,
@@ -342,16 +349,117 @@ class Entry(_message.Message):
         step: _shards_pb2.ShardStep | None = ...,
         limits_changed: Global___LimitsChanged | None = ...,
         completed: Global___PipelineCompleted | None = ...,
+        run: Global___TickRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "completed", b"completed", "dropped", b"dropped", "entry", b"entry", "limits_changed", b"limits_changed", "opened", b"opened", "register", b"register", "restarted", b"restarted", "run", b"run", "step", b"step", "tick", b"tick", "written_off", b"written_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed", "completed"]  # noqa: Y015
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["register", "opened", "tick", "closed", "dropped", "written_off", "restarted", "step", "limits_changed", "completed", "run"]  # noqa: Y015
     _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
 
 Global___Entry: _TypeAlias = Entry  # noqa: Y015
+
+@_typing.final
+class TickRun(_message.Message):
+    """Ticks that follow one another in a home log, by which no front joins or leaves, as one shard gets them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """How many entries of the log it stands for: 65,536 at most."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyProgress]:
+        """What they come to, of each key that has one."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunPart]:
+        """Those that have cells or units for the receiver, in their order."""
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        keys: _abc.Iterable[Global___KeyProgress] | None = ...,
+        parts: _abc.Iterable[Global___RunPart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "keys", b"keys", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TickRun: _TypeAlias = TickRun  # noqa: Y015
+
+@_typing.final
+class KeyProgress(_message.Message):
+    """What the ticks of a key in a run come to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    HEARTBEATS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Name of the pipeline."""
+    number: _builtins.int
+    """The number of the last one."""
+    @_builtins.property
+    def key(self) -> _types_pb2.NodeKey:
+        """Whose steps they are."""
+
+    @_builtins.property
+    def heartbeats(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Heartbeat]:
+        """Of each front that has promised the furthest slot."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        key: _types_pb2.NodeKey | None = ...,
+        number: _builtins.int = ...,
+        heartbeats: _abc.Iterable[_types_pb2.Heartbeat] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeats", b"heartbeats", "key", b"key", "number", b"number", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyProgress: _TypeAlias = KeyProgress  # noqa: Y015
+
+@_typing.final
+class RunPart(_message.Message):
+    """A tick of a run, with what the receiver owns of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    TICK_FIELD_NUMBER: _builtins.int
+    place: _builtins.int
+    """Where it stands in the run, from 0."""
+    @_builtins.property
+    def tick(self) -> Global___KeyTick:
+        """Its cells and units alone."""
+
+    def __init__(
+        self,
+        *,
+        place: _builtins.int = ...,
+        tick: Global___KeyTick | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tick", b"tick"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["place", b"place", "tick", b"tick"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunPart: _TypeAlias = RunPart  # noqa: Y015
 
 @_typing.final
 class KeyOpened(_message.Message):
@@ -647,19 +755,23 @@ class EntriesReceived(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
+    TAKES_RUNS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """All entries up to this number are durable at the sender."""
     again: _builtins.bool
     """Whether the sender asks for the next ones again."""
+    takes_runs: _builtins.bool
+    """Whether the sender takes runs (Entry.run); one of an older version does not, and does not say so."""
     def __init__(
         self,
         *,
         number: _builtins.int = ...,
         again: _builtins.bool = ...,
+        takes_runs: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "number", b"number", "takes_runs", b"takes_runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

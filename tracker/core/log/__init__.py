@@ -80,6 +80,7 @@ from tracker.core.log.records import (
     Staged,
     Swept,
 )  # fmt: skip
+from tracker.core.log.runs import KeyProgress, TickRun, Told, count_of, numbered
 from tracker.core.model import Restart
 
 __all__ = [
@@ -87,12 +88,12 @@ __all__ = [
     "DetachSession", "Effect", "Entries", "EntriesReceived", "Entry", "Event", "Frame",
     "FrameArrived", "FrameBody", "FrontGranted", "FrontReport", "FrontsGranted", "Grant",
     "HomeEntry", "JoinNode", "JoinShard", "Joined", "KeyClosed", "KeyDropped", "KeyOpened",
-    "KeyTick", "LeaveNode", "LeftTracker", "LimitsChanged", "MembersChanged", "NodeAlive",
+    "KeyProgress", "KeyTick", "LeaveNode", "LeftTracker", "LimitsChanged", "MembersChanged", "NodeAlive",
     "PeerConnected", "PeerDisconnected", "Pinned", "PipelineCompleted",
     "PipelineRegistered", "PipelineReport", "PipelineRestarted", "ReceivedEntries",
     "Record", "RegisterPipeline", "ReportWaits", "ReportWanted", "RescaleShards", "Restart",
     "RestartPipeline", "RetireNode", "SegmentLow", "Send", "SessionAttached",
     "SessionRefused", "ShardNumber", "ShardReport", "StageContributions", "Staged",
-    "SubmitTick", "SubmitTicks", "Swept", "TickRefused", "TicksDurable", "TouchedRun", "UnitsArrived",
-    "Wake", "WakeAt", "WrittenOff",
+    "SubmitTick", "SubmitTicks", "Swept", "TickRefused", "TickRun", "TicksDurable", "Told",
+    "TouchedRun", "UnitsArrived", "Wake", "WakeAt", "WrittenOff", "count_of", "numbered",
 ]  # fmt: skip

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.core.log.entries import Entry
+from tracker.core.log.runs import Told, behind, last_of
 from tracker.core.model import FrontId
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of the sender's home log: numbers first, first+1, ..."""
+    """Entries of the sender's home log: numbers first, first+1, ..., one by one or in runs."""
 
     first: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Told, ...]
+
+    @property
+    def last(self) -> int:
+        """The number of the last entry."""
+        return last_of(self.first, self.entries)
+
+    def from_number(self, number: int) -> tuple[Told, ...]:
+        """What it tells from that entry on, which is not before the first."""
+        return behind(self.entries, number - self.first)
 
 
 @dataclass(frozen=True, slots=True)
 class EntriesReceived:
-    """The sender holds the receiver's home log durably up to `number`; `again`: send on from there."""
+    """The sender holds the receiver's home log durably up to `number`; `again`: send on from there.
+    takes_runs: whether it takes runs; one of an older version takes entry by entry, and does not say so."""
 
     number: int
     again: bool = False
+    takes_runs: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracker.core.log.entries import Entry, KeyTick, PipelineRegistered
+from tracker.core.log.runs import Told, last_of
 from tracker.core.log.steps import MembershipStep
 from tracker.core.model import FrontPin, StagedContribution
 
@@ -22,11 +23,17 @@ class HomeEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEntries:
-    """Entries of another shard's home log, from number `first`, with this shard's parts."""
+    """Entries of another shard's home log, from number `first`, with this shard's parts, one by one or in
+    runs."""
 
     shard: int
     first: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Told, ...]
+
+    @property
+    def last(self) -> int:
+        """The number of the last entry."""
+        return last_of(self.first, self.entries)
 
 
 @dataclass(frozen=True, slots=True)

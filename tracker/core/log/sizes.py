@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from tracker.core.log import Entry, KeyTick, PipelineRegistered, WrittenOff, steps
+from tracker.core.log import (
+    KeyProgress,
+    KeyTick,
+    PipelineRegistered,
+    TickRun,
+    Told,
+    WrittenOff,
+    steps,
+)
 from tracker.core.model import Batch, Cells, NodeKey, StagedContribution, Unit, WrittenOffCell
 from tracker.core.model.nodes import NodeSnapshot
 from tracker.core.model.routing import RoutingTable
@@ -18,7 +26,7 @@ _NUMBER_BYTES = 11
 """Of an int64 and what it is."""
 _PART_BYTES = 8
 """What a part of a message takes beside what is in it."""
-_ENTRY_BYTES = 256
+ENTRY_BYTES = 256
 """Of an entry beside what can be long."""
 
 Thing = TypeVar("Thing")
@@ -88,13 +96,22 @@ def summary_bytes(words: steps.DepartureSummary) -> int:
     return text_bytes(words.pipeline) + numbers * _NUMBER_BYTES + parts * _PART_BYTES
 
 
-def entry_bytes(entry: Entry) -> int:
-    """Of a whole entry; the part that a shard gets is not larger."""
-    return _ENTRY_BYTES + _long_bytes(entry)
+def entry_bytes(entry: Told) -> int:
+    """Of a whole entry; the part that a shard gets is not larger. Or of a run as it is told."""
+    return ENTRY_BYTES + _long_bytes(entry)
 
 
-def _long_bytes(entry: Entry) -> int:
+def progress_bytes(progress: KeyProgress) -> int:
+    promises = sum(text_bytes(h.front) + _PART_BYTES + _NUMBER_BYTES for h in progress.heartbeats)
+    named = text_bytes(progress.pipeline) + _key_bytes(progress.key)
+    return _PART_BYTES + named + _NUMBER_BYTES + promises
+
+
+def _long_bytes(entry: Told) -> int:
     match entry:
+        case TickRun():
+            parts = sum(_NUMBER_BYTES + entry_bytes(part) for _, part in entry.parts)
+            return sum(map(progress_bytes, entry.keys)) + parts
         case KeyTick():
             return _tick_bytes(entry)
         case PipelineRegistered():
@@ -125,10 +142,12 @@ def _long_bytes(entry: Entry) -> int:
 
 def _tick_bytes(entry: KeyTick) -> int:
     content = entry.tick.content
-    names = [heartbeat.front for heartbeat in content.heartbeats]
-    names += [join.front for join in content.joins]
-    names += content.leaves
-    names += [move.name for move in content.holds]
+    names: list[str] = []
+    if content.heartbeats or content.joins or content.leaves or content.holds:  # most have none
+        names += [heartbeat.front for heartbeat in content.heartbeats]
+        names += [join.front for join in content.joins]
+        names += content.leaves
+        names += [move.name for move in content.holds]
     cells = len(content.created) + len(content.consumed) + len(entry.late)
     return (
         text_bytes(entry.tick.pipeline) + _key_bytes(entry.tick.key) + CELL_BYTES * cells

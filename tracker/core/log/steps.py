@@ -7,7 +7,6 @@ one order, each once, and no crash can undo one. What the others answer stands i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
 
 from tracker.core.model import (
     Cells,
@@ -196,5 +195,3 @@ MembershipStep = (
     | DepartureSummarized
     | ShardLeft
 )
-STEPS = frozenset(get_args(MembershipStep))
-"""The same, to be asked about an entry's type often."""

@@ -13,7 +13,6 @@ from tracker.core.log import (
     Announcement,
     Answer,
     Effect,
-    EntriesReceived,
     Entry,
     FrontGranted,
     FrontsGranted,
@@ -33,8 +32,10 @@ from tracker.core.log import (
     ShardNumber,
     Staged,
     Swept,
+    TickRun,
     UnitsArrived,
     WrittenOff,
+    numbered,
 )
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import MembershipStep, ShardJoining
@@ -74,7 +75,8 @@ class LogApplier:
             if request is not None:
                 self._answer(record, request)
         self._sessions.report_durable_ticks()
-        self._progress.after(now_ns)
+        self._replication.confirm_received()
+        self._progress.committed(now_ns)
         self._reporter.committed(now_ns)
 
     def _answer(self, record: Record, request: Hashable) -> None:
@@ -96,14 +98,14 @@ class LogApplier:
             case HomeEntry():
                 self._apply_own(record.number, record.entry, now_ns)
             case ReceivedEntries():
-                for index, entry in enumerate(record.entries):
+                for number, entry in numbered(record.first, record.entries):
                     if isinstance(entry, MembershipStep):
-                        self._rescaling.apply_step(
-                            entry, record.shard, record.first + index, now_ns
-                        )
+                        self._rescaling.apply_step(entry, record.shard, number, now_ns)
+                    elif isinstance(entry, TickRun):
+                        self._apply_run(entry, record.shard)
                     else:
                         self._apply_entry(entry, record.shard, now_ns)
-                self._received(record.shard, record.first + len(record.entries) - 1)
+                self._received(record.shard, record.last)
             case Announcement():
                 self._reporter.publish(record, now_ns)
             case Pinned():
@@ -156,11 +158,10 @@ class LogApplier:
             self._effects.append(FrontGranted(node.session, pipeline.grant(node, grant.front)))
 
     def _received(self, shard: int, number: int) -> None:
-        """Another home's log is durable here up to an entry."""
+        """Another home's log is durable here up to an entry: it is told so when all of the commit is applied."""
         link = self._replication.links.get(shard)
         if link is not None:
             link.received = number
-            self._replication.send(shard, EntriesReceived(number))
         else:
             self._replication.confirm_last_of(shard)
 
@@ -228,13 +229,25 @@ class LogApplier:
         if node.session is not None:
             self._sessions.tick_durable(node.session, tick.number)
 
+    def _apply_tick(self, entry: KeyTick, home: int) -> None:
+        shard = self._pipelines[entry.tick.pipeline].shard
+        for segment in shard.apply_tick(entry, home):
+            self._effects.append(UnitsArrived(entry.tick.pipeline, segment))
+
+    def _apply_run(self, run: TickRun, home: int) -> None:
+        """What a run of ticks of another home's log changes: the parts first, so that no promise and no
+        number of a tick counts before its cells."""
+        for _, part in run.parts:
+            self._apply_tick(part, home)
+        for progress in run.keys:
+            self._pipelines[progress.pipeline].shard.advance(progress)
+        self._pipelines.mark(*run.pipelines)
+
     def _apply_entry(self, entry: Entry, home: int, now_ns: int) -> None:
         """What an entry of any home log, with this shard's parts, changes at the shard."""
         match entry:
             case KeyTick():
-                shard = self._pipelines[entry.tick.pipeline].shard
-                for segment in shard.apply_tick(entry, home):
-                    self._effects.append(UnitsArrived(entry.tick.pipeline, segment))
+                self._apply_tick(entry, home)
                 self._pipelines.mark(entry.tick.pipeline)
             case KeyOpened():
                 if entry.restart is not None:

@@ -29,9 +29,13 @@ from tracker.core.log import (
     PipelineRestarted,
     Restart,
     ShardReport,
+    TickRun,
+    Told,
     WrittenOff,
+    count_of,
     steps,
 )
+from tracker.core.log.runs import MAX_ENTRIES_PER_RUN
 from tracker.core.membership.shards import Shards
 from tracker.core.membership.step_checks import MAX_NUMBER, check_step, table_of
 from tracker.core.model import Cells, NodeKey, PipelineSpec, RefusalCode, Refused
@@ -57,12 +61,22 @@ class FrameCheck:
         if isinstance(frame.body, ShardReport):
             self._check_report(frame.body)
         elif isinstance(frame.body, Entries):
-            due = link.accepted + 1
-            if frame.body.first <= due:
-                judge = EntryJudge(self._shards, self._pipelines, frame.shard, due)
-                for entry in frame.body.entries[due - frame.body.first :]:
-                    if not judge.takes(entry):
-                        return  # from here on nothing is taken
+            self._check_entries(frame.shard, frame.body, link.accepted + 1)
+
+    def _check_entries(self, sender: int, body: Entries, due: int) -> None:
+        for told in body.entries:
+            if isinstance(told, TickRun) and not told.is_possible:
+                raise Refused(
+                    RefusalCode.INVALID,
+                    f"a frame has a run of {told.count} entries with ticks of {len(told.keys)} keys and "
+                    f"{len(told.parts)} parts; a run is of 1 to {MAX_ENTRIES_PER_RUN} entries, of no more keys, "
+                    "and its parts stand within it, each behind the one before",
+                )
+        if body.first <= due:
+            judge = EntryJudge(self._shards, self._pipelines, sender, due)
+            for told in body.from_number(due):
+                if not judge.takes(told):
+                    return  # from here on nothing is taken
 
     def _check_report(self, report: ShardReport) -> None:
         for home in report.homes:
@@ -87,7 +101,7 @@ class EntryJudge:
         self._table = table_of(self._known, sender)
         self._specs: dict[str, PipelineSpec] = {}
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: Told) -> bool:
         """Whether the entry can be taken now; False if what it names is still on its way. Raises Refused
         if it never can."""
         self._check_sender(entry)
@@ -97,7 +111,7 @@ class EntryJudge:
         self.note(entry)
         return True
 
-    def knows(self, entry: Entry) -> bool:
+    def knows(self, entry: Told) -> bool:
         """Whether what the entry names is known: its pipelines, the homes, and that the sender has joined.
         Until then it is asked for again."""
         applied = entry.applied if isinstance(entry, steps.ShardLeft) else ()
@@ -107,7 +121,7 @@ class EntryJudge:
             and all(self._spec(name) is not None for name in _pipelines_of(entry))
         )
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: Told) -> None:
         """The entry is taken: those after it are judged by what it changes."""
         if isinstance(entry, PipelineRegistered):
             self._specs.setdefault(entry.spec.name, entry.spec)
@@ -116,7 +130,7 @@ class EntryJudge:
                 self._known = self._known.copy()
             self._known.apply(entry, self._sender, self._due)
             self._table = table_of(self._known, self._sender)
-        self._due += 1
+        self._due += count_of(entry)
 
     def _spec(self, pipeline: str) -> PipelineSpec | None:
         known = self._pipelines.get(pipeline)
@@ -124,7 +138,7 @@ class EntryJudge:
             return known.spec
         return self._pipelines.registering.get(pipeline) or self._specs.get(pipeline)
 
-    def _check_sender(self, entry: Entry) -> None:
+    def _check_sender(self, entry: Told) -> None:
         known, sender = self._known, self._sender
         if sender not in known.members and sender not in known.joining:
             raise Refused(
@@ -134,7 +148,7 @@ class EntryJudge:
                 f"{sorted(known.members)}",
             )
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: Told) -> None:
         """Raises Refused if the entry, of which all is known, can never be taken."""
         if isinstance(entry, PipelineRegistered):
             check_spec(entry.spec)
@@ -145,6 +159,8 @@ class EntryJudge:
                 for words in entry.pipelines:
                     _check_summary(self._known_spec(words.pipeline), words)
             check_step(self._known, self._shards.own, entry, self._sender)
+        elif isinstance(entry, TickRun):
+            self._check_run(entry)
         else:
             self._check_entry(self._known_spec(*_pipelines_of(entry)), entry)
 
@@ -172,6 +188,26 @@ class EntryJudge:
         if isinstance(entry, KeyOpened | PipelineRestarted) and entry.restart is not None:
             _check_restart(spec, entry.restart)
 
+    def _check_run(self, run: TickRun) -> None:
+        last = dict[tuple[str, NodeKey], int]()
+        for progress in run.keys:
+            self._check_home(self._known_spec(progress.pipeline), progress.key, progress.number)
+            last[progress.pipeline, progress.key] = progress.number
+        for _, part in run.parts:
+            tick, spec = part.tick, self._spec(part.tick.pipeline)
+            number = last.get((tick.pipeline, tick.key), -1)
+            if spec is None or not 0 <= tick.number <= number:
+                raise _refused(
+                    tick.pipeline,
+                    f"tick {tick.number} of node {tick.key} in a run that has its ticks up to {number} (-1: none)",
+                )
+            if tick.content.heartbeats or tick.content.joins or tick.content.leaves:
+                raise _refused(
+                    spec.name,
+                    f"fronts of node {tick.key} in a part of a run, which has cells and units alone",
+                )
+            _check_tick(spec, part)
+
     def _check_completed(self, spec: PipelineSpec, entry: PipelineCompleted) -> None:
         table = self._table
         if not 0 <= entry.generation <= MAX_NUMBER or spec.open:
@@ -198,9 +234,11 @@ class EntryJudge:
             )
 
 
-def _pipelines_of(entry: Entry) -> tuple[str, ...]:
+def _pipelines_of(entry: Told) -> Iterable[str]:
     """The names of the pipelines that an entry is of, and does not begin."""
     match entry:
+        case TickRun():
+            return entry.pipelines
         case KeyTick():
             return (entry.tick.pipeline,)
         case steps.DepartureSummarized() | steps.ShardLeft():

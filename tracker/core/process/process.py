@@ -301,7 +301,7 @@ class Process(Queries):
     def _resume(self, now_ns: int) -> None:
         """Does what is due, now that all is there again."""
         self._reporter.refresh_if_due(now_ns)
-        self._progress.after(now_ns)
+        self._progress.committed(now_ns)
         self._timers.schedule(now_ns)
 
     # --- invariants -------------------------------------------------------------------------------

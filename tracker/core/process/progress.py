@@ -17,11 +17,20 @@ class Progress:
     _nodes: Nodes
     _confirmations: Confirmations
 
-    def after(self, now_ns: int) -> None:
-        """To be called after either."""
-        everywhere = self._replication.confirmed_everywhere()
+    def committed(self, now_ns: int) -> None:
+        """Records became durable here."""
         self._replication.let_go()
+        self._answer()
+        self._replication.pump_all(now_ns)
+
+    def confirmed(self, shard: int, now_ns: int) -> None:
+        """Another shard has confirmed more, or asks for what it has missed: it has room again. Who waits for
+        all that count need not wait for one that is joining."""
+        if self._replication.let_go() or self._replication.is_sent_to_newcomers:
+            self._answer()
+        self._replication.pump(shard, now_ns)
+
+    def _answer(self) -> None:
+        everywhere = self._replication.confirmed_everywhere()
         self._nodes.drop_closed(everywhere)
         self._confirmations.tell(everywhere)
-        for shard in self._replication.links:
-            self._replication.pump(shard, now_ns)

@@ -12,9 +12,10 @@ from tracker.core.log import (
     ReceivedEntries,
     ReportWanted,
     ShardReport,
+    numbered,
 )
 from tracker.core.log.journal import Journal
-from tracker.core.log.steps import STEPS
+from tracker.core.log.steps import MembershipStep
 from tracker.core.membership.shards import Shards
 from tracker.core.pipeline.pipelines import Pipelines
 from tracker.core.process.checking import EntryJudge
@@ -42,6 +43,7 @@ class Receiver:
         if link is None:
             return  # it has left
         link.connected = True
+        link.takes_runs = False  # it may be of an older version by now, until it confirms
         link.restart_sending(now_ns)
         self._replication.send(shard, EntriesReceived(link.received))
         self._reporter.send_whole_report(shard)
@@ -62,6 +64,7 @@ class Receiver:
             link.epoch = frame.epoch
             link.report_number = -1
             link.need_whole()
+            link.takes_runs = False
         match frame.body:
             case Entries():
                 self._take_entries(frame.shard, link, frame.body)
@@ -75,26 +78,26 @@ class Receiver:
 
     def _take_entries(self, shard: int, link: Link, body: Entries) -> None:
         due = link.accepted + 1
-        last = body.first + len(body.entries) - 1
-        if body.first > due or last < due:
+        if body.first > due or body.last < due:
             self._replication.send(shard, EntriesReceived(link.received, again=body.first > due))
             return
-        entries = body.entries[due - body.first :]
+        told = body.from_number(due)
         judge = EntryJudge(self._shards, self._pipelines, shard, due)
-        for index, entry in enumerate(entries):
+        for index, entry in enumerate(told):
             if not judge.knows(entry):
-                entries = entries[:index]  # what it names is still on the way: ask again later
+                told = told[:index]  # what it names is still on the way: ask again later
                 break
             judge.note(entry)
             if isinstance(entry, PipelineRegistered) and entry.spec.name not in self._pipelines:
                 # Of several registrations of one name, the first one counts.
                 self._pipelines.registering.setdefault(entry.spec.name, entry.spec)
-        if entries:
-            link.accepted = due + len(entries) - 1
-            self._journal.append(ReceivedEntries(shard, due, tuple(entries)))
-            for index, entry in enumerate(entries):
-                if type(entry) in STEPS:
-                    self._shards.record_step(self._journal.position, entry, shard, due + index)
+        if told:
+            record = ReceivedEntries(shard, due, told)
+            link.accepted = record.last
+            self._journal.append(record)
+            for number, entry in numbered(due, told):
+                if isinstance(entry, MembershipStep):
+                    self._shards.record_step(self._journal.position, entry, shard, number)
 
     def _take_confirmation(
         self, shard: int, link: Link, body: EntriesReceived, now_ns: int
@@ -105,9 +108,10 @@ class Receiver:
                 f"{body.number}, but it ends at {self._journal.home_last}: acknowledged entries were lost "
                 "from the store; restore it from a backup that has them"
             )
+        link.takes_runs = body.takes_runs
         news = link.confirm(body.number, now_ns)
         if body.again and link.sent > link.confirmed:
             link.restart_sending(now_ns)
             news = True
         if news:
-            self._progress.after(now_ns)
+            self._progress.confirmed(shard, now_ns)

@@ -48,7 +48,9 @@ class Timers:
         due = [self._reporter.refresh_due()] if self._reporter.is_due else []
         if self._reporter.announced_due_ns is not None:
             due.append(self._reporter.announced_due_ns)
-        if self._replication.links:
+        # What a link is due from here on is no sooner than that: else the wake that is asked for comes first.
+        is_late = self._wake_ns is None or self._wake_ns > now_ns + retransmit_ns
+        if self._replication.links and is_late:
             due.append(self._reporter.last_report_ns + retransmit_ns)
             for link in self._replication.links.values():
                 if link.sent > link.confirmed:

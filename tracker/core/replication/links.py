@@ -32,6 +32,8 @@ class Link:
     """The other shard's home log is durable here up to here."""
     accepted: int = d.follows("`received`", ahead=True, default=0)
     """... and was appended, durable or not, up to here."""
+    told_received: int = d.forgotten("it is told again when the link is up", default=0)
+    """Up to where the other shard has been told so."""
     epoch: int = d.forgotten(d.HEARD_AGAIN, default=0)
     """The owner of the other shard that was heard last; frames of older owners are ignored."""
     report_number: int = d.forgotten(d.HEARD_AGAIN, default=-1)
@@ -44,6 +46,8 @@ class Link:
     still on the way here. Invariant: empty while a whole one is needed."""
     wanted_ns: int | None = d.forgotten(d.A_MOMENT, default=None)
     """When a whole report was last asked for, while one is needed."""
+    takes_runs: bool = d.forgotten(d.HEARD_AGAIN, default=False)
+    """Whether the process of that owner has said that it takes runs; until then it is told entry by entry."""
     connected: bool = d.forgotten("connections end with the process", default=False)
 
     def need_whole(self) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from tracker.core.log import Entry, KeyTick, WrittenOff
 from tracker.core.log.sizes import entry_bytes
 from tracker.core.log.steps import SEQUENCER, CellsMoved, DepartureSummarized, NodesMoved, ShardLeft
-from tracker.core.model import Cells, Tick, Unit
+from tracker.core.model import Cells, Tick, TickContent, Unit
 from tracker.core.model.routing import RoutingTable
+
+_NO_CELLS = Cells.empty()
 
 
 class OutboxEntry:
@@ -24,7 +25,7 @@ class OutboxEntry:
         self.number = number
         self.entry = entry
         self._routing = routing
-        self._owners: tuple[NDArray[np.int32] | None, ...] | None = None
+        self._owners: tuple[Mapping[int, Any], ...] | None = None
         self.cell_count = 0
         if isinstance(entry, KeyTick):
             content = entry.tick.content
@@ -50,23 +51,57 @@ class OutboxEntry:
         content = entry.tick.content
         if not (self.cell_count or content.units_created or content.units_consumed):
             return entry
-        groups = (content.created, content.consumed, entry.late)
+        part = self.owned_by(shard)
+        told = part.tick.content
+        told.heartbeats, told.joins, told.leaves = content.heartbeats, content.joins, content.leaves
+        told.batch = content.batch
+        return part
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a tick by which no front joins or leaves: a run may have it."""
+        if not isinstance(self.entry, KeyTick):
+            return False
+        content = self.entry.tick.content
+        return not (content.joins or content.leaves)
+
+    def concerned(self) -> dict[int, None]:
+        """The shards that own some of a tick."""
+        shards: dict[int, None] = {}
+        for owners in self._dealt():
+            if owners:
+                shards.update(dict.fromkeys(owners))
+        return shards
+
+    def owned_by(self, shard: int) -> KeyTick:
+        """What a shard owns of a tick: cells and units alone. Holds are the home's, and no shard's."""
+        assert isinstance(self.entry, KeyTick)
+        tick = self.entry.tick
+        created, consumed, late, units_created, units_consumed = self._dealt()
+        content = TickContent(
+            created=created.get(shard, _NO_CELLS),
+            consumed=consumed.get(shard, _NO_CELLS),
+            units_created=units_created.get(shard, ()),
+            units_consumed=units_consumed.get(shard, ()),
+        )
+        return KeyTick(
+            Tick(tick.pipeline, tick.key, tick.number, content), late.get(shard, _NO_CELLS)
+        )
+
+    def _dealt(self) -> tuple[Mapping[int, Any], ...]:
+        """What a tick created, consumed and consumed late, and the units of both kinds, each by shard; found
+        once."""
         if self._owners is None:
-            self._owners = tuple(self._owned(cells) for cells in groups)
-        created, consumed, late = (
-            cells if owners is None else cells.select(owners == shard)
-            for cells, owners in zip(groups, self._owners, strict=True)
-        )
-        tick = entry.tick
-        part = replace(
-            content,
-            created=created,
-            consumed=consumed,
-            units_created=self._kept(content.units_created, shard, tick.pipeline),
-            units_consumed=self._kept(content.units_consumed, shard, tick.pipeline),
-            holds=(),  # they are the home's, and no shard's
-        )
-        return KeyTick(Tick(tick.pipeline, tick.key, tick.number, part), late)
+            assert isinstance(self.entry, KeyTick)
+            pipeline, content = self.entry.tick.pipeline, self.entry.tick.content
+            self._owners = (
+                self._dealt_cells(content.created, pipeline),
+                self._dealt_cells(content.consumed, pipeline),
+                self._dealt_cells(self.entry.late, pipeline),
+                self._dealt_units(content.units_created, pipeline),
+                self._dealt_units(content.units_consumed, pipeline),
+            )
+        return self._owners
 
     def _other_part(self, entry: Entry, shard: int) -> Entry:
         """The part of an entry that is no tick, for `shard`."""
@@ -95,11 +130,21 @@ class OutboxEntry:
                 return replace(entry, pipelines=tuple(words))
         return entry
 
-    def _owned(self, cells: Cells) -> NDArray[np.int32] | None:
-        assert isinstance(self.entry, KeyTick)
-        if not len(cells):
-            return None
-        return self._routing.owners(cells.slots, self.entry.tick.pipeline)
+    def _dealt_cells(self, cells: Cells, pipeline: str) -> dict[int, Cells]:
+        count = len(cells)
+        if count <= 1:
+            return {self._routing.owner(cells.slots.item(), pipeline): cells} if count else {}
+        owners = self._routing.owners(cells.slots, pipeline)
+        shards = dict.fromkeys(owners.tolist())
+        return {shard: cells.select(owners == shard) for shard in shards}
+
+    def _dealt_units(self, units: tuple[Unit, ...], pipeline: str) -> dict[int, tuple[Unit, ...]]:
+        if not units:
+            return {}
+        keeper = self._routing.names_keeper
+        segments = {unit.segment for unit in units}
+        keepers = {keeper(pipeline, segment) for segment in segments}
+        return {shard: self._kept(units, shard, pipeline) for shard in sorted(keepers)}
 
     def _kept(self, units: tuple[Unit, ...], shard: int, pipeline: str) -> tuple[Unit, ...]:
         keeper = self._routing.names_keeper

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tracker.core.config import ProcessConfig
 from tracker.core.cut.stable import StableCut
-from tracker.core.log import Effect, Entries, EntriesReceived, Entry, Frame, FrameBody, Send
+from tracker.core.log import Effect, Entries, EntriesReceived, Entry, Frame, FrameBody, Send, Told
 from tracker.core.log.journal import Journal
 from tracker.core.log.steps import SEQUENCER, ShardJoining
 from tracker.core.membership.shards import Shards
@@ -16,6 +16,10 @@ from tracker.core.model import durable as d
 from tracker.core.model.routing import RoutingTable
 from tracker.core.replication.links import Link
 from tracker.core.replication.parts import OutboxEntry
+from tracker.core.replication.stretches import Stretch
+
+Stretches = dict[tuple[int, int], Stretch]
+"""By the numbers of the first and the last entry what shards that are due the same are told."""
 
 _LINKS = {
     "confirmed": d.each(
@@ -105,11 +109,19 @@ class Replication:
         for number, entry in enumerate(entries, first):
             self.outbox.append(OutboxEntry(number, entry, self.table_of(number)))
 
-    def let_go(self) -> None:
-        """Drops the own entries that need not be sent to anyone any more."""
+    def let_go(self) -> bool:
+        """Drops the own entries that need not be sent to anyone any more; returns whether there are any."""
         held = self.held_everywhere()
+        if not self.outbox or self.outbox[0].number > held:
+            return False
         while self.outbox and self.outbox[0].number <= held:
             self.outbox.popleft()
+        return True
+
+    @property
+    def is_sent_to_newcomers(self) -> bool:
+        """Whether entries are kept for a shard that has not joined yet."""
+        return bool(self._shards.membership.joining)
 
     def table_of(self, number: int) -> RoutingTable:
         """The table by which an entry of the home log is split."""
@@ -144,32 +156,69 @@ class Replication:
         if link is not None and link.connected:
             self._effects.append(Send(shard, Frame(self._shards.own, self.epoch, body)))
 
+    def pump_all(self, now_ns: int) -> None:
+        """Sends each shard the entries that it has not been sent, as far as its window allows."""
+        stretches: Stretches = {}
+        for shard, link in self.links.items():
+            if link.connected and link.sent < self._journal.home_last:
+                self._pump(shard, link, stretches, now_ns)
+
     def pump(self, shard: int, now_ns: int) -> None:
-        """Sends the entries that a shard has not been sent, as far as its window allows."""
-        link = self.links[shard]
+        """Sends a shard the entries that it has not been sent, as far as its window allows."""
+        self._pump(shard, self.links[shard], {}, now_ns)
+
+    def _pump(self, shard: int, link: Link, stretches: Stretches, now_ns: int) -> None:
         limit = link.confirmed + self._config.max_entries_in_flight
         while link.connected and link.sent < min(self._journal.home_last, limit):
             first = link.sent + 1
-            start = first - self.outbox[0].number
-            entries: list[Entry] = []
-            size_bytes = 0
-            for index in range(start, len(self.outbox)):
-                item = self.outbox[index]
-                size_bytes += item.size_bytes
-                if len(entries) >= self._config.max_entries_per_frame or (
-                    entries and size_bytes > self._config.max_bytes_per_frame
-                ):
-                    break
-                entries.append(item.part(shard))
             if link.sent == link.confirmed:
                 link.progress_ns = now_ns
-            link.sent += len(entries)
-            self.send(shard, Entries(first, tuple(entries)))
+            if link.takes_runs:
+                body = Entries(first, self._in_runs(shard, first, stretches))
+            else:
+                body = Entries(first, self._one_by_one(shard, first))
+            link.sent = body.last
+            self.send(shard, body)
+
+    def _in_runs(self, shard: int, first: int, stretches: Stretches) -> tuple[Told, ...]:
+        """What a shard is told of the entries from `first` on, as many as a frame takes."""
+        last = min(self._journal.home_last, first + self._config.max_entries_per_frame - 1)
+        start = first - self.outbox[0].number
+        while True:
+            stretch = stretches.get((first, last))
+            if stretch is None:
+                items = [self.outbox[start + ahead] for ahead in range(last - first + 1)]
+                stretch = stretches[first, last] = Stretch(items)
+            told, size_bytes = stretch.told(shard)
+            if size_bytes <= self._config.max_bytes_per_frame or last == first:
+                return told
+            last = first + (last - first) // 2
+
+    def _one_by_one(self, shard: int, first: int) -> tuple[Told, ...]:
+        """The same for a shard that does not take runs, or has not said so."""
+        entries: list[Told] = []
+        size_bytes = 0
+        for index in range(first - self.outbox[0].number, len(self.outbox)):
+            item = self.outbox[index]
+            size_bytes += item.size_bytes
+            if len(entries) >= self._config.max_entries_per_frame or (
+                entries and size_bytes > self._config.max_bytes_per_frame
+            ):
+                break
+            entries.append(item.part(shard))
+        return tuple(entries)
 
     def let_part(self) -> None:
         """Confirms final entries that all who stay have by now."""
         for shard in tuple(self.parting):
             self.confirm_last_of(shard)
+
+    def confirm_received(self) -> None:
+        """Tells the homes of whose logs more is durable here than they have been told, once for all of a commit."""
+        for shard, link in self.links.items():
+            if link.received > link.told_received:
+                link.told_received = link.received
+                self.send(shard, EntriesReceived(link.received))
 
     def confirm_last_of(self, shard: int) -> None:
         """Tells a shard that has left that its last entry has come. Its process may end when the

@@ -15,6 +15,7 @@ from tracker.core.log import (
     KeyClosed,
     KeyDropped,
     KeyOpened,
+    KeyProgress,
     KeyTick,
     PipelineReport,
     SegmentLow,
@@ -28,6 +29,7 @@ from tracker.core.model import (
     FrontId,
     FrontName,
     FrontPin,
+    Heartbeat,
     NodeKey,
     PipelineSpec,
     TickContent,
@@ -180,6 +182,15 @@ class ShardPipeline:
             self._count_late(entry.late)
         return self._apply_units(content)
 
+    def advance(self, progress: KeyProgress) -> None:
+        """What ticks of a key come to of which this shard has all that it owns. Where a later tick of the key
+        was applied before, it is nothing: a front of that name may be another one by now."""
+        state = self.keys.get(progress.key)
+        if state is None or progress.number < state.number:
+            return
+        state.number = progress.number
+        self._take_promises(progress.key.node_id, progress.heartbeats)
+
     def write_off(self, entry: WrittenOff, home: int) -> None:
         """Clears the cells of an operator's write-off that hold just what the operator was shown. They
         are touched as by a tick, so that each is held until the entry is inside M (rule 6). The node is
@@ -270,15 +281,18 @@ class ShardPipeline:
                 self.unpinned[front] = None
                 self.vacancies.joined(front)
                 self._count_joined(front)
-        for heartbeat in content.heartbeats:
+        self._take_promises(node_id, content.heartbeats)
+        for name in content.leaves:
+            self._remove_front((node_id, name), home, in_order=True)
+
+    def _take_promises(self, node_id: str, heartbeats: tuple[Heartbeat, ...]) -> None:
+        for heartbeat in heartbeats:
             state = self.fronts.get((node_id, heartbeat.front))
             if state is None:
                 continue  # whoever is not here promises nothing
             if state.promised is None or heartbeat.slot > state.promised:
                 state.promised = heartbeat.slot
                 self.changes.fronts[(node_id, heartbeat.front)] = None
-        for name in content.leaves:
-            self._remove_front((node_id, name), home, in_order=True)
 
     def _count_joined(self, front: FrontName) -> None:
         if self.begun:

@@ -248,7 +248,7 @@ class PeerLink:
             failpoint(f"{what}-after")
         for frame in frames:
             if isinstance(frame.body, m.Entries):
-                self._forwarding.sent(frame.body.first + len(frame.body.entries) - 1)
+                self._forwarding.sent(frame.body.last)
 
     def _cannot_send(self, message: peer_pb.ExchangeRequest, frames: Sequence[m.Frame]) -> None:
         """Logs a message that the other process would refuse for its size, each time: min time stands until
@@ -262,7 +262,7 @@ class PeerLink:
             limit=MAX_MESSAGE_BYTES,
             frames=[type(body).__name__ for body in bodies],
             entries=[
-                f"{body.first} to {body.first + len(body.entries) - 1}: "
+                f"{body.first} to {body.last}: "
                 f"{sorted({type(entry).__name__ for entry in body.entries})}"
                 for body in bodies
                 if isinstance(body, m.Entries)
