@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -134,3 +136,17 @@ def test_a_token_has_its_part_of_the_nodes() -> None:
 def test_a_token_for_everything_has_all_of_it() -> None:
     cluster, budgets, _ = judged(entry('{"*": [register]}'))
     register(cluster, budgets, chain("a", 10))
+
+
+def test_a_pair_of_segments_costs_little_more_than_its_distance() -> None:
+    cluster, size = Cluster(1), 400
+    cluster.register(chain("warm", 10))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        cluster.register(chain("a", size))
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / size**2 < 20, "8 bytes are the distance; as Python's numbers it took over 60"
