@@ -10,10 +10,10 @@ import pytest
 
 from acker.v1 import pipeline_service_pb2 as pipeline_pb
 from acker.v1 import pipeline_service_pb2_grpc as pipeline_grpc
-from tests.client.support import WAIT_S
+from tests.client.support import WAIT_S, consume, create, done
 from tests.cluster.tracker import lowmark
 from tests.security.test_registering import chain
-from tracker.client import Admin
+from tracker.client import Admin, NodeClient
 from tracker.client import admin as admin_module
 from tracker.client.embedded import EmbeddedTracker, embedded
 from tracker.client.errors import refusal_of
@@ -79,6 +79,24 @@ def test_an_older_client_gets_all_or_is_told_to_ask_by_pages(
     assert refused is not None and refused.refusal.code is RefusalCode.FULL
     assert "ask for them by pages" in str(refused)
     assert sum(map(len, pages(stub, 4))) == len(NAMES)
+
+
+def test_a_pipeline_that_is_larger_than_a_page_keeps_no_other_from_being_listed(
+    running: EmbeddedTracker, stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with NodeClient(running.target, NAMES[0], "n" * 1_000) as node:
+        node.join(WAIT_S)
+        done(node.commit(create(0, 1)))
+        done(node.commit(consume(0, 1)))
+        with Admin(running.target, WAIT_S) as admin:
+            assert len(admin.pipeline(NAMES[0]).state.nodes) == 1
+            monkeypatch.setattr(pipelines_module, "MAX_PAGE_BYTES", 1_000)
+            first, *others = admin.pipelines()
+        assert (first.omitted, first.state.nodes) == (1, ())
+        assert [info.spec.name for info in others] == NAMES[1:]
+        assert not any(info.omitted for info in others)
+        listed = lowmark("pipelines", "list", "--target", running.target)
+        assert "not shown" in listed.stdout, listed.stderr
 
 
 @pytest.mark.parametrize(

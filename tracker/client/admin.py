@@ -46,6 +46,8 @@ class PipelineInfo:
 
     spec: PipelineSpec
     state: PipelineDescription
+    omitted: int = 0
+    """In a list: how many nodes and fronts are left out of a state that is larger than a page, all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,4 +313,4 @@ class Admin(Closing):
 
 
 def _info(answer: pipeline_pb.GetPipelineResponse) -> PipelineInfo:
-    return PipelineInfo(spec_from_pb(answer.spec), state_from_pb(answer.state))
+    return PipelineInfo(spec_from_pb(answer.spec), state_from_pb(answer.state), answer.omitted)

@@ -119,7 +119,7 @@ def pipeline_json(info: PipelineInfo) -> dict[str, Any]:
         slot = place["min_time"]
         place |= min_time_json(slot, info.spec)
         place |= lags_json(slot, info)
-    return {"spec": spec, "state": state}
+    return {"spec": spec, "state": state} | ({"omitted": info.omitted} if info.omitted else {})
 
 
 def lags_json(slot: int, info: PipelineInfo) -> dict[str, int | None]:

@@ -206,6 +206,11 @@ class GetPipelineResponse(_message.Message):
 
     SPEC_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    OMITTED_FIELD_NUMBER: _builtins.int
+    omitted: _builtins.int
+    """On a page of a list: how many nodes and fronts `state` leaves out, all of them, where they would be larger
+    than a page; 0 where it has them all.
+    """
     @_builtins.property
     def spec(self) -> _types_pb2.PipelineSpec:
         """As registered."""
@@ -219,10 +224,11 @@ class GetPipelineResponse(_message.Message):
         *,
         spec: _types_pb2.PipelineSpec | None = ...,
         state: Global___PipelineState | None = ...,
+        omitted: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["omitted", b"omitted", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

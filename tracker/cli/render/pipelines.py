@@ -33,7 +33,7 @@ def pipelines_table(pipelines: list[PipelineInfo]) -> Table:
         table.add_row(
             info.spec.name,
             str(len(state.segments)),
-            str(len(state.fronts)),
+            "not shown" if info.omitted else str(len(state.fronts)),
             time_text(state.min_time, info.spec),
             f"{sum(s.open_items for s in state.segments):,}",
             "complete" if state.complete else "running" if state.begun else "waits for fronts",

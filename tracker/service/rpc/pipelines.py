@@ -29,7 +29,7 @@ from tracker.wire.shards import shard_to_pb
 MAX_RESCALE_WAIT_MS = 60_000
 MAX_PAGE_PIPELINES = 1_000
 MAX_PAGE_BYTES = 4 * 1024 * 1024
-"""Of the pipelines of a page, unless one by itself is larger."""
+"""Of the pipelines of a page, unless one by itself, without nodes and fronts, is larger."""
 MAX_LIST_BYTES = MAX_TICK_BYTES
 """Of all of them, for a client that does not ask by pages."""
 
@@ -93,6 +93,8 @@ class PipelineServicer:
             if spec.name < token or not caller_knows(spec.name):
                 continue
             described = self._describe(spec.name)
+            if size:
+                _fit(described)
             described_bytes = described.ByteSize()
             full = answer_bytes + described_bytes > most_bytes and answer_bytes > 0
             if size and (full or len(answer.pipelines) >= min(size, MAX_PAGE_PIPELINES)):
@@ -201,3 +203,12 @@ class PipelineServicer:
         return pipeline_pb.RestartPipelineResponse(
             generation=restart.generation, from_slot=restart.from_slot
         )
+
+
+def _fit(described: pipeline_pb.GetPipelineResponse) -> None:
+    """Leaves out the nodes and fronts of a pipeline that is larger than a page by them: it keeps no other from
+    being listed."""
+    if described.ByteSize() > MAX_PAGE_BYTES:
+        described.omitted = len(described.state.nodes) + len(described.state.fronts)
+        described.state.ClearField("nodes")
+        described.state.ClearField("fronts")
