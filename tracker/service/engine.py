@@ -309,6 +309,11 @@ class Engine:
     # --- effects ----------------------------------------------------------------------------------
 
     def _carry_out(self, effects: list[m.Effect]) -> None:
+        # Subscribers first: streams are written in the order in which they are woken.
+        for effect in effects:
+            if isinstance(effect, m.Announced):
+                failpoint("announce-before")
+                self.hooks.announced(effect)
         for effect in effects:
             match effect:
                 case m.Append(position, record, can_wait):
@@ -324,9 +329,6 @@ class Engine:
                         known.durable(number)
                 case m.Send(shard, frame):
                     self.hooks.send(shard, frame)
-                case m.Announced():
-                    failpoint("announce-before")
-                    self.hooks.announced(effect)
                 case m.WakeAt(now_ns):
                     self._wake_at(now_ns)
                 case m.Answer(request, result):
