@@ -45,15 +45,18 @@ def _spec(name: str = "p", segments: int = 1) -> PipelineSpec:
     names = tuple(f"s{n}" for n in range(segments))
     edges = tuple(Edge(one, other) for one, other in itertools.pairwise(names))
     return PipelineSpec(
-        name, names, edges, front_count=1, horizon_slots=HORIZON, max_open_cells=1 << 30
+        name, names, edges, front_count=1, horizon_slots=HORIZON, max_open_cells=100_000_000
     )
 
 
 class Pipeline:
     """One pipeline of a cluster with its nodes, which goes on where it was."""
 
-    def __init__(self, cluster: Cluster, name: str, nodes: int, segments: int = 1) -> None:
-        self.cluster = cluster
+    def __init__(
+        self, cluster: Cluster, name: str, nodes: int, segments: int = 1, group: int = 20
+    ) -> None:
+        """group: ticks that all shards together commit at a time."""
+        self.cluster, self.group = cluster, group
         cluster.register(_spec(name, segments))
         self.front: Node = cluster.node(name, "front")
         self.front.join_front("front")
@@ -63,7 +66,7 @@ class Pipeline:
     def run(self, ticks: int) -> float:
         """Commits so many ticks; returns what one took, in microseconds of processors."""
         began = time.process_time()
-        steady_ticks(self.cluster, self.nodes, self.front, ticks, self.ticks)
+        steady_ticks(self.cluster, self.nodes, self.front, ticks, self.ticks, self.group)
         self.ticks += ticks
         return (time.process_time() - began) / ticks * 1e6
 
@@ -107,9 +110,10 @@ def _nodes(budget: Budget) -> Iterable[Figure | Curve]:
 
 
 def _shards(budget: Budget) -> Iterable[Figure | Curve]:
-    """All shards' cores together; what their processes and links take besides is in other benchmarks."""
+    """All shards' cores together; what their processes and links take besides is in other benchmarks. Each shard
+    is as busy as the one alone: ten nodes of its own, and twenty ticks in a group commit."""
     sizes = (1, 4) if budget is Budget.QUICK else (1, 2, 4, 8, 16)
-    runs: dict[int, Run] = {n: Pipeline(Cluster(n), "p", 10).run for n in sizes}
+    runs: dict[int, Run] = {n: Pipeline(Cluster(n), "p", 10 * n, group=20 * n).run for n in sizes}
     yield from _compared("shards", runs, budget.pick(1_000, 2_000), 7, budget.looks)
 
 
