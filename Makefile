@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds docs install-matrix newcomer bench bench-quick bench-full chart siege clean
+.PHONY: help setup java redis postgres chromium promtool maven demo demo-lake test lint sim mutants model spark-matrix connectors spark-versions faults barrier elastic example-incremental example-windows example-rounds docs install-matrix newcomer bench bench-quick bench-full chart siege fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1: \2/p' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ newcomer: setup java chromium ## the README's first minutes, from the wheel in a
 
 docs: setup java ## the site of all pages, strictly, in build/site; every block of code in them run or checked
 	@$(PYTHON_IN_VENV) -m scripts.docs
+
+fuzz: setup ## mangled requests to every RPC: answered, or refused without effect, and every process starts again; N=500000, SABOTAGE=crash|partial must fail
+	@$(PYTHON_IN_VENV) -m tests.fuzz.campaign --requests $(or $(N),500000) $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 clean: ## remove .venv and build
 	rm -rf .venv build

@@ -22,13 +22,13 @@ MANY = 300
 _MAX_DEPTH = 4
 
 NAMES = ("", "p", "q", "in", "out", "F", "G", "n", "m", "w", "file:///a", "query", "run", "op")
-_ODD_NAMES = ("\x00", "\n", "é", "\U0010ffff", "x" * 1_024, "x" * 1_025, "ä" * 2_000, "..", "%2F")
-names = st.sampled_from(NAMES) | st.sampled_from(_ODD_NAMES) | st.text(max_size=5)
+ODD_NAMES = ("\x00", "\n", "é", "\U0010ffff", "x" * 1_024, "x" * 1_025, "ä" * 2_000, "..", "%2F")
+names = st.sampled_from(NAMES) | st.sampled_from(ODD_NAMES) | st.text(max_size=5)
 
-_EDGES_64 = (0, 1, -1, 2, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1)
-_EDGES_32 = (0, 1, -1, 2, 3, 2**31 - 1, -(2**31))
-int64s = st.sampled_from(_EDGES_64) | st.integers(-5, 130) | st.integers(-(2**63), 2**63 - 1)
-int32s = st.sampled_from(_EDGES_32) | st.integers(-2, 4)
+EDGES_64 = (0, 1, -1, 2, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1)
+EDGES_32 = (0, 1, -1, 2, 3, 2**31 - 1, -(2**31))
+int64s = st.sampled_from(EDGES_64) | st.integers(-5, 130) | st.integers(-(2**63), 2**63 - 1)
+int32s = st.sampled_from(EDGES_32) | st.integers(-2, 4)
 uint64s = st.sampled_from((0, 1, 2**63, 2**64 - 1)) | st.integers(0, 2**64 - 1)
 
 
@@ -36,9 +36,13 @@ _ARRAYS = {
     "segments": (4, int32s),
     "slots": (8, int64s),
     "checksums": (8, int64s),
-    "counts": (8, st.sampled_from(_EDGES_64)),
+    "counts": (8, st.sampled_from(EDGES_64)),
 }
 """Of packed cells: the bytes of an element, and what may stand in its place."""
+
+
+WIDTHS = {name: width for name, (width, _) in _ARRAYS.items()}
+"""Bytes of an element of each array of packed cells."""
 
 
 def _element(draw: st.DrawFn, name: str) -> bytes:

@@ -26,7 +26,10 @@ from tracker.core.model import (
     Unit,
 )
 from tracker.core.process import Process, ProcessConfig
+from tracker.service.cluster.addresses import Addresses
+from tracker.service.cluster.peers import PeerServicer
 from tracker.service.engine import Session
+from tracker.service.rpc.access import Peers
 from tracker.service.rpc.errors import STATUS
 from tracker.service.rpc.nodes import NodeServicer
 from tracker.service.rpc.pipelines import PipelineServicer
@@ -242,6 +245,9 @@ class Context:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
     async def write(self, message: Any) -> None:
         self.written.append(message)
 
@@ -300,10 +306,10 @@ class Served:
     """A servicer behind the interceptor that ends what is refused."""
 
     def __init__(self, servicer: Any) -> None:
-        self._servicer = servicer
+        self.servicer = servicer
 
     def __getattr__(self, method: str) -> Any:
-        return EndRefused(ADDRESSES).ending(lambda said: said, getattr(self._servicer, method))
+        return EndRefused(ADDRESSES).ending(lambda said: said, getattr(self.servicer, method))
 
 
 class Services:
@@ -316,11 +322,13 @@ class Services:
         self.nodes: Any = Served(NodeServicer(engine, units))
         self.pipelines: Any = Served(pipelines)
         self.progress: Any = Served(ProgressServicer(engine, cluster.hubs[shard]))
+        trusting = Peers(ADDRESSES, by_certificate=False, calls=None)
+        self.peers: Any = Served(PeerServicer(engine, Addresses(ADDRESSES), trusting, ""))
 
 
-def called(call: Awaitable[Any], waits: bool = False) -> Any:
+def called(call: Awaitable[Any], waits: bool = False, runner: Any = asyncio) -> Any:
     """Runs a call to its end; its answer, or the CallEnded with which it ended. One that may wait for
-    what never comes (`waits`) is ended, and then None."""
+    what never comes (`waits`) is ended, and then None. runner: an asyncio.Runner, where many calls are made."""
 
     async def run() -> Any:
         task = asyncio.ensure_future(call)
@@ -338,7 +346,7 @@ def called(call: Awaitable[Any], waits: bool = False) -> Any:
             refusal.check()
             return refusal
 
-    return asyncio.run(run())
+    return runner.run(run())
 
 
 async def stream(requests: Iterable[Any]) -> AsyncIterator[Any]:

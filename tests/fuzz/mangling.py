@@ -1,0 +1,153 @@
+"""Messages mangled fast: by thousands a second, where `messages.py` asks hypothesis for each choice.
+
+Every choice is asked of a `random.Random`: of one with a seed, or of `Told`, which takes them from bytes, so that
+whoever looks at what the code covers can steer them.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from acker.v1 import types_pb2 as pb
+from tests.fuzz.messages import EDGES_32, EDGES_64, NAMES, ODD_NAMES, WIDTHS
+
+MANY = 200
+MAX_DEPTH = 4
+MAX_CHANGES = 4
+
+
+class Told(random.Random):
+    """Chooses by bytes, and always the first when there are none left."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(0)
+        self._data, self._place = data, 0
+
+    def getrandbits(self, k: int) -> int:
+        end = self._place + (k + 7) // 8
+        value = int.from_bytes(self._data[self._place : end], "little")
+        self._place = end
+        return value & ((1 << k) - 1)
+
+    def random(self) -> float:
+        return self.getrandbits(53) / (1 << 53)
+
+
+def mangled(choose: random.Random, message: Message) -> bytes:
+    """What may arrive in the place of a valid message: changed here and there, then perhaps its bytes."""
+    changed = type(message)()
+    changed.CopyFrom(message)
+    way = choose.randrange(8)
+    if way == 0:
+        changed.Clear()
+        _fill(choose, changed, 0)
+    for _ in range(choose.randrange(MAX_CHANGES + 1)):
+        _change(choose, changed)
+    data = changed.SerializeToString()
+    return _damaged(choose, data) if way == 1 else data
+
+
+def _change(choose: random.Random, message: Any) -> None:
+    """One change, somewhere in a message."""
+    if isinstance(message, pb.Cells):
+        _change_cells(choose, message)
+        return
+    present = [
+        part
+        for field, value in message.ListFields()
+        if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE
+        for part in (value if field.is_repeated else (value,))
+    ]
+    if present and choose.randrange(4):
+        _change(choose, choose.choice(present))
+        return
+    if not message.DESCRIPTOR.fields:
+        return
+    field = choose.choice(message.DESCRIPTOR.fields)
+    way = choose.randrange(5)
+    if way == 0:
+        message.ClearField(field.name)
+    elif field.is_repeated and way < 4 and len(values := getattr(message, field.name)):
+        if way == 1:
+            del values[choose.randrange(len(values))]
+        else:
+            values.extend([values[-1]] * (1 if way == 2 else MANY))
+    else:
+        _put(message, field, _value(choose, field, 0))
+
+
+def _put(message: Any, field: Any, value: Any) -> None:
+    if field.is_repeated:
+        getattr(message, field.name).append(value)
+    elif isinstance(value, Message):
+        getattr(message, field.name).CopyFrom(value)
+    else:
+        setattr(message, field.name, value)
+
+
+def _fill(choose: random.Random, message: Any, depth: int) -> None:
+    if isinstance(message, pb.Cells):
+        _change_cells(choose, message)
+        return
+    for field in message.DESCRIPTOR.fields:
+        if depth < MAX_DEPTH and choose.randrange(2):
+            _put(message, field, _value(choose, field, depth))
+
+
+def _value(choose: random.Random, field: Any, depth: int) -> Any:
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_INT64:
+            return choose.choice(EDGES_64) if choose.randrange(2) else choose.randrange(-5, 130)
+        case FieldDescriptor.CPPTYPE_UINT64:
+            return choose.choice((0, 1, 7, 2**63, 2**64 - 1))
+        case FieldDescriptor.CPPTYPE_INT32 | FieldDescriptor.CPPTYPE_ENUM:
+            return choose.choice(EDGES_32)
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return bool(choose.randrange(2))
+        case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
+            return bytes(choose.randrange(256) for _ in range(choose.choice((0, 1, 4, 8, 16, 33))))
+        case FieldDescriptor.CPPTYPE_STRING:
+            return choose.choice(ODD_NAMES if choose.randrange(3) == 0 else NAMES)
+        case FieldDescriptor.CPPTYPE_MESSAGE:
+            message = message_factory.GetMessageClass(field.message_type)()
+            _fill(choose, message, depth + 1)
+            return message
+    raise NotImplementedError(f"{field.full_name} is of a type that the contract had not")
+
+
+def _change_cells(choose: random.Random, cells: Any) -> None:
+    """Changes or adds an element of an array, or the length of one."""
+    name = choose.choice(tuple(WIDTHS))
+    array, width = bytearray(getattr(cells, name)), WIDTHS[name]
+    if choose.randrange(4):
+        place = width * choose.randrange(len(array) // width + 1)
+        value = choose.choice(EDGES_64 if width == 8 else EDGES_32)
+        array[place : place + width] = (value % 2 ** (8 * width)).to_bytes(width, "little")
+    elif choose.randrange(2) and len(array) < MANY:
+        for each in WIDTHS:
+            setattr(cells, each, getattr(cells, each) * choose.choice((2, MANY)))
+        return
+    else:
+        del array[choose.randrange(len(array) + 1) :]
+    setattr(cells, name, bytes(array))
+
+
+def _damaged(choose: random.Random, data: bytes) -> bytes:
+    broken = bytearray(data)
+    for _ in range(choose.randrange(1, 4)):
+        place = choose.randrange(len(broken) + 1)
+        match choose.randrange(4):
+            case 0 if place < len(broken):
+                broken[place] ^= 1 << choose.randrange(8)
+            case 1:
+                del broken[place : place + choose.randrange(1, 9)]
+            case 2:
+                broken[place:place] = bytes(choose.randrange(256) for _ in range(4))
+            case _:
+                del broken[place:]
+    return bytes(broken)
