@@ -94,8 +94,8 @@ bench-full: setup java redis maven ## the bars with more rounds, growth, and oth
 chart: setup redis promtool ## render and check the Helm chart, run the Dockerfile in a chroot, upgrade the rendered pods under load
 	@$(PYTHON_IN_VENV) -m tests.chart $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
-siege: setup ## ten thousand idle subscribers, slow connections and a flood of bad ticks at one process; ARGS
-	@$(PYTHON_IN_VENV) -m tests.siege $(ARGS)
+siege: setup ## ten thousand idle subscribers, slow connections and a flood of bad ticks at one process, and fourteen attacks one by one; SABOTAGE=lifted must fail
+	@$(PYTHON_IN_VENV) -m tests.siege $(if $(SABOTAGE),--sabotage $(SABOTAGE)) $(ARGS)
 
 install-matrix: setup ## the wheel beside other versions of Python, protobuf, gRPC and NumPy, a line a row; ARGS="--rows 1,3"
 	@$(PYTHON_IN_VENV) -m tests.install $(ARGS)

@@ -1,10 +1,11 @@
 """Runs one tracker process with a planted fault: for showing that what is wrong does not pass.
 
-    python -m tests.sabotage early|lost|double -- serve --shard 0 --peers ... --store ...
+    python -m tests.sabotage early|lost|double|lifted -- serve --shard 0 --peers ... --store ...
 
 early: every min time that is read is a slot further than what was announced, until it is complete.
-lost: one acknowledged tick with items is forgotten. double: one is applied twice. What follows `--` is
-the normal command line, in the same process; production code knows nothing of this.
+lost: one acknowledged tick with items is forgotten. double: one is applied twice. lifted: messages have
+no limits but the largest. What follows `--` is the normal command line, in the same process; production
+code knows nothing of this.
 """
 
 from __future__ import annotations
@@ -83,12 +84,28 @@ FAULTS: dict[str, Callable[[], None]] = {
 }
 
 
+def lift_limits() -> None:
+    """Every port unpacks what is compressed, and takes messages of 64 MiB."""
+    from tracker.wire import grpc_options
+
+    for name in ("PROBE_OPTIONS", "SERVER_OPTIONS", "ELSEWHERE_OPTIONS"):
+        options = dict(getattr(grpc_options, name))
+        options.pop("grpc.compression_enabled_algorithms_bitset")
+        options["grpc.max_receive_message_length"] = grpc_options.MAX_MESSAGE_BYTES
+        setattr(grpc_options, name, tuple(options.items()))
+
+
+LIFTED: dict[str, Callable[[], None]] = {"lifted": lift_limits}
+"""For the siege: what the others look at is as it should be."""
+
+
 def main(arguments: list[str]) -> None:
     """Plants the fault, then runs the command line."""
-    if len(arguments) < 2 or arguments[0] not in FAULTS or arguments[1] != "--":
-        usage = f"usage: python -m tests.sabotage {'|'.join(FAULTS)} -- COMMAND ..."
+    faults = FAULTS | LIFTED
+    if len(arguments) < 2 or arguments[0] not in faults or arguments[1] != "--":
+        usage = f"usage: python -m tests.sabotage {'|'.join(faults)} -- COMMAND ..."
         raise SystemExit(usage)
-    FAULTS[arguments[0]]()
+    faults[arguments[0]]()
     from tracker.cli import main as command_line
 
     sys.argv = ["lowmark", *arguments[2:]]

@@ -10,6 +10,9 @@ from acker.v1 import types_pb2 as pb
 from tests.fuzz.campaign import EXAMPLES, SABOTAGES, Found, world
 from tests.fuzz.mangling import Told, mangled
 from tests.fuzz.test_grpc import SERVED
+from tests.fuzz.wired import SPEC
+from tracker.core.model import Refused
+from tracker.wire.explanations import query_from_pb
 
 
 def test_every_method_of_every_service_is_asked() -> None:
@@ -37,3 +40,13 @@ def test_bytes_choose_what_is_mangled_and_none_choose_the_first() -> None:
     made = {mangled(Told(bytes((way, 1, 0, 3))), message) for way in range(256)}
     assert len(made) > 1
     assert mangled(Told(b""), message) == mangled(Told(b"\0" * 99), message)
+
+
+def test_a_strip_of_more_slots_than_a_message_can_say_is_refused() -> None:
+    """World 52 of the campaign found it: its answer had a bin that no message holds."""
+    request = EXAMPLES["ExplainPipeline"][0]
+    query = type(request)(pipeline="p", from_slot=-(2**63) + 1, to_slot=500, strip_bins=1)
+    with pytest.raises(Refused, match="the most is"):
+        query_from_pb(query, SPEC)
+    query.from_slot = 0
+    assert query_from_pb(query, SPEC).to_slot == 500

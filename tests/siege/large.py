@@ -1,4 +1,5 @@
-"""Those who send as much as a process takes, in a process of their own: `python -m tests.siege.large KIND TARGET`.
+"""Those who attack, in a process of their own: `python -m tests.siege.large KIND TARGET`. Here are those who send as
+much as a process takes; the others are in `sly`.
 
 It says a JSON line with what became of its calls: how many by status.
 """
@@ -18,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from acker.v1 import node_service_pb2 as node_pb
 from acker.v1 import node_service_pb2_grpc as node_grpc
 from tests.siege.crowd import QUIET
+from tests.siege.sly import SLY
 
 MIB = 2**20
 PACKED, PLAIN = grpc.Compression.Gzip, grpc.Compression.NoCompression
@@ -41,6 +43,17 @@ def join(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[
     return stub.JoinNode(request, compression=compression, timeout=WAIT_S)
 
 
+def long_check(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    return stub.Check(health_pb2.HealthCheckRequest(service="x" * (60 * MIB)), timeout=WAIT_S)
+
+
+def long_join(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
+    stub: Any = node_grpc.NodeServiceStub(channel)
+    request = node_pb.JoinNodeRequest(pipeline=QUIET, node_id="x" * 60_000)
+    return stub.JoinNode(request, timeout=WAIT_S)
+
+
 def resolve(size: int) -> Ask:
     def ask(channel: grpc.aio.Channel, compression: grpc.Compression) -> Awaitable[Any]:
         stub: Any = node_grpc.NodeServiceStub(channel)
@@ -55,18 +68,32 @@ def resolve(size: int) -> Ask:
 
 ATTACKS: dict[str, tuple[Ask, grpc.Compression, int]] = {
     "health-packed": (check, PACKED, 24),
+    "health-long": (long_check, PLAIN, 24),
     "join-packed": (join, PACKED, 16),
+    "join-long": (long_join, PLAIN, 500),
     "resolve-packed": (resolve(50 * MIB), PACKED, 12),
     "resolve-plain": (resolve(30 * MIB), PLAIN, 12),
 }
-"""By name: a call, whether it is packed, how often at once. The first goes to the port for probes."""
+"""By name: a call, whether it is packed, how often at once. Those named `health` go to the port for probes."""
+ENDS = {
+    "health-packed": {"UNIMPLEMENTED"},
+    "join-packed": {"UNIMPLEMENTED"},
+    "resolve-packed": {"UNIMPLEMENTED"},
+    "health-long": {"RESOURCE_EXHAUSTED"},
+    "join-long": {"INVALID_ARGUMENT"},
+    "resolve-plain": {"RESOURCE_EXHAUSTED", "OK", "DEADLINE_EXCEEDED", "INVALID_ARGUMENT"},
+}
+"""With which statuses they may end."""
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=ATTACKS)
+    parser.add_argument("kind", choices=(*ATTACKS, *SLY))
     parser.add_argument("target")
     given = parser.parse_args()
+    if given.kind in SLY:
+        print(json.dumps(await SLY[given.kind][0](given.target)), flush=True)
+        return
     ask, compression, count = ATTACKS[given.kind]
     options = (("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
 

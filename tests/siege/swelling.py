@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import tempfile
 import threading
@@ -12,16 +13,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from examples.children import free_ports
-from tests.cluster.children import Running
-from tests.cluster.tracker import Tracker
+from tests.cluster.children import Running, until
+from tests.cluster.tracker import Tracker, local_tracker
 from tests.siege.besieging import WAIT_S, percentile, register_both, steps
 from tests.siege.crowd import BUSY
-from tests.siege.large import ATTACKS
+from tests.siege.large import ATTACKS, ENDS
+from tests.siege.sly import SLY
 from tracker.client import NodeClient, Subscriber
 
 MAX_SWELLING_MIB = 1_024
 """Of one attack: what is in flight (128 MiB of one client) as bytes and as messages, and all that came at once
 before it was refused."""
+
+MAX_P99_MS = 5_000
+"""Of the steps of an honest client while others attack: far more than any takes, on a machine with much else to do."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,14 @@ class Swelling:
     answers: dict[str, int]
 
 
-def attacked(directory: Path, kinds: tuple[str, ...] = tuple(ATTACKS)) -> dict[str, Swelling]:
+def attacked(
+    directory: Path, kinds: tuple[str, ...] = (*ATTACKS, *SLY), fault: str = ""
+) -> dict[str, Swelling]:
     """What each attack made of one process, one after the other."""
-    probes = f"127.0.0.1:{free_ports(1)}"
-    tracker = Tracker(directory, options=("--log-level", "error", "--health-listen", probes))
+    first = free_ports(4)
+    probes, page, told, workers = (f"127.0.0.1:{first + place}" for place in range(4))
+    doors = ("--health-listen", probes, "--dashboard-listen", page, "--metrics-listen", told)
+    tracker = Tracker(directory, options=("--log-level", "error", *doors), fault=fault)
     with ExitStack() as stack:
         stack.callback(tracker.close)
         tracker.start()
@@ -49,10 +58,18 @@ def attacked(directory: Path, kinds: tuple[str, ...] = tuple(ATTACKS)) -> dict[s
         subscriber = stack.enter_context(Subscriber(tracker.target, BUSY))
         node.join(WAIT_S)
         node.join_front("front", "a", WAIT_S)
+        local = local_tracker(
+            tracker.target, BUSY, directory, "--socket", f"tcp:{workers}", mode="transactional"
+        )
+        stack.callback(local.discard)
+        local.start()
+        until(lambda: listens(workers))
         found, slot = {}, 0
+        places = {"tracker": tracker.target, "dashboard": page, "metrics": told, "local": workers}
         for kind in kinds:
-            target = probes if kind.startswith("health") else tracker.target
-            pid = tracker.shards[0].pid
+            door = SLY[kind][1] if kind in SLY else "tracker"
+            target = probes if kind.startswith("health") else places[door]
+            pid = local.pid if door == "local" else tracker.shards[0].pid
             times = steps(node, subscriber, slot, 5)
             slot += len(times)
             before = memory_mib(pid, "VmRSS")
@@ -79,6 +96,16 @@ def attacked(directory: Path, kinds: tuple[str, ...] = tuple(ATTACKS)) -> dict[s
     return found
 
 
+def listens(address: str) -> bool:
+    """Whether somebody takes connections there."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port))):
+            return True
+    except OSError:
+        return False
+
+
 def heard(crowd: Running, said: list[str]) -> None:
     """Adds what the attackers say of their calls, when all are over."""
     said.append(crowd.until_line(0))
@@ -97,13 +124,32 @@ def forget_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
+def ends(kind: str) -> set[str]:
+    """All that may come of an attack."""
+    return SLY[kind][2] if kind in SLY else ENDS[kind]
+
+
 def swollen(found: dict[str, Swelling]) -> list[str]:
     """What did not hold."""
-    return [
-        f"{kind}: memory went from {each.before_mib} to {each.most_mib} MiB"
+    ended = [
+        f"{kind}: {sorted(each.answers.keys() - ends(kind))}: {each.answers}"
         for kind, each in found.items()
-        if each.most_mib - each.before_mib > MAX_SWELLING_MIB
+        if not each.answers.keys() <= ends(kind)
     ]
+    late = [
+        f"{kind}: the 99th percentile of an honest client's steps was {each.honest_p99_ms} ms"
+        for kind, each in found.items()
+        if each.honest_p99_ms > MAX_P99_MS
+    ]
+    return (
+        ended
+        + late
+        + [
+            f"{kind}: memory went from {each.before_mib} to {each.most_mib} MiB"
+            for kind, each in found.items()
+            if each.most_mib - each.before_mib > MAX_SWELLING_MIB
+        ]
+    )
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import grpc
 
 from tests.siege.besieging import WAIT_S, Siege, failures
 from tests.siege.crowd import TRICKLING, Crowd
-from tests.siege.swelling import attacked
+from tests.siege.swelling import attacked, swollen
 from tracker.wire.grpc_options import MAX_IDLE_MS, SERVER_OPTIONS
 
 
@@ -41,6 +41,17 @@ def test_connections_that_come_to_no_call_are_closed() -> None:
 
 def test_packed_requests_cost_no_memory(tmp_path: Path) -> None:
     """62 KiB of each would be 63 MiB."""
-    found = attacked(tmp_path, ("health-packed", "join-packed"))
+    kinds = ("health-packed", "join-packed")
+    found = attacked(tmp_path, kinds)
+    assert swollen(found) == []
     assert {each.answers.keys() <= {"UNIMPLEMENTED"} for each in found.values()} == {True}
     assert all(each.most_mib - each.before_mib < 63 for each in found.values())
+
+
+def test_small_attacks_close_no_door(tmp_path: Path) -> None:
+    assert swollen(attacked(tmp_path, ("orders", "foreign-page", "foreign-metrics"))) == []
+
+
+def test_limits_that_are_lifted_are_missed(tmp_path: Path) -> None:
+    found = attacked(tmp_path, ("health-long",), "lifted")
+    assert [said for said in swollen(found) if said.startswith("health-long: ")]

@@ -55,6 +55,11 @@ def query_from_pb(message: pipeline_pb.ExplainPipelineRequest, spec: PipelineSpe
             f"strip_bins is {message.strip_bins}; it must not be negative, and bins need a from_slot "
             "below a to_slot",
         )
+    if message.strip_bins and message.to_slot - message.from_slot > FOREVER:
+        raise invalid(
+            f"a strip of {message.to_slot - message.from_slot} slots is asked for; the most is {FOREVER}: "
+            "give a later from_slot"
+        )
     return ExplainQuery(
         segment,
         message.from_slot if message.HasField("from_slot") else LOWEST_SLOT,
