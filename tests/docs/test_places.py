@@ -12,6 +12,7 @@ KNOWN_HOSTS = {
     "www.apache.org",
     "www.w3.org",
     "docs.astral.sh",
+    "www.sqlite.org",  # the format of a file
     "localhost",
     "127.0.0.1",
 }
