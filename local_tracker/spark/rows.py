@@ -3,7 +3,8 @@
 Rows are read back from what was committed, by whoever wrote the file and by whoever read it, so both
 come to the same items whatever Spark evaluated in between. A row is named by its file and its index in
 it, and needs no column for that; where a front gave its rows ack values, those count. Only the columns
-that are needed are read, with Arrow and NumPy, some millions of rows a second.
+that are needed are read, with Arrow and NumPy, some millions of rows a second; and where the statistics of a row
+group say that all its rows are in one slot, as they are in most of what a front writes, not even that column.
 """
 
 from __future__ import annotations
@@ -74,12 +75,8 @@ def _tables(stores: Stores, name: str, column: str, with_values: bool) -> Iterat
         if lowered.endswith(".parquet"):
             import pyarrow.parquet as pq
 
-            with pq.ParquetFile(_opened(stores, name)) as file:
-                wanted = [column, *([VALUE_COLUMN] if with_values else [])]
-                present = [c for c in wanted if c in file.schema_arrow.names]
-                if column not in present and file.metadata.num_rows:
-                    present = [*present, *file.schema_arrow.names[:1]]
-                yield from file.iter_batches(BATCH_ROWS, columns=present)
+            with pq.ParquetFile(_opened(stores, name), pre_buffer=True) as file:
+                yield from _parquet(file, column, with_values)
         elif lowered.endswith((".json", ".jsonl")):
             where = stores.location(name)
             if stores.files(where).size(where) != 0:
@@ -95,6 +92,61 @@ def _tables(stores: Stores, name: str, column: str, with_values: bool) -> Iterat
         raise RowsError(
             f"{name} cannot be read back, with its slots in column {column!r}: {error}"
         ) from error
+
+
+def _parquet(file: Any, column: str, with_values: bool) -> Iterator[Any]:
+    """The needed columns of a Parquet file, in parts. Of a row group whose rows all have one slot, that column is
+    made up, and not read."""
+    wanted = [column, *([VALUE_COLUMN] if with_values else [])]
+    present = [each for each in wanted if each in file.schema_arrow.names]
+    if column not in present:
+        if file.metadata.num_rows:
+            yield from file.iter_batches(BATCH_ROWS, columns=file.schema_arrow.names[:1])
+        return
+    others = [each for each in present if each != column]
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        slot = _only_slot(file.schema_arrow, group, column)
+        if slot is None:
+            yield from file.iter_batches(BATCH_ROWS, row_groups=[number], columns=present)
+        elif others:
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[number], columns=others):
+                yield batch.append_column(column, _repeated(slot, batch.num_rows))
+        else:
+            for first in range(0, group.num_rows, BATCH_ROWS):
+                yield _repeated_alone(column, slot, min(BATCH_ROWS, group.num_rows - first))
+
+
+def _only_slot(schema: Any, group: Any, column: str) -> int | None:
+    """The slot that all rows of a row group have, if its statistics say so: whole numbers, which are never cut short
+    there, with a least and a greatest that are one, and no null. None if they do not, or say nothing."""
+    import pyarrow as pa
+
+    if schema.names.count(column) != 1 or not pa.types.is_integer(schema.field(column).type):
+        return None
+    places = [group.column(number) for number in range(group.num_columns)]
+    chunks = [place for place in places if place.path_in_schema == column]
+    if len(chunks) != 1 or chunks[0].num_values != group.num_rows:
+        return None
+    said = chunks[0].statistics
+    if said is None or not (said.has_min_max and said.has_null_count) or said.null_count:
+        return None
+    least, greatest = said.min, said.max
+    if type(least) is not int or least != greatest or not -(2**63) <= least < 2**63:
+        return None
+    return least
+
+
+def _repeated(slot: int, rows: int) -> Any:
+    import pyarrow as pa
+
+    return pa.array(np.full(rows, slot, np.int64))
+
+
+def _repeated_alone(column: str, slot: int, rows: int) -> Any:
+    import pyarrow as pa
+
+    return pa.record_batch([_repeated(slot, rows)], names=[column])
 
 
 def _opened(stores: Stores, name: str) -> Any:

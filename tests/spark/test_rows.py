@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,97 @@ def test_a_file_read_in_parts_gives_the_same_items(
     whole = row_cells(0, [name], "at").rows()
     monkeypatch.setattr(rows, "BATCH_ROWS", 4)
     assert row_cells(0, [name], "at").rows() == whole
+
+
+class Counting(io.FileIO):
+    """A file that counts what is read of it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.read_bytes = 0
+
+    def read(self, size: int | None = -1) -> bytes:  # type: ignore[override]
+        data = super().read(-1 if size is None else size) or b""
+        self.read_bytes += len(data)
+        return data
+
+
+def in_groups(path: Path, group: int, **columns: Sequence[int | None]) -> str:
+    table = pa.table({k: pa.array(v, pa.int64()) for k, v in columns.items()})
+    pq.write_table(table, path, row_group_size=group, use_dictionary=False, compression="none")
+    return unit_name(str(path))
+
+
+GROUPS = {
+    "one slot": [7] * 40,
+    "one slot a row group": [n // 10 for n in range(40)],
+    "one slot in some row groups": [n // 10 if n < 20 else n for n in range(40)],
+    "below zero": [-3] * 40,
+}
+
+
+@pytest.mark.parametrize("name", ["part-0.parquet", "s7-shop-00000000.parquet"])
+@pytest.mark.parametrize("slots", GROUPS.values(), ids=[*GROUPS])
+def test_row_groups_of_one_slot_give_what_reading_them_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: list[int], name: str
+) -> None:
+    values = [(n * 0x9E3779B97F4A7C15 + 1) % 2**63 for n in range(40)]
+    unit = in_groups(tmp_path / name, 10, text=[1] * 40, at=slots, ack_value=values)
+    by_statistics = row_cells(0, [unit], "at").rows()
+    monkeypatch.setattr(rows, "BATCH_ROWS", 4)
+    assert row_cells(0, [unit], "at").rows() == by_statistics
+    monkeypatch.setattr(rows, "_only_slot", lambda *_: None)
+    assert row_cells(0, [unit], "at").rows() == by_statistics
+
+
+def test_the_pages_of_a_row_group_of_one_slot_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow reads the last 64 KB for the footer; the columns lie before them."""
+    many = 200_000
+    same = in_groups(tmp_path / "part-0.parquet", many, at=[7] * many, text=range(many))
+    other = in_groups(tmp_path / "part-1.parquet", many, at=range(many), text=range(many))
+    opened: list[Counting] = []
+
+    def open_counting(_: object, name: str) -> Counting:
+        opened.append(Counting(name.removeprefix("file://")))
+        return opened[-1]
+
+    monkeypatch.setattr(rows, "_opened", open_counting)
+    for unit in (same, other):
+        assert sum(count for *_, count in row_cells(0, [unit], "at").rows()) == many
+    assert opened[0].read_bytes < 2**16 + 1024
+    assert 8 * many < opened[1].read_bytes < 8 * many + 2**17, "the one column, and not the other"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pa.table({"at": pa.array([7, 7, None], pa.int64())}),
+        pa.table({"at": pa.array([7.0, 7.0])}),
+        pa.table({"at": pa.array([True, True])}),
+        pa.table({"at": pa.array([7, 7], pa.timestamp("us"))}),
+        pa.table({"at": pa.array(["7", "7"])}),
+    ],
+    ids=["a null", "fractions", "truths", "moments", "texts"],
+)
+def test_statistics_excuse_no_column_that_could_not_be_read(
+    tmp_path: Path, written: pa.Table
+) -> None:
+    pq.write_table(written, tmp_path / "part-0.parquet")
+    with pytest.raises(RowsError, match="'at'"):
+        row_cells(0, [unit_name(str(tmp_path / "part-0.parquet"))], "at")
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.uint16(), pa.uint64()])
+def test_whole_numbers_of_any_width_are_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
+    pq.write_table(pa.table({"at": pa.array([7] * 5, kind)}), tmp_path / "part-0.parquet")
+    unit = unit_name(str(tmp_path / "part-0.parquet"))
+    by_statistics = row_cells(0, [unit], "at").rows()
+    monkeypatch.setattr(rows, "_only_slot", lambda *_: None)
+    assert row_cells(0, [unit], "at").rows() == by_statistics
 
 
 def test_rows_of_different_files_are_different_items(tmp_path: Path) -> None:
