@@ -51,6 +51,7 @@ SECTIONS = (
     Section("cells", "cells applied a second, memory of a cell", _ALL, 300),
     Section("merging", "acks merged a second against NumPy", _ALL, 300),
     Section("growth", "the cost of a tick as a tracker grows", _ALL, 5400),
+    Section("scale", "what a large deployment takes, simulated", (Budget.FULL,), 1800),
     Section("messages", "messages of the published evaluation", _ALL, 1800),
     Section("failover", "kill -9 of a shard with a standby", _LONGER, 300),
     Section("schedules", "schedules simulated so far", _LONGER, 60),
@@ -59,6 +60,7 @@ SECTIONS = (
     Section("table_cost", "what it costs to be able to rescale", _LONGER, 300),
     Section("peers", "what else there is, on the same input", (Budget.FULL,), 1800),
     Section("spark_tracking", "tracked Spark queries against untracked ones", _LONGER, 3600),
+    Section("rescale_pause", "a query while its state is repartitioned", (Budget.FULL,), 1800),
     Section("spark_s3", "the same over files on an S3 server", _LONGER, 1200),
     Section("spark_delta", "the same over Delta tables on an S3 server", _LONGER, 1200, "4.1"),
 )

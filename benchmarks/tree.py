@@ -13,7 +13,8 @@ import random
 from collections.abc import Callable
 
 from local_tracker.core.window import FlushWindow, Step, merged_content
-from tracker.core.model import Cells
+from tracker.core.model import Cells, TickContent
+from tracker.wire.ticks import content_to_pb
 
 FAN_IN = 100
 WINDOWS_MS = (5.0, 50.0, 50.0, 50.0)
@@ -27,11 +28,14 @@ def levels_per_second(executors: int) -> dict[str, float]:
     """Messages a second, by the level that they go into."""
     tree = _Tree(executors)
     tree.run()
-    names = ["into the local trackers of executors"]
-    names += [f"into level {level + 1}" for level in range(1, len(tree.sizes))]
-    return dict(
-        zip([*names, "into the tracker"], (sent / SECONDS for sent in tree.sent), strict=True)
-    )
+    return tree.per_second()
+
+
+def cost_of_tree(executors: int) -> tuple[dict[str, float], float]:
+    """The same, and the bytes of the ticks that go into the tracker in a second, as they are sent."""
+    tree = _Tree(executors)
+    tree.run()
+    return tree.per_second(), tree.tick_bytes / SECONDS
 
 
 class _Tree:
@@ -46,6 +50,7 @@ class _Tree:
             for level, size in enumerate(self.sizes)
         ]
         self.sent = [0] * (len(self.sizes) + 1)
+        self.tick_bytes = 0
         self._planned: set[tuple[int, int]] = set()
         self._numbers = itertools.count(1)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -62,6 +67,13 @@ class _Tree:
             self._now, _, action = heapq.heappop(self._queue)
             action()
 
+    def per_second(self) -> dict[str, float]:
+        """Messages a second, by the level that they go into."""
+        names = ["into the local trackers of executors"]
+        names += [f"into level {level + 1}" for level in range(1, len(self.sizes))]
+        rates = (sent / SECONDS for sent in self.sent)
+        return dict(zip([*names, "into the tracker"], rates, strict=True))
+
     def _at(self, moment: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (moment, next(self._numbers), action))
 
@@ -74,6 +86,8 @@ class _Tree:
     def _hand_over(self, level: int, place: int, step: Step) -> None:
         self.sent[level] += 1
         if level == len(self.sizes):
+            content = TickContent(created=step.created, consumed=step.consumed)
+            self.tick_bytes += content_to_pb(content).ByteSize()
             return
         window = self.windows[level][place]
         window.add(step, self._now)
