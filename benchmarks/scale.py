@@ -25,7 +25,7 @@ import numpy as np
 from acker.v1 import peer_service_pb2 as peer_pb
 from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import types_pb2 as pb
-from benchmarks.figures import Budget, Curve, Figure, shown
+from benchmarks.figures import Budget, Figure, shown
 from benchmarks.tree import cost_of_tree
 from tracker.core.log import (
     Announced,
@@ -316,7 +316,7 @@ LARGE = {"shards": 16, "nodes": 10_000, "executors": 100_000, "pipelines": 10_00
 """What the extrapolations are for."""
 
 
-def find(budget: Budget) -> Iterable[Figure | Curve]:
+def find(budget: Budget) -> Iterable[Figure]:
     seconds = budget.pick(1, 2, 4) / 4
     yield from _shards(seconds)
     yield from _nodes(seconds)
@@ -328,7 +328,7 @@ def find(budget: Budget) -> Iterable[Figure | Curve]:
 
 def _fit(
     name: str, axis: str, unit: str, points: dict[int, float], most: int | None = None
-) -> Iterable[Figure | Curve]:
+) -> Iterable[Figure]:
     """The figure of the largest size, and in words the straight line through all of them: its slope, how far the
     farthest point lies from it, and what it says of `most`, beyond what was measured."""
     xs, ys = np.array([*points], float), np.array([*points.values()])
@@ -340,11 +340,9 @@ def _fit(
     if most is not None and most > largest:
         line += f"; extrapolated to {most:,}: {shown(slope * most + at_none)} {unit}"
     yield Figure(f"{name}, {largest:,} {axis}", (points[largest],), unit, line)
-    line_of = [(float(size), value) for size, value in points.items()]
-    yield Curve(f"{name} by {axis}", axis, unit, {name: line_of})
 
 
-def _shards(seconds: float) -> Iterable[Figure | Curve]:
+def _shards(seconds: float) -> Iterable[Figure]:
     """The same load on more and more shards."""
     cost: dict[int, float] = {}
     messages, sent, written = dict(cost), dict(cost), dict(cost)
@@ -363,7 +361,7 @@ def _shards(seconds: float) -> Iterable[Figure | Curve]:
     yield from _fit(f"bytes of all logs {what}", "shards", "bytes", written)
 
 
-def _nodes(seconds: float) -> Iterable[Figure | Curve]:
+def _nodes(seconds: float) -> Iterable[Figure]:
     """One pipeline of one shard with more and more nodes, which take turns."""
     cost, memory, joining = {}, {}, {}
     for nodes in (100, 1_000, 10_000):
@@ -380,7 +378,7 @@ def _nodes(seconds: float) -> Iterable[Figure | Curve]:
     yield from _fit("memory of a node at its home", "nodes", "bytes", memory, LARGE["nodes"])
 
 
-def _pipelines(seconds: float) -> Iterable[Figure | Curve]:
+def _pipelines(seconds: float) -> Iterable[Figure]:
     """More and more pipelines, of which ten are at work; and what one by itself takes."""
     cost, registering, memory = {}, {}, {}
     for pipelines in (250, 500, 1_000, 2_000):
@@ -411,7 +409,7 @@ def _pipelines(seconds: float) -> Iterable[Figure | Curve]:
     )
 
 
-def _segments() -> Iterable[Figure | Curve]:
+def _segments() -> Iterable[Figure]:
     """A chain of segments, registered with one shard: it blocks whatever else the process has to do."""
     registering = {}
     for segments in (250, 500, 1_000):
@@ -422,7 +420,7 @@ def _segments() -> Iterable[Figure | Curve]:
     yield from _fit("processor time of registering a chain", "segments", "ms", registering)
 
 
-def _executors() -> Iterable[Figure | Curve]:
+def _executors() -> Iterable[Figure]:
     """Local trackers in a tree, each executor ending a task a second."""
     messages, took, sent = {}, {}, {}
     for executors in (1_000, 10_000, 100_000):
