@@ -50,7 +50,7 @@ class Counting(io.FileIO):
         super().__init__(path)
         self.read_bytes = 0
 
-    def read(self, size: int | None = -1) -> bytes:  # type: ignore[override]
+    def read(self, size: int | None = -1) -> bytes:
         data = super().read(-1 if size is None else size) or b""
         self.read_bytes += len(data)
         return data
