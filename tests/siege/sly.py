@@ -25,6 +25,7 @@ from acker.v1 import progress_service_pb2 as progress_pb
 from acker.v1 import progress_service_pb2_grpc as progress_grpc
 from tests.siege.crowd import QUIET
 from tracker.core.model import Edge, PipelineSpec
+from tracker.wire.grpc_options import MAX_MESSAGE_BYTES
 from tracker.wire.pipelines import spec_to_pb
 
 Attack = Callable[[str], Awaitable[Counter[str]]]
@@ -38,7 +39,11 @@ PATIENCE_S = 5.0
 WAIT_S = 60.0
 STREAMS, SLOW, HALVES, CHAINS, SEGMENTS, ODD, MANGLED = 26_000, 300, 512, 40, 1_000, 200, 2_000
 OPENING_AT_ONCE = 500
-_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1))
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),
+)
 
 
 def _channel(target: str) -> grpc.aio.Channel:
@@ -78,6 +83,16 @@ async def streams(target: str) -> Counter[str]:
     return found
 
 
+async def _listed(stub: Any) -> None:
+    """Page by page, as clients do: all at once need not fit into a message."""
+    request = pipeline_pb.ListPipelinesRequest(page_size=100)
+    while True:
+        answer = await stub.ListPipelines(request, timeout=WAIT_S)
+        if not answer.next_page_token:
+            return
+        request.page_token = answer.next_page_token
+
+
 async def chains(target: str) -> Counter[str]:
     """Registers long chains of long names, then lists what is registered."""
     found: Counter[str] = Counter()
@@ -89,9 +104,7 @@ async def chains(target: str) -> Counter[str]:
             spec = PipelineSpec(f"chain-{number}", names, edges, open=True)
             request = pipeline_pb.RegisterPipelineRequest(spec=spec_to_pb(spec))
             found[await _status(stub.RegisterPipeline(request, timeout=WAIT_S))] += 1
-        listed = await _status(
-            stub.ListPipelines(pipeline_pb.ListPipelinesRequest(), timeout=WAIT_S)
-        )
+        listed = await _status(_listed(stub))
         asked = pipeline_pb.GetPipelineRequest(pipeline=QUIET)
         looked = await _status(stub.GetPipeline(asked, timeout=WAIT_S))
     found[f"listed {listed}"] += 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 
 from tests.siege.besieging import WAIT_S, Siege, failures
 from tests.siege.crowd import TRICKLING, Crowd
-from tests.siege.swelling import attacked, swollen
+from tests.siege.swelling import Swelling, attacked, swollen
 from tracker.wire.grpc_options import MAX_IDLE_MS, SERVER_OPTIONS
 
 
@@ -52,6 +53,12 @@ def test_small_attacks_close_no_door(tmp_path: Path) -> None:
     assert swollen(attacked(tmp_path, ("orders", "foreign-page", "foreign-metrics"))) == []
 
 
-def test_limits_that_are_lifted_are_missed(tmp_path: Path) -> None:
-    found = attacked(tmp_path, ("health-long",), "lifted")
-    assert [said for said in swollen(found) if said.startswith("health-long: ")]
+def test_each_bound_can_fail() -> None:
+    """`make siege SABOTAGE=lifted` shows it with a process, and takes 1.7 GB."""
+    held = Swelling(80.0, 90.0, 85.0, 2.0, 20.0, {"UNIMPLEMENTED": 24})
+    assert swollen({"health-packed": held}) == []
+    for broken in (
+        replace(held, most_mib=1_700.0), replace(held, honest_p99_ms=9_000.0),
+        replace(held, answers={"NOT_FOUND": 24}),
+    ):  # fmt: skip
+        assert len(swollen({"health-packed": broken})) == 1
